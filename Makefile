@@ -1,0 +1,41 @@
+.PHONY: setup lock train test check bench clean
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+UV := $(BIN)/python -m uv
+STAMP := .venv/.ready
+ARGS ?=
+
+help: ## show what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## create .venv and install the locked packages and this project
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+lock: ## renew requirements.lock from pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+	$(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --extra dev \
+	  --custom-compile-command 'make lock' pyproject.toml --output-file requirements.lock
+
+train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skimage" passes overrides
+	$(BIN)/python train.py $(ARGS)
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP) ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean: ## remove caches and build leftovers; runs and data stay
+	rm -rf .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
