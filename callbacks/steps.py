@@ -1,0 +1,89 @@
+"""One row a training step: how long it took, and where the time went."""
+
+import csv
+from pathlib import Path
+from typing import Any, TextIO
+
+from lightning import LightningModule
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.data import extract_batch_size
+
+from callbacks.phases import PHASES, PhaseClock
+
+COLUMNS = ("step", "epoch", "images", "profiled", "total", *PHASES)
+
+
+class StepRecorder(Callback):
+    """Write ``COLUMNS`` to a CSV file, one row a training step: phases in seconds, ``images`` on all ranks.
+
+    A step reaches from the end of the batch before to the end of its own last callback; the first of an epoch, or
+    after a validation, begins when that has ended. ``profiled`` is 1 while a profiler disturbed the step. Rank 0
+    alone writes.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file: TextIO | None = None
+
+    def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
+        """Become the last callback, behind the checkpoints, so that a step ends after all others."""
+        others = [callback for callback in trainer.callbacks if callback is not self]
+        trainer.callbacks = [*others, self]
+
+    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Open the file and start the clock."""
+        self._clock = PhaseClock(trainer.profiler)
+        trainer.profiler = self._clock
+        if trainer.is_global_zero:
+            self._file = self.path.open("w", newline="", buffering=1 << 16)
+            self._rows = csv.writer(self._file)
+            self._rows.writerow(COLUMNS)
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """A step does not hold what happened between epochs."""
+        self._clock.restart()
+
+    def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        """Nor a validation in the middle of one."""
+        if not trainer.sanity_checking and self._file is not None:
+            self._clock.restart()
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        """Note whether a profiler records this step."""
+        self._recording = _recording(trainer)
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        *_: Any,
+    ) -> None:
+        """Write the step's row."""
+        phases = self._clock.lap()
+        if self._file is None:
+            return
+        # A profiler that starts or stops does so at the end of a step, which that slows down too.
+        profiled = self._recording or _recording(trainer)
+        epochs = trainer.fit_loop.epoch_loop
+        row = [epochs.total_batch_idx, trainer.current_epoch, extract_batch_size(batch) * trainer.world_size]
+        seconds = [sum(phases.values()), *phases.values()]
+        self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        """Keep what was measured."""
+        self._close()
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Keep what was measured."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _recording(trainer: Any) -> bool:
+    return any(getattr(callback, "recording", False) for callback in trainer.callbacks)

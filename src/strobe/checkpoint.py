@@ -1,0 +1,57 @@
+"""Which checkpoint a run resumes from, and whether it fits."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from strobe.errors import ConfigError, DataError
+
+FOLDER = "checkpoints"
+
+
+def find_checkpoint(wanted: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
+    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest ``last.ckpt`` in ``outputs``.
+
+    Raises:
+        DataError: ``last``, and there is none.
+    """
+    if wanted != "last":
+        return None if wanted is None else Path(wanted)
+    own = run_dir / FOLDER / "last.ckpt"
+    if own.is_file():
+        return own
+    found = sorted(outputs.glob(f"**/{FOLDER}/last.ckpt"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise DataError(
+            f"ckpt_path=last: no {FOLDER}/last.ckpt in {run_dir} or below {outputs}; "
+            "give a checkpoint file, or start anew without ckpt_path"
+        )
+    return found[-1]
+
+
+def require_fitting(path: Path, model: nn.Module) -> None:
+    """Refuse a checkpoint that is not one, or of another model.
+
+    Raises:
+        DataError: the file cannot be read as a checkpoint.
+        ConfigError: its weights have other names or shapes than the model's.
+    """
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+    except Exception as error:
+        raise DataError(
+            f"ckpt_path={path} cannot be read as a checkpoint ({type(error).__name__}); give a file that a run wrote"
+        ) from error
+    own = model.state_dict()
+    for name in [*own, *state]:
+        here, there = (tuple(weights[name].shape) if name in weights else None for weights in (own, state))
+        if here != there:
+            raise ConfigError(
+                f"ckpt_path={path} is of another model: {name} is {_words(there)} there and {_words(here)} here; "
+                "give the data and model settings that it was trained with, or another checkpoint"
+            )
+
+
+def _words(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "x".join(map(str, shape)) or "a number"

@@ -1,0 +1,121 @@
+"""Checks of a composed configuration that need neither torch nor the data."""
+
+import copy
+import dataclasses
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
+
+from strobe.errors import ConfigError
+from strobe.launch import started_by_torchrun
+
+LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "min": (operator.ge, "at least"),
+    "above": (operator.gt, "greater than"),
+    "max": (operator.le, "at most"),
+    "below": (operator.lt, "less than"),
+}
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise a :class:`ConfigError` for the first value or combination that cannot work."""
+    for key, value, rules in _knobs(cfg):
+        _check_bounds(key, value, rules)
+    _check_pair(cfg)
+    if "bands" in cfg.data:
+        _check_bands(cfg.data.bands)
+    if cfg.model.weights == "imagenet" and cfg.model.stem != "imagenet":
+        raise ConfigError(
+            f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
+            "ImageNet stem; set model.stem=imagenet or model.weights=null"
+        )
+    if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
+        raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
+    _check_launch(cfg)
+
+
+def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Each key that has bounds: its full name, its value and its rules."""
+    nodes = {"": cfg} | {f"{name!s}.": node for name, node in cfg.items() if isinstance(node, DictConfig)}
+    for prefix, node in nodes.items():
+        schema = OmegaConf.get_type(node)
+        if dataclasses.is_dataclass(schema):
+            for knob in dataclasses.fields(schema):
+                if knob.metadata:
+                    yield f"{prefix}{knob.name}", node[knob.name], knob.metadata
+
+
+def _check_bounds(key: str, value: Any, rules: Mapping[str, Any]) -> None:
+    if value is None:
+        return
+    if "choices" in rules and value not in rules["choices"]:
+        raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
+    given = {name: rules[name] for name in LIMITS if name in rules}
+    if not all(LIMITS[name][0](value, limit) for name, limit in given.items()):
+        wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in given.items())
+        raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
+
+
+def _check_pair(cfg: DictConfig) -> None:
+    """The loader must be able to read the data's form."""
+    if cfg.data.form in cfg.loader.reads:
+        return
+    choices = HydraConfig.get().runtime.choices
+    fitting = [name for name, reads in _loaders() if cfg.data.form in reads]
+    raise ConfigError(
+        f"loader={choices['loader']} does not read data={choices['data']}; "
+        f"loaders that fit: {', '.join(sorted(fitting))}"
+    )
+
+
+def _loaders() -> Iterator[tuple[str, list[str]]]:
+    """Every loader in conf/, with the forms of data it reads."""
+    for source in HydraConfig.get().runtime.config_sources:
+        if source.provider == "main":
+            for path in Path(source.path).glob("loader/*.yaml"):
+                yield path.stem, list(OmegaConf.select(OmegaConf.load(path), "reads", default=[]))
+
+
+def _check_bands(bands: Any) -> None:
+    if isinstance(bands, str) and bands in ("rgb", "all"):
+        return
+    indices = list(bands) if isinstance(bands, ListConfig) else []
+    whole = all(isinstance(index, int) and index >= 0 for index in indices)
+    if not indices or not whole or len(set(indices)) < len(indices):
+        raise ConfigError(
+            f"data.bands={bands} is not a choice of bands; "
+            "give rgb, all, or a list of different indices from 0 in file order, such as data.bands=[3,2,1]"
+        )
+
+
+def _check_launch(cfg: DictConfig) -> None:
+    """Lightning's DDP launcher would start the whole sweep again in each further rank."""
+    sweeps = HydraConfig.get().mode == RunMode.MULTIRUN
+    if sweeps and str(cfg.trainer.strategy).startswith("ddp") and not started_by_torchrun():
+        raise ConfigError(
+            f"trainer.strategy={cfg.trainer.strategy} cannot be started from a sweep (-m); "
+            "run its cells one by one without -m, or set trainer=cpu or trainer=gpu"
+        )
+
+
+class Preflight(Callback):
+    """Refuses an impossible configuration before Hydra makes the run's directory, and says so in one line."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Check the composed configuration; a sweep's cells are checked one by one when they start."""
+        HydraConfig.instance().set_config(config)
+        cfg = copy.copy(config)
+        with flag_override(cfg, ["struct", "readonly"], [False, False]):
+            del cfg["hydra"]
+        try:
+            check(cfg)
+        except ConfigError as error:
+            # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
+            sys.exit(str(error))

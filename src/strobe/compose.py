@@ -1,0 +1,119 @@
+"""From the configuration to objects; the only place that calls Hydra's ``instantiate``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+from hydra.utils import instantiate
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from callbacks import StepRecorder
+from strobe.checkpoint import FOLDER
+from strobe.data.base import ImageData
+from strobe.errors import ConfigError
+from strobe.model import ImageClassifier
+from strobe.report.drawing import Pictures
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of."""
+
+    data: ImageData
+    model: ImageClassifier
+    trainer: lightning.Trainer
+
+
+def build(cfg: DictConfig, run_dir: Path) -> Parts:
+    """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
+    trainer = build_trainer(cfg, run_dir)
+    data = build_data(cfg)
+    data.prepare_data()
+    data.setup()
+    model: ImageClassifier = instantiate(
+        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size
+    )
+    return Parts(data, model, trainer)
+
+
+def build_data(cfg: DictConfig) -> ImageData:
+    """The DataModule, with its loader and its engine."""
+    data: ImageData = instantiate(
+        _without(cfg.data, "form"),
+        loader=instantiate(_without(cfg.loader, "reads")),
+        engine=instantiate(cfg.engine),
+        shuffle_seed=cfg.seed,
+    )
+    return data
+
+
+def build_trainer(cfg: DictConfig, run_dir: Path) -> lightning.Trainer:
+    """Lightning's Trainer with this project's callbacks.
+
+    Raises:
+        ConfigError: Lightning refuses an argument, or this machine has not what it asks for.
+    """
+    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    try:
+        return lightning.Trainer(
+            **arguments,
+            default_root_dir=run_dir,
+            logger=build_logger(cfg, run_dir),
+            callbacks=build_callbacks(cfg, run_dir),
+            use_distributed_sampler=False,
+        )
+    except (MisconfigurationException, ValueError, TypeError) as error:
+        given = " ".join(f"trainer.{key}={arguments[key]}" for key in ("accelerator", "devices", "precision"))
+        raise ConfigError(f"Lightning refuses {given}: {' '.join(str(error).split())}") from error
+
+
+def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
+    """Lightning's logger; its files lie in a folder of the run named as the choice, for TensorBoard beside the traces."""
+    folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"
+    logger: Logger = instantiate(cfg.logger, save_dir=run_dir / folder)
+    return logger
+
+
+def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
+    """Checkpoints, pictures, progress, the profiler, and the record of steps."""
+    callbacks: list[Callback] = [Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
+    if cfg.trainer.enable_progress_bar:
+        callbacks.append(RichProgressBar(leave=True))
+    if cfg.trainer.enable_checkpointing:
+        callbacks += build_checkpoints(cfg, run_dir / FOLDER)
+    if cfg.profiler._target_ is not None:
+        callbacks.append(instantiate(cfg.profiler, directory=run_dir / "tensorboard"))
+    return callbacks
+
+
+def build_checkpoints(cfg: DictConfig, folder: Path) -> list[ModelCheckpoint]:
+    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch or every so many steps."""
+    monitor = cfg.checkpoint.monitor
+    best = ModelCheckpoint(
+        folder,
+        "best",
+        monitor=monitor,
+        mode="min" if monitor.endswith("loss") else "max",
+        save_on_train_epoch_end=False,
+        enable_version_counter=False,
+    )
+    steps = cfg.checkpoint.every_n_steps
+    last = ModelCheckpoint(
+        folder,
+        "last",
+        every_n_train_steps=steps,
+        save_on_train_epoch_end=True if steps is None else None,
+        enable_version_counter=False,
+    )
+    return [best, last]
+
+
+def _without(node: DictConfig, key: str) -> dict[str, Any]:
+    """A group's values less one that only ``strobe.checks`` reads."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    del values[key]
+    return dict(values)

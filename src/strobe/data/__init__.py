@@ -1,0 +1,1 @@
+"""What is trained on: one DataModule per file over one base."""

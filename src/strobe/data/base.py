@@ -1,0 +1,164 @@
+"""What every data set has in common: splits, batches, and pixels made ready on the device."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from lightning import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from strobe.engines.order import EpochOrder, ShardedBatches
+from strobe.loaders.base import Batch, LoadedData, Loader
+
+SPLITS = ("train", "val", "test")
+
+
+class Engine(Protocol):
+    """How loading overlaps training; see ``strobe.engines``."""
+
+    def loader(
+        self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool
+    ) -> DataLoader[Batch]:
+        """Batches of ``dataset`` in the order that ``batches`` gives."""
+
+
+class ImageData(LightningDataModule, ABC):
+    """Images with one label each.
+
+    Integers travel to the device as they are. There, in place, they become float32 in [0, 1] and are
+    standardised by ``mean`` and ``std``; training batches are then augmented. All randomness is a function
+    of (``shuffle_seed``, epoch, batch, rank), so that a resumed run repeats an uninterrupted one.
+
+    A subclass says in :meth:`prepare_data` how the files get there, and in :meth:`sources` what the splits are.
+    """
+
+    title: str  # for pictures and summaries; says so when the data is generated
+    generated = False
+    classes: tuple[str, ...]
+    mean: Tensor  # (channels,), of pixels in [0, 1]
+    std: Tensor
+    full_scale: float  # the integer that becomes 1.0
+
+    def __init__(
+        self,
+        *,
+        loader: Loader[Any],
+        engine: Engine,
+        root: str,
+        batch_size: int,
+        val_batch_size: int | None,
+        seed: int,
+        augment: bool,
+        shuffle_seed: int,
+    ) -> None:
+        super().__init__()
+        self.loader = loader
+        self.engine = engine
+        self.root = root
+        self.batch_size = batch_size
+        self.val_batch_size = val_batch_size or batch_size
+        self.seed = seed
+        self.augments = augment
+        self.shuffle_seed = shuffle_seed
+        self.datasets: dict[str, LoadedData] = {}
+
+    @abstractmethod
+    def sources(self) -> dict[str, Any]:
+        """A source for each of ``SPLITS``, as ``self.loader`` reads them; sets the attributes above."""
+
+    @abstractmethod
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Training images (N, C, H, W), changed at random."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of a batch."""
+        return len(self.mean)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Find the files and split them; costs nothing the second time."""
+        if not self.datasets:
+            self.datasets = {split: self.loader.dataset(source) for split, source in self.sources().items()}
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
+        overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        return self.batches("train", self.batch_size, shuffle=not overfits)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Batches for validation, in order."""
+        return self.batches("val", self.val_batch_size)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Batches for the test, in order."""
+        return self.batches("test", self.val_batch_size)
+
+    def batches(self, split: str, batch_size: int, *, shuffle: bool = False) -> DataLoader[Batch]:
+        """This rank's batches of one split, with or without a trainer."""
+        dataset, trainer = self.datasets[split], self.trainer
+        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
+        sharded = ShardedBatches(order, batch_size, rank=rank, world=world)
+        on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
+        return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, on_gpu=on_gpu)
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Raw batch, on the device, to what the network takes."""
+        pixels, labels = batch
+        images = self.normalise(pixels)
+        if self.augments and self.trainer is not None and self.trainer.training:
+            images = self.augment(images, self._generator(images.device))
+        return images, labels
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
+        if not pixels.is_floating_point():
+            pixels = pixels.float().div_(self.full_scale).clamp_(0, 1)
+        mean, std = (value.to(pixels.device).view(-1, 1, 1) for value in (self.mean, self.std))
+        return pixels.sub_(mean).div_(std)
+
+    def to_rgb(self, images: Tensor) -> Tensor:
+        """Standardised images (N, C, H, W) back to colours (N, 3, H, W), or grey (N, 1, H, W), in [0, 1]."""
+        unit = images.cpu() * self.std.view(-1, 1, 1) + self.mean.view(-1, 1, 1)
+        return unit[:, self.rgb_channels()].clamp(0, 1)
+
+    def rgb_channels(self) -> list[int]:
+        """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
+        return [0, 1, 2]
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        assert self.trainer is not None
+        batch = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        key = [self.shuffle_seed, self.trainer.current_epoch, batch, self.trainer.global_rank]
+        seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+        return torch.Generator(device).manual_seed(seed)
+
+
+def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
+    """Deal indices out to parts so that each part has the same share of every class, and at least one of it.
+
+    Args:
+        labels: the class of each index.
+        fractions: each part's share; they add up to 1.
+        seed: of the random choice.
+
+    Raises:
+        ValueError: a class has fewer members than there are parts; its ``args`` are the class and the number.
+    """
+    generator = np.random.default_rng(seed)
+    parts: list[list[int]] = [[] for _ in fractions]
+    targets = np.asarray(labels)
+    for label in np.unique(targets):
+        members = generator.permutation(np.flatnonzero(targets == label))
+        if len(members) < len(parts):
+            raise ValueError(int(label), len(members))
+        spare = len(members) - len(parts)
+        ends = np.round(np.cumsum(fractions) * spare).astype(int) + np.arange(
+            1, len(parts) + 1
+        )
+        for part, chunk in zip(parts, np.split(members, ends[:-1]), strict=True):
+            part.extend(chunk.tolist())
+    return [sorted(part) for part in parts]

@@ -1,0 +1,239 @@
+"""Fetch and unpack a large archive so that a file or folder of the final name is always complete."""
+
+import errno
+import hashlib
+import logging
+import lzma
+import shutil
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path, PureWindowsPath
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from strobe.errors import DataError
+
+SILENCE_S = 30.0  # a server that sends nothing for this long counts as gone
+_BLOCK_BYTES = 1 << 20
+_NETWORK_ERRORS = (OSError, HTTPException)
+# RuntimeError: encrypted, or an unknown compression; ValueError: names or offsets that make no sense.
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
+
+_log = logging.getLogger(__name__)
+
+
+def fetch(url: str, destination: Path, *, md5: str) -> Path:
+    """Download ``url`` to ``destination``, unless it is there already, and return ``destination``.
+
+    Bytes go to ``<destination>.part``, which a later call resumes; the final name appears only once
+    the MD5 checksum is right. Not safe against itself: hold ``locked`` where processes may race.
+
+    Raises:
+        DataError: no usable answer, a lost connection (the part stays), a wrong checksum (the part
+            goes), a wrong file already at ``destination``, or a disk that is full or not writable.
+    """
+    md5 = md5.lower()
+    part = destination.with_name(f"{destination.name}.part")
+    with _disk_errors(destination):
+        if destination.exists():
+            if (found := _md5(destination)) != md5:
+                raise DataError(
+                    f"{destination} has the MD5 checksum {found} where {md5} is expected; delete it to "
+                    "download it again."
+                )
+            return destination
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        _log.info("Downloading %s to %s", url, destination)
+        _download(url, part, destination, md5)
+        if (found := _md5(part)) != md5:
+            part.unlink()
+            raise DataError(
+                f"{url} gave a file with the MD5 checksum {found} where {md5} is expected; it was deleted, "
+                "run the same command again to download it afresh."
+            )
+        part.replace(destination)
+    return destination
+
+
+def extract_zip(archive: Path, destination: Path) -> None:
+    """Unpack ``archive`` to the new folder ``destination``, which appears only when complete.
+
+    A single top-level folder that is named like ``destination`` becomes ``destination`` itself. Any
+    failure, Ctrl-C included, leaves nothing behind. Not safe against itself: see ``fetch``.
+
+    Raises:
+        DataError: ``destination`` exists, the archive is damaged or missing, a member would land
+            outside the folder or is a link, or the disk is too small, full or not writable.
+    """
+    partial = destination.with_name(f".{destination.name}.partial")
+    with _disk_errors(destination):
+        if destination.exists():
+            raise DataError(f"{destination} exists already; delete it to unpack {archive} again.")
+        shutil.rmtree(partial, ignore_errors=True)  # left by a crash
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                _unpack(opened, partial)
+            inner = partial / destination.name
+            only_inner = inner.is_dir() and len(list(partial.iterdir())) == 1
+            (inner if only_inner else partial).rename(destination)
+        except (*_ARCHIVE_ERRORS, OSError) as error:
+            # Damage can also show as a seek to before the start (EINVAL) or a decoder's error (no number).
+            if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
+                raise
+            raise DataError(
+                f"{archive} is damaged or not a usable zip file ({_one_line(error)}); delete it and "
+                "download it again."
+            ) from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _download(url: str, part: Path, destination: Path, md5: str) -> None:
+    """Complete ``part``, from its end on where the server can do that."""
+    start = part.stat().st_size if part.exists() else 0
+    response = _request(url, start, destination)
+    if response is None:
+        if _md5(part) != md5:
+            part.unlink()
+            _download(url, part, destination, md5)
+        return
+    with response:
+        if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, whatever was asked for
+            part.unlink(missing_ok=True)
+            start = 0
+        total = None if response.length is None else start + response.length
+        if total is not None:
+            _require_space(part.parent, total - start)
+        with part.open("ab") as sink, _progress() as progress:
+            task = progress.add_task(destination.name, total=total, completed=start)
+            for block in _blocks(response, url, start, total):
+                sink.write(block)
+                progress.advance(task, len(block))
+
+
+def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
+    """Ask for the bytes from ``start`` on; None (never for 0) where the server cannot continue there."""
+    if not url.startswith(("http://", "https://")):
+        raise DataError(f"Cannot download {url}: not an http or https address; correct it.")
+    headers = {"User-Agent": "strobe"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=SILENCE_S)
+    except (*_NETWORK_ERRORS, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(error, HTTPError):
+            error.close()
+            if start and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return None
+            reason = error
+        raise DataError(
+            f"Cannot download {url}: {_one_line(reason)}; check the address and the network, or download "
+            f"it by hand to {destination}."
+        ) from error
+    if start and response.status == HTTPStatus.PARTIAL_CONTENT:
+        total = start + (response.length or 0)
+        if response.headers["Content-Range"] != f"bytes {start}-{total - 1}/{total}":
+            response.close()
+            return None
+    return response
+
+
+def _blocks(response: HTTPResponse, url: str, size: int, total: int | None) -> Iterator[bytes]:
+    """Yield the body, of which ``size`` bytes of ``total`` are there already, as it arrives."""
+    lost: Exception | None = None
+    try:
+        while block := response.read1(_BLOCK_BYTES):
+            size += len(block)
+            yield block
+    except _NETWORK_ERRORS as error:
+        lost = error
+    if lost or (total is not None and size < total):
+        of_total = "an unknown number of" if total is None else f"{total:,}"
+        reason = _one_line(lost) if lost else "the server closed it"
+        raise DataError(
+            f"The connection to {url} was lost after {size:,} of {of_total} bytes ({reason}); run the same "
+            "command again to resume."
+        ) from lost
+
+
+def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
+    """Extract every member into the new ``folder``, once all of them are known to stay inside it."""
+    members = archive.infolist()
+    for member in members:
+        path = PureWindowsPath(member.filename)  # splits at both slashes and knows drives
+        is_link = stat.S_ISLNK(member.external_attr >> 16)
+        if path.anchor or ".." in path.parts or "\\" in member.filename or is_link:
+            raise DataError(
+                f"{archive.filename} has the unsafe member {member.filename!r}: a link, or a path that may "
+                "lead out of the folder; nothing was extracted, get the archive from a source you trust."
+            )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Stated sizes bound what is written: zipfile stops there, and the checksum then fails.
+    size = sum(member.file_size for member in members)
+    _require_space(folder.parent, size)
+    folder.mkdir()
+    with _progress() as progress:
+        task = progress.add_task(f"Unpacking {Path(str(archive.filename)).name}", total=size)
+        for member in members:
+            archive.extract(member, folder)
+            progress.advance(task, member.file_size)
+
+
+def _require_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"{folder} needs {decimal(needed)} of free disk space and has {decimal(free)}; free some or "
+            "choose another folder."
+        )
+
+
+def _progress() -> Progress:
+    """Build the bar of a transfer in bytes, on standard error; silent where that is not a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _one_line(reason: object) -> str:
+    return " ".join(str(reason).split()) or type(reason).__name__
+
+
+@contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"Cannot read or write {error.filename or path}: {error.strerror or error}; check the path, its "
+            "permissions and the free disk space."
+        ) from error

@@ -1,0 +1,39 @@
+"""A lock between processes, so that ranks which start at once do shared work once."""
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from strobe.errors import DataError
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file ``path`` exclusively; wait, without a limit, while another process holds it.
+
+    The lock ends with the process at the latest; the file itself stays. Not re-entrant: a holder
+    that asks again waits for itself.
+
+    Raises:
+        DataError: the file cannot be created, or its file system has no locks.
+    """
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("a"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _log.info("Waiting for another process to release %s", path)
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise DataError(
+                f"Cannot lock {path}: {error.strerror or error}; choose a folder that you can write to."
+            ) from error
+        # Closing alone would leave the lock with any child that was forked meanwhile.
+        stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
+        yield

@@ -1,0 +1,1 @@
+"""How loading overlaps training."""

@@ -1,0 +1,58 @@
+"""Which images make which batch: a pure function of seed, epoch and rank, so that a run can be resumed."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch.utils.data import Sampler
+
+
+class EpochOrder(Sampler[int]):
+    """The indices 0 to ``size`` - 1, shuffled anew each epoch or in order."""
+
+    def __init__(self, size: int, *, shuffle: bool, seed: int) -> None:
+        self.size = size
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch; Lightning calls this on a batch sampler's ``sampler``."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        if not self.shuffle:
+            return iter(range(self.size))
+        return iter(np.random.default_rng([self.seed, self.epoch]).permutation(self.size).tolist())
+
+
+class ShardedBatches(Sampler[list[int]]):
+    """Batches of indices for one rank; the ranks together see each index exactly once an epoch.
+
+    Every ``batch_size * world`` indices of the order are dealt out to the ranks evenly, so that all ranks
+    have the same number of batches and none waits for ever in a collective. A rest that would leave a
+    rank with fewer than two images (on which batch normalisation fails) joins the batch before it.
+    """
+
+    def __init__(self, order: EpochOrder, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+        self.sampler = order
+        self.batch_size = batch_size
+        self.rank = rank
+        self.world = world
+        self.start = 0
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.sampler), self.batch_size * self.world)
+        smallest = self.world * min(2, self.batch_size)
+        return max(whole + (rest >= smallest), 1 if rest else 0)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The batches from ``start`` on; ``start`` holds for one epoch."""
+        start, self.start = self.start, 0
+        indices = list(self.sampler)
+        stride = self.batch_size * self.world
+        for batch in range(start, len(self)):
+            end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
+            yield indices[batch * stride + self.rank : end : self.world]

@@ -1,0 +1,69 @@
+"""Batches by torch's DataLoader: in the training process, or in worker processes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from strobe.engines.order import ShardedBatches
+from strobe.loaders.base import Batch, LoadedData
+
+
+class TorchEngine:
+    """``torch.utils.data.DataLoader`` over batches of indices.
+
+    ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
+    that), so that ``num_workers`` is the number of cores that loading may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_workers: int,
+        prefetch_factor: int,
+        persistent_workers: bool,
+        pin_memory: bool | None,
+        multiprocessing_context: str | None,
+    ) -> None:
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
+        self.worker_options: dict[str, Any] = {}
+        if num_workers:
+            self.worker_options = {
+                "prefetch_factor": prefetch_factor,
+                "persistent_workers": persistent_workers,
+                "multiprocessing_context": multiprocessing_context,
+            }
+
+    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> "ResumableLoader":
+        """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
+        return ResumableLoader(
+            dataset,
+            batch_sampler=batches,
+            collate_fn=dataset.collate,
+            num_workers=self.num_workers,
+            pin_memory=on_gpu if self.pin_memory is None else self.pin_memory,
+            generator=torch.Generator().manual_seed(seed + batches.rank),
+            **self.worker_options,
+        )
+
+
+class ResumableLoader(DataLoader[Batch]):
+    """A DataLoader that Lightning can save within an epoch and take up again at the next batch."""
+
+    batch_sampler: ShardedBatches
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        self._position = self.batch_sampler.start
+        for batch in super().__iter__():
+            self._position += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """How many batches of the epoch have been handed out; 0 at its end."""
+        return {"position": getattr(self, "_position", 0) % max(len(self), 1)}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Start the next epoch behind the batches that were handed out before."""
+        self.batch_sampler.start = state["position"]

@@ -1,0 +1,77 @@
+"""What a measurement depends on besides the code: the machine, the libraries, the commit."""
+
+import os
+import platform
+import re
+import resource
+import socket
+import subprocess
+from importlib.metadata import version
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "lightning",
+    "hydra-core",
+    "numpy",
+    "rasterio",
+    "scikit-image",
+    "tifffile",
+)
+
+
+def describe() -> dict[str, Any]:
+    """The ``environment`` of ``summary.json``; memory in bytes."""
+    return {
+        "host": socket.gethostname(),
+        "cpu": _cpu(),
+        "usable_cores": usable_cores(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "git_commit": _commit(),
+        "page_cache": None,
+    }
+
+
+def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use: its affinity, and the quota of its container (cgroup v2's ``cpu.max``)."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
+    except (OSError, ValueError):
+        return cores
+
+
+def peak_memory() -> dict[str, int | None]:
+    """The most memory held so far, in bytes: by this process, and on its GPU."""
+    device = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+    return {
+        "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "device_peak_bytes": device,
+    }
+
+
+def _cpu() -> str:
+    try:
+        names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        names = []
+    return names[0] if names else platform.machine()
+
+
+def _commit() -> str | None:
+    """The commit of this project's checkout, with ``+`` for uncommitted changes; None outside one."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+" if changes.stdout else "")

@@ -1,0 +1,1 @@
+"""How bytes become pixels: one backend per file over one protocol."""

@@ -1,0 +1,15 @@
+"""Tiles by scikit-image, whose TIFF reader is tifffile behind imageio."""
+
+import numpy as np
+from numpy.typing import NDArray
+from skimage import io
+
+from strobe.loaders.base import TileLoader, TileSource, select_bands
+
+
+class SkimageLoader(TileLoader):
+    """``skimage.io.imread(path)``, as the source comparison's second variant."""
+
+    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """Pixels (bands, H, W) of one file."""
+        return select_bands(path, io.imread(path), source)

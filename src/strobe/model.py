@@ -1,0 +1,125 @@
+"""The LightningModule: a resnet18 that classifies images, its optimizer, schedule and metrics."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
+
+from strobe.loaders.base import Batch
+from strobe.resnet import build_resnet18
+
+STAGES = ("train", "val", "test")
+OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+class ImageClassifier(LightningModule):
+    """Cross-entropy over ``classes``; see ``ModelConfig`` for the other arguments.
+
+    Logs ``<stage>/loss`` and ``<stage>/accuracy`` an epoch for train, val and test, ``train/step_loss`` as
+    training goes, and at test each class's accuracy; :attr:`confusion_counts` then holds the counts.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Sequence[str],
+        channels: int,
+        batch_size: int,
+        stem: str,
+        weights: str | None,
+        channels_last: bool,
+        compile: bool,
+        label_smoothing: float,
+        optimizer: str,
+        lr: float,
+        weight_decay: float,
+        momentum: float,
+        scheduler: str,
+        lr_scaling: str,
+        lr_batch_size: int,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.classes = tuple(classes)
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.network = build_resnet18(channels=channels, classes=len(classes), stem=stem, weights=weights)
+        self.network.to(memory_format=self.memory_format)
+        if compile:
+            self.network.compile()
+        self.losses = nn.ModuleDict({f"{stage}_loss": MeanMetric() for stage in STAGES})
+        self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
+        self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, classes) of standardised images (N, C, H, W)."""
+        logits: Tensor = self.network(images.contiguous(memory_format=self.memory_format))
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The loss of one batch."""
+        loss = self._step("train", batch)[0]
+        self.log("train/step_loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count one batch."""
+        self._step("val", batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count one batch, also into the confusion matrix."""
+        _, logits = self._step("test", batch)
+        self.confusion.update(logits, batch[1])
+
+    def on_test_epoch_start(self) -> None:
+        """Count anew."""
+        self.confusion.reset()
+
+    def on_test_epoch_end(self) -> None:
+        """Log each class's accuracy, over all ranks."""
+        self.confusion_counts = self.confusion.compute().cpu()
+        accuracies = self.confusion_counts.diag() / self.confusion_counts.sum(1)
+        for name, accuracy in zip(self.classes, accuracies, strict=True):
+            self.log(f"test/accuracy/{name}", accuracy)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer, and its schedule, stepped each batch, if there is one."""
+        chosen, lr = self.hparams, self.scaled_lr()
+        kind = OPTIMIZERS[chosen["optimizer"]]
+        extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
+        optimizer = kind(self.parameters(), lr=lr, weight_decay=chosen["weight_decay"], **extra)
+        if chosen["scheduler"] == "none":
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def scaled_lr(self) -> float:
+        """The learning rate; with ``lr_scaling=linear`` as large as the batch (Goyal et al. 2017, arXiv:1706.02677)."""
+        lr = float(self.hparams["lr"])
+        if self.hparams["lr_scaling"] == "none":
+            return lr
+        images: int = self.hparams["batch_size"] * self.trainer.world_size * self.trainer.accumulate_grad_batches
+        return lr * images / int(self.hparams["lr_batch_size"])
+
+    def _step(self, stage: str, batch: Batch) -> tuple[Tensor, Tensor]:
+        images, labels = batch
+        logits = self(images)
+        smoothing = self.hparams["label_smoothing"] if stage == "train" else 0.0
+        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        for name, metrics, values in (
+            ("loss", self.losses, (loss.detach(), len(labels))),
+            ("accuracy", self.accuracies, (logits.detach(), labels)),
+        ):
+            metric = cast(Metric, metrics[f"{stage}_{name}"])
+            metric.update(*values)
+            self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=stage == "val")
+        return loss, logits
+
+
+def _accuracy(classes: int) -> MulticlassAccuracy:
+    return MulticlassAccuracy(classes, average="micro", validate_args=False)

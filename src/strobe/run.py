@@ -1,0 +1,159 @@
+"""One run: build it, train, test, and leave a record whatever happens."""
+
+import errno
+import logging
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning
+from hydra.core.hydra_config import HydraConfig
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from omegaconf import DictConfig
+from rich.console import Console
+
+from strobe import environment
+from strobe.checkpoint import find_checkpoint, require_fitting
+from strobe.checks import check
+from strobe.compose import Parts, build
+from strobe.errors import DataError
+from strobe.launch import rank
+from strobe.record import SCHEMA, measure_steps, write_summary
+from strobe.report.terminal import print_summary
+
+log = logging.getLogger(__name__)
+
+CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
+CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
+NEEDED_BYTES = 3 * CHECKPOINT_BYTES
+
+
+def run(cfg: DictConfig) -> None:
+    """Train as configured; the record in the run's directory tells how it ended.
+
+    Raises:
+        StrobeError: something that the user can put right.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    check(cfg)
+    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    _quieten()
+    lightning.seed_everything(cfg.seed, workers=True, verbose=False)
+    run = Run(cfg, run_dir)
+    try:
+        run.train()
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Lightning turns Ctrl-C into SystemExit(1).
+        run.end("interrupted", error)
+        sys.exit(143 if isinstance(error, SIGTERMException) else 130)
+    except OSError as error:
+        run.end("failed", error)
+        if error.errno == errno.ENOSPC:
+            raise _no_space(run_dir) from error
+        raise
+    except Exception as error:
+        run.end("failed", error)
+        raise
+    run.end("completed")
+
+
+class Run:
+    """The state of a run as far as it has come."""
+
+    def __init__(self, cfg: DictConfig, run_dir: Path) -> None:
+        self.cfg = cfg
+        self.run_dir = run_dir
+        self.parts: Parts | None = None
+        self.metrics: dict[str, float] = {}
+
+    def train(self) -> None:
+        """Build the parts, train, and test the best weights."""
+        cfg = self.cfg
+        _require_space(self.run_dir, NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100)
+        self.parts = parts = build(cfg, self.run_dir)
+        checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
+        if checkpoint is not None:
+            require_fitting(checkpoint, parts.model)
+            log.info("Resuming from %s", checkpoint)
+        if parts.data.generated:
+            log.info("The data is generated: figures say nothing about real images")
+        parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+        self._keep_metrics()
+        if cfg.test:
+            best = parts.trainer.checkpoint_callback
+            path = getattr(best, "best_model_path", "") or None
+            parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=path, verbose=False)
+            self._keep_metrics()
+
+    def _keep_metrics(self) -> None:
+        assert self.parts is not None
+        self.metrics |= {name: float(value) for name, value in self.parts.trainer.callback_metrics.items()}
+
+    def end(self, status: str, error: BaseException | None = None) -> None:
+        """Write the record and show it; rank 0 does this for all."""
+        if rank() != 0:
+            return
+        if status != "completed" and self.parts is not None:
+            self._keep_metrics()
+        summary = self.summary(status, error)
+        try:
+            write_summary(self.run_dir / "summary.json", summary)
+        except OSError as failure:
+            log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
+        print_summary(summary, self.run_dir, Console())
+
+    def summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
+        """``summary.json``; what later stages measure is null."""
+        cfg, hydra = self.cfg, HydraConfig.get()
+        trainer = self.parts.trainer if self.parts else None
+        callbacks: list[Any] = trainer.callbacks if trainer else []  # type: ignore[attr-defined]
+        traces = [path for callback in callbacks for path in getattr(callback, "traces", [])]
+        return {
+            "schema": SCHEMA,
+            "status": status,
+            "error": error and {"type": type(error).__name__, "message": str(error)},
+            "data": self.parts.data.title if self.parts else None,
+            "overrides": list(hydra.overrides.task),
+            "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
+            "batch_size": cfg.data.batch_size,
+            "num_workers": cfg.engine.num_workers,
+            "accelerator": trainer and trainer.strategy.root_device.type,
+            "devices": trainer and trainer.num_devices,
+            "world_size": trainer and trainer.world_size,
+            "precision": str(cfg.trainer.precision),
+            "environment": environment.describe(),
+            **measure_steps(self.run_dir / "steps.csv"),
+            "ceilings": {"loader": None, "model": None},
+            "memory": environment.peak_memory(),
+            "findings": [],
+            "traces": [str(path.relative_to(self.run_dir)) for path in traces],
+            "metrics": self.metrics,
+        }
+
+
+def _require_space(run_dir: Path, needed: int) -> None:
+    if shutil.disk_usage(run_dir).free < needed:
+        raise _no_space(run_dir, needed)
+
+
+def _no_space(run_dir: Path, needed: int = NEEDED_BYTES) -> DataError:
+    free = shutil.disk_usage(run_dir).free
+    return DataError(
+        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about {needed / 1e6:,.0f} MB; "
+        "free some space, write elsewhere with hydra.run.dir=FOLDER, or keep no checkpoints with "
+        "trainer.enable_checkpointing=false"
+    )
+
+
+def _quieten() -> None:
+    """Log warnings with everything else, and drop those that this project answers by its own record."""
+    logging.captureWarnings(capture=True)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*it is recommended to use a single device.*",
+        ".*treespec, LeafSpec.*",  # Lightning 2.6.6 on torch 2.15
+    ):
+        warnings.filterwarnings("ignore", message)

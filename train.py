@@ -1,0 +1,22 @@
+"""Train an image classifier and see where each training step goes: ``python train.py --help``."""
+
+import hydra
+from omegaconf import DictConfig
+
+from strobe.config import register
+from strobe.launch import quieten_kineto
+
+register()
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def main(cfg: DictConfig) -> None:
+    """Run one training; ``strobe.run`` imports torch, so that help and config errors need not wait for it."""
+    quieten_kineto()
+    from strobe.run import run
+
+    run(cfg)
+
+
+if __name__ == "__main__":
+    main()
