@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 _log = logging.getLogger(__name__)
@@ -27,10 +28,10 @@ _ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 class TraceProfiler(Callback):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
-    A step is a training batch, counted from 0 in each `fit`: from the end of one `on_train_batch_end`, the
-    next fetch, transfer, forward, backward and update, to the end of the next `on_train_batch_end`. What
-    Lightning does between batches (validation, checkpoints, the end of an epoch) belongs to the step that
-    follows. List this callback last, so that the other callbacks' work stays in the step it is for.
+    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
+    `on_train_batch_end` to the next: fetch, transfer, forward, backward, update and callbacks. What Lightning
+    does between batches (validation, the end of an epoch) belongs to the step that follows. List this
+    callback last, so that the work of the others stays in the step it is for.
 
     A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one, by an
     error too, leaves `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached;
@@ -99,20 +100,23 @@ class TraceProfiler(Callback):
         self._worker = ""
         self._profiler: torch.profiler.profile | None = None
         self._steps_in_cycle = 0
-        self._began_with_export = False
 
     @property
     def recording(self) -> bool:
-        """Whether the current step is a warmup or an active one."""
+        """Whether the current step is a warmup or an active one.
+
+        Changes at the end of a step, which pays for starting the profiler or for writing the trace: a clock
+        read after this callback's `on_train_batch_end` sees a disturbed step as `recording` before or after.
+        """
         return self._profiler is not None and self._profiler.current_action is not ProfilerAction.NONE
 
-    @property
-    def disturbed(self) -> bool:
-        """Whether profiling slows the current step: it is `recording`, or began with the export of a trace.
-
-        Holds for a clock that is read in an `on_train_batch_end` before this callback's own.
-        """
-        return self.recording or self._began_with_export
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Move behind the checkpoints, which Lightning puts last: their work belongs to the step it is for."""
+        place = trainer.callbacks.index(self)
+        others = [callback for callback in trainer.callbacks if callback is not self]
+        after = [n for n, callback in enumerate(others, start=1) if isinstance(callback, Checkpoint)]
+        place = max([place, *after])
+        trainer.callbacks = [*others[:place], self, *others[place:]]
 
     def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Begin step 0, before its batch is fetched.
@@ -127,7 +131,6 @@ class TraceProfiler(Callback):
         self._worker = f"{socket.gethostname()}_{os.getpid()}_rank{trainer.global_rank}"
         self.cycle = 0
         self._steps_in_cycle = 0
-        self._began_with_export = False
         self._profiler = torch.profiler.profile(
             activities=activities,
             schedule=torch.profiler.schedule(**self._schedule),
@@ -138,7 +141,6 @@ class TraceProfiler(Callback):
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         """End the step, write the trace of a finished cycle and begin the next step."""
-        self._began_with_export = False
         if self._profiler is None:
             return
         if self._profiler.current_action in _ACTIVE:
@@ -188,7 +190,6 @@ class TraceProfiler(Callback):
         profiler.profiler = None
         self.cycle += 1
         self._steps_in_cycle = 0
-        self._began_with_export = True
 
 
 def _export(profiler: torch.profiler.profile, path: Path, drop: str | None) -> None:

@@ -17,6 +17,7 @@ from strobe.data.base import ImageData
 from strobe.errors import ConfigError
 from strobe.model import ImageClassifier
 from strobe.report.drawing import Pictures
+from strobe.report.journal import Journal
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data.prepare_data()
     data.setup()
     model: ImageClassifier = instantiate(
-        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size
+        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
     )
     return Parts(data, model, trainer)
 
@@ -72,7 +73,7 @@ def build_trainer(cfg: DictConfig, run_dir: Path) -> lightning.Trainer:
 
 
 def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
-    """Lightning's logger; its files lie in a folder of the run named as the choice, for TensorBoard beside the traces."""
+    """Lightning's logger, in a folder of the run named after it: TensorBoard's lies beside the traces."""
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"
     logger: Logger = instantiate(cfg.logger, save_dir=run_dir / folder)
     return logger
@@ -80,7 +81,7 @@ def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
 
 def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
     """Checkpoints, pictures, progress, the profiler, and the record of steps."""
-    callbacks: list[Callback] = [Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
+    callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
     if cfg.trainer.enable_progress_bar:
         callbacks.append(RichProgressBar(leave=True))
     if cfg.trainer.enable_checkpointing:

@@ -117,7 +117,9 @@ class ImageClassifier(LightningModule):
         ):
             metric = cast(Metric, metrics[f"{stage}_{name}"])
             metric.update(*values)
-            self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=stage == "val")
+            self.log(
+                f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
+            )
         return loss, logits
 
 

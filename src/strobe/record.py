@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
-        os.replace(partial, path)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -19,9 +19,7 @@ SPLITS = ("train", "val", "test")
 class Engine(Protocol):
     """How loading overlaps training; see ``strobe.engines``."""
 
-    def loader(
-        self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool
-    ) -> DataLoader[Batch]:
+    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> DataLoader[Batch]:
         """Batches of ``dataset`` in the order that ``batches`` gives."""
 
 
@@ -155,10 +153,8 @@ def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: in
         members = generator.permutation(np.flatnonzero(targets == label))
         if len(members) < len(parts):
             raise ValueError(int(label), len(members))
-        spare = len(members) - len(parts)
-        ends = np.round(np.cumsum(fractions) * spare).astype(int) + np.arange(
-            1, len(parts) + 1
-        )
-        for part, chunk in zip(parts, np.split(members, ends[:-1]), strict=True):
+        least = np.arange(1, len(parts))  # each part has one, and leaves one to each of those behind it
+        ends = np.clip(np.round(np.cumsum(fractions)[:-1] * len(members)), least, len(members) - least[::-1])
+        for part, chunk in zip(parts, np.split(members, ends.astype(int)), strict=True):
             part.extend(chunk.tolist())
     return [sorted(part) for part in parts]

@@ -97,8 +97,7 @@ def extract_zip(archive: Path, destination: Path) -> None:
             if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
                 raise
             raise DataError(
-                f"{archive} is damaged or not a usable zip file ({_one_line(error)}); delete it and "
-                "download it again."
+                f"{archive} is damaged or not a usable zip file ({_one_line(error)}); delete it and download it again."
             ) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""EuroSAT, multispectral: 27,000 Sentinel-2 tiles in ten classes (Helber et al. 2019, doi:10.1109/JSTARS.2019.2918242)."""
+"""EuroSAT, multispectral: 27,000 Sentinel-2 tiles in ten classes (Helber 2019, doi:10.1109/JSTARS.2019.2918242)."""
 
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,7 @@ class EuroSAT(Tiles):
             return found[0]
         if found:
             names = ", ".join(folder.name for folder in found)
-            raise DataError(
-                f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them"
-            )
+            raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
         raise DataError(
             f"data.root={root} holds no <Class>/*.tif, nor does a folder one level below it; download EuroSAT from "
             f"{URL} ({SIZE}) with data.download=true, or train on generated tiles with data=sample"

@@ -97,9 +97,7 @@ class Tiles(ImageData):
 
     def _channel_bands(self, count: int, path: str) -> tuple[int, ...]:
         if count > len(MEAN):
-            raise DataError(
-                f"{path} has {count} bands, but statistics are known for {len(MEAN)}; convert the tiles"
-            )
+            raise DataError(f"{path} has {count} bands, but statistics are known for {len(MEAN)}; convert the tiles")
         bands: tuple[int, ...] = {"rgb": RGB, "all": tuple(range(count))}.get(self.bands, self.bands)
         beyond = [band for band in bands if band >= count]
         if beyond:
@@ -123,15 +121,11 @@ def tile_roots(root: Path) -> list[Path]:
 
     if not root.is_dir():
         return []
-    return (
-        [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
-    )
+    return [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
 
 
 def _tiles(folder: Path) -> list[str]:
-    return sorted(
-        entry.path for entry in os.scandir(folder) if entry.name.lower().endswith((".tif", ".tiff"))
-    )
+    return sorted(entry.path for entry in os.scandir(folder) if entry.name.lower().endswith((".tif", ".tiff")))
 
 
 def _shape(path: str) -> tuple[int, int, int]:

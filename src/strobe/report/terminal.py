@@ -14,15 +14,25 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows(summary, run_dir):
+    for name, value in rows(summary):
         table.add_row(name, value)
     colour = COLOURS[summary["status"]]
     console.print()
     console.rule(f"[bold {colour}]run {summary['status']}", align="left", style=colour)
     console.print(table)
+    console.print(f"run       {_relative(run_dir)}", soft_wrap=True, highlight=False)
+    if summary["traces"]:
+        command = f"tensorboard --logdir {_relative(run_dir)}"
+        console.print(
+            f"traces    {len(summary['traces'])}, look at them with: {command}", soft_wrap=True, highlight=False
+        )
 
 
-def rows(summary: dict[str, Any], run_dir: Path) -> list[tuple[str, str]]:
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values, of what there is."""
     lines = [("what", _what(summary))]
     rate = summary["images_per_second"]
@@ -35,10 +45,9 @@ def rows(summary: dict[str, Any], run_dir: Path) -> list[tuple[str, str]]:
             )
         )
         lines.append(("step", _step(summary["step_seconds"])))
+    if summary["error"] is not None and summary["status"] == "failed":
+        lines.append(("error", summary["error"]["message"] or summary["error"]["type"]))
     lines += [(stage, text) for stage in ("train", "val", "test") if (text := _metrics(summary["metrics"], stage))]
-    if summary["traces"]:
-        lines.append(("traces", f"{len(summary['traces'])}, see them with: tensorboard --logdir {run_dir}"))
-    lines.append(("run", str(run_dir)))
     return lines
 
 

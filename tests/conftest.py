@@ -1,0 +1,84 @@
+"""Shared by all tests: real or generated tiles, and a run of the application in this process."""
+
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.data.synthetic import generate
+from strobe.record import read_summary
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("STROBE_DATA", ROOT.parent / "shared" / "data"))
+
+QUICK = (
+    "trainer.accelerator=cpu",
+    "trainer.max_epochs=1",
+    "trainer.limit_train_batches=4",
+    "trainer.limit_val_batches=1",
+    "trainer.limit_test_batches=1",
+    "trainer.num_sanity_val_steps=0",
+    "trainer.enable_progress_bar=false",
+    "data.batch_size=4",
+    "profiler=none",
+)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run of the application ended."""
+
+    code: int
+    output: str  # standard output and error
+    directory: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return read_summary(self.directory / "summary.json")
+
+
+@pytest.fixture(scope="session")
+def sample_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root in which ``data=sample data.tiles_per_class=10`` finds its tiles."""
+    root = tmp_path_factory.mktemp("data")
+    generate(root / "tiles" / "seed42-10", tiles_per_class=10, seed=42)
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiles(sample_root: Path) -> Path:
+    """A folder of class folders: real tiles where there are some, else generated ones. Not to be changed."""
+    real = DATA / "EuroSAT_MS"
+    return real if real.is_dir() else sample_root / "tiles" / "seed42-10"
+
+
+@pytest.fixture
+def train(
+    tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Run ``train.py`` with overrides in this process: by default a few steps on ten tiles a class."""
+
+    def run(*overrides: str, quick: bool = True, name: str = "run") -> Ended:
+        directory = tmp_path / name
+        given = [*(QUICK if quick else ()), f"hydra.run.dir={directory}", *overrides]
+        if not any(override.startswith(("data=", "experiment=")) for override in overrides):
+            given += [f"data.root={sample_root}", "data.tiles_per_class=10"]
+        monkeypatch.setattr(sys, "argv", ["train.py", *given])
+        capfd.readouterr()
+        code = 0
+        try:
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+            if isinstance(stop.code, str):
+                print(stop.code, file=sys.stderr)
+        captured = capfd.readouterr()
+        return Ended(code, re.sub(r"\x1b\[[0-9;]*m", "", captured.out + captured.err), directory)
+
+    return run
