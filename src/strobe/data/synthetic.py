@@ -1,8 +1,7 @@
 """A generated stand-in for EuroSAT-MS: ten land-cover classes in the exact on-disk form of the real tiles.
 
-A tile is painted in reflectance x 10000: its class lays out materials (soil, crop, water, ...), a neighbour
-may take one side, and light, haze, noise and the sensor's blur follow. Band means and deviations land near
-EuroSAT-MS's, so that one normalisation serves both.
+Each class lays out its materials (soil, crop, water, ...), a neighbour may take one side, and light, haze and
+the sensor follow. Band means and deviations land near EuroSAT-MS's: one normalisation serves both.
 """
 
 import shutil
@@ -51,7 +50,6 @@ _SILT = _bands(1420, 1300, 1350, 1100, 1080, 750, 750, 620, 170, 8, 220, 130, 56
 _HAZE = _bands(130, 45, 36, 33, 30, 24, 21, 18, 90, 3, 9, 6, 18)
 # Blur in pixels: B01, B09 and B10 come at 60 m, the red edge and the short-wave infrared at 20 m.
 _BLUR = _bands(2.5, 0.5, 0.5, 0.5, 0.9, 0.9, 0.9, 0.5, 2.5, 2.5, 0.9, 0.9, 0.9)
-
 _FREQUENCY = np.hypot(np.fft.fftfreq(_CANVAS)[:, None], np.fft.rfftfreq(_CANVAS))
 _SENSOR = np.exp(-2 * (np.pi * _FREQUENCY * _BLUR) ** 2)
 
@@ -82,15 +80,8 @@ def _parcels(rng: Generator, low: float, high: float) -> NDArray[np.int64]:
 
 def _edges(parcels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where a parcel meets another."""
-    above: NDArray[np.bool_] = parcels != np.roll(parcels, 1, axis=0)
-    return above | (parcels != np.roll(parcels, 1, axis=1))
-
-
-def _strip(rng: Generator, width: float) -> Floats:
-    """Cover (0..1) of a bent strip, ``width`` pixels wide, that passes near the centre."""
-    u, v = _axes(rng)
-    line = rng.uniform(-14, 14) + rng.uniform(0, 7) * np.sin(u / rng.uniform(9, 25) + rng.uniform(0, 6))
-    return np.clip(width / 2 + 0.5 - np.abs(v - line), 0, 1)
+    edges: NDArray[np.bool_] = (parcels != np.roll(parcels, 1, 0)) | (parcels != np.roll(parcels, 1, 1))
+    return edges
 
 
 def _blend(base: Floats, other: Floats, share: ArrayLike) -> Floats:
@@ -114,8 +105,7 @@ def _herbaceous(rng: Generator) -> Floats:
 
 
 def _highway(rng: Generator) -> Floats:
-    surface = _blend(_ASPHALT, _METAL, rng.uniform(0, 0.5))
-    return _blend(_countryside(rng), surface, _strip(rng, rng.uniform(2.5, 6)))
+    return _crossed(rng, _blend(_ASPHALT, _METAL, rng.uniform(0, 0.5)), 2.5, 6)
 
 
 def _industrial(rng: Generator) -> Floats:
@@ -147,17 +137,19 @@ def _residential(rng: Generator) -> Floats:
 
 
 def _river(rng: Generator) -> Floats:
-    water = _blend(_WATER, _SILT, rng.beta(0.7, 1.2))
-    return _blend(_countryside(rng), water, _strip(rng, rng.uniform(10, 30)))
+    return _crossed(rng, _blend(_WATER, _SILT, rng.beta(0.7, 1.2)), 10, 30)
 
 
 def _sea_lake(rng: Generator) -> Floats:
     return _blend(_WATER, _SILT, rng.beta(0.6, 2.4) + 0.04 * _grain(rng, 1.5))
 
 
-def _countryside(rng: Generator) -> Floats:
-    """What roads and rivers run through."""
-    return (_annual_crop, _forest, _herbaceous, _pasture)[rng.integers(4)](rng)
+def _crossed(rng: Generator, surface: Floats, low: float, high: float) -> Floats:
+    """Countryside with a bent strip of ``surface``, low..high pixels wide, near the centre."""
+    land = (_annual_crop, _forest, _herbaceous, _pasture)[rng.integers(4)](rng)
+    u, v = _axes(rng)
+    line = rng.uniform(-14, 14) + rng.uniform(0, 7) * np.sin(u / rng.uniform(9, 25) + rng.uniform(0, 6))
+    return _blend(land, surface, (rng.uniform(low, high) + 1) / 2 - np.abs(v - line))
 
 
 _RECIPES: dict[str, Callable[[Generator], Floats]] = {  # each returns (13, _CANVAS, _CANVAS)
