@@ -6,7 +6,6 @@ from typing import Any
 
 import lightning
 from hydra.utils import instantiate
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
@@ -14,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from callbacks import StepRecorder
 from strobe.checkpoint import FOLDER
 from strobe.data.base import ImageData
-from strobe.errors import ConfigError
 from strobe.model import ImageClassifier
 from strobe.report.drawing import Pictures
 from strobe.report.journal import Journal
+from strobe.trainer import build_trainer
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,14 @@ class Parts:
 
 def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
-    trainer = build_trainer(cfg, run_dir)
+    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    trainer = build_trainer(
+        arguments,
+        default_root_dir=run_dir,
+        logger=build_logger(cfg, run_dir),
+        callbacks=build_callbacks(cfg, run_dir),
+        use_distributed_sampler=False,  # ours deal out each index once
+    )
     data = build_data(cfg)
     data.prepare_data()
     data.setup()
@@ -50,26 +56,6 @@ def build_data(cfg: DictConfig) -> ImageData:
         shuffle_seed=cfg.seed,
     )
     return data
-
-
-def build_trainer(cfg: DictConfig, run_dir: Path) -> lightning.Trainer:
-    """Lightning's Trainer with this project's callbacks.
-
-    Raises:
-        ConfigError: Lightning refuses an argument, or this machine has not what it asks for.
-    """
-    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
-    try:
-        return lightning.Trainer(
-            **arguments,
-            default_root_dir=run_dir,
-            logger=build_logger(cfg, run_dir),
-            callbacks=build_callbacks(cfg, run_dir),
-            use_distributed_sampler=False,
-        )
-    except (MisconfigurationException, ValueError, TypeError) as error:
-        given = " ".join(f"trainer.{key}={arguments[key]}" for key in ("accelerator", "devices", "precision"))
-        raise ConfigError(f"Lightning refuses {given}: {' '.join(str(error).split())}") from error
 
 
 def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:

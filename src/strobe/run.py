@@ -154,6 +154,7 @@ def _quieten() -> None:
     for message in (
         ".*does not have many workers.*",
         ".*it is recommended to use a single device.*",
+        ".*smaller than the logging interval.*",
         ".*treespec, LeafSpec.*",  # Lightning 2.6.6 on torch 2.15
     ):
         warnings.filterwarnings("ignore", message)

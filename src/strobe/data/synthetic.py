@@ -32,7 +32,7 @@ _TILE_MB = 0.107
 
 
 def _bands(*values: float) -> Floats:
-    """One value per band, (13, 1, 1), in EuroSAT's file order: B01..B12 and B8A last."""
+    """One value per band, (13, 1, 1), in EuroSAT's file order: B01 to B12, then B8A; reflectance x 10000."""
     return np.array(values, dtype=np.float64).reshape(-1, 1, 1)
 
 
@@ -47,7 +47,7 @@ _METAL = _bands(2300, 2600, 2700, 2800, 2700, 2750, 2850, 2950, 750, 14, 2900, 2
 _BRICK = _bands(1550, 1350, 1350, 1700, 1850, 2050, 2200, 2200, 650, 13, 2500, 2100, 2400)
 _WATER = _bands(1270, 1060, 800, 440, 480, 400, 400, 340, 95, 8, 100, 65, 310)
 _SILT = _bands(1420, 1300, 1350, 1100, 1080, 750, 750, 620, 170, 8, 220, 130, 560)
-_HAZE = _bands(130, 45, 36, 33, 30, 24, 21, 18, 90, 3, 9, 6, 18)
+_HAZE = _bands(130, 45, 36, 33, 30, 24, 21, 18, 40, 3, 9, 6, 18)  # one deviation
 # Blur in pixels: B01, B09 and B10 come at 60 m, the red edge and the short-wave infrared at 20 m.
 _BLUR = _bands(2.5, 0.5, 0.5, 0.5, 0.9, 0.9, 0.9, 0.5, 2.5, 2.5, 0.9, 0.9, 0.9)
 _FREQUENCY = np.hypot(np.fft.fftfreq(_CANVAS)[:, None], np.fft.rfftfreq(_CANVAS))
@@ -80,8 +80,7 @@ def _parcels(rng: Generator, low: float, high: float) -> NDArray[np.int64]:
 
 def _edges(parcels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where a parcel meets another."""
-    edges: NDArray[np.bool_] = (parcels != np.roll(parcels, 1, 0)) | (parcels != np.roll(parcels, 1, 1))
-    return edges
+    return np.asarray((parcels != np.roll(parcels, 1, 0)) | (parcels != np.roll(parcels, 1, 1)), np.bool_)
 
 
 def _blend(base: Floats, other: Floats, share: ArrayLike) -> Floats:
@@ -222,9 +221,8 @@ def _write(root: Path, marker: str, tiles_per_class: int, seed: int) -> None:
 def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
     """Make the data set in ``root``, unless it is there already, and return ``root``.
 
-    Tiles are ``<root>/<Class>/<Class>_<n>.tif``, n from 1: (64, 64, 13) uint16 reflectance x 10000, 10 m
-    pixels. Tile n depends on ``seed`` alone, not on ``tiles_per_class``. ``root`` appears only once it is
-    complete, and processes that start together make one set.
+    Tiles are ``<root>/<Class>/<Class>_<n>.tif``, n from 1: (64, 64, 13) uint16, reflectance x 10000, 10 m
+    a pixel; tile n depends on ``seed`` alone. ``root`` appears complete, made by one of several processes.
 
     Raises:
         DataError: ``root`` holds anything else, which stays untouched, or it cannot be written.

@@ -45,8 +45,6 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
             )
         )
         lines.append(("step", _step(summary["step_seconds"])))
-    if summary["error"] is not None and summary["status"] == "failed":
-        lines.append(("error", summary["error"]["message"] or summary["error"]["type"]))
     lines += [(stage, text) for stage in ("train", "val", "test") if (text := _metrics(summary["metrics"], stage))]
     return lines
 

@@ -1,0 +1,56 @@
+"""Lightning's Trainer from a dictionary of its arguments; what Lightning refuses becomes one line."""
+
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import torch
+from lightning import Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from strobe.errors import ConfigError
+
+
+def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
+    """A Trainer from the keys below ``trainer.`` and the objects that the configuration does not name.
+
+    Raises:
+        ConfigError: an argument has a wrong type, Lightning refuses it, or this machine has not what it asks for.
+    """
+    hints = get_type_hints(Trainer.__init__)
+    for key, value in arguments.items():
+        if not _is_a(value, hints[key]):
+            raise ConfigError(f"trainer.{key}={value} has a wrong type; Lightning takes {_words(hints[key])}")
+    accelerator = arguments["accelerator"]
+    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"trainer.accelerator={accelerator}: torch sees no GPU here; set trainer=cpu")
+    try:
+        return Trainer(**arguments, **parts)
+    except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
+        given = " ".join(f"trainer.{key}={arguments[key]}" for key in ("accelerator", "strategy", "devices"))
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"Lightning refuses these arguments ({given} and others): {reason}") from error
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    origin = get_origin(hint) or hint
+    if origin in (Union, types.UnionType):
+        return any(_is_a(value, option) for option in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin is float:
+        return isinstance(value, int | float)
+    if origin is int and isinstance(value, bool):
+        return False
+    return origin is Any or isinstance(value, origin)
+
+
+def _words(hint: Any) -> str:
+    """A type hint as a person writes it."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    names: list[str] = []
+    for option in options:
+        if get_origin(option) is Literal:
+            names += map(str, get_args(option))
+        else:
+            names.append("null" if option is type(None) else getattr(option, "__name__", str(option)))
+    return ", ".join(names)
