@@ -39,8 +39,12 @@ class StepRecorder(Callback):
             self._rows = csv.writer(self._file)
             self._rows.writerow(COLUMNS)
 
+    def on_train_start(self, *_: Any) -> None:
+        """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
+        self._clock.restart()
+
     def on_train_epoch_start(self, *_: Any) -> None:
-        """A step does not hold what happened between epochs."""
+        """Nor what happened between epochs."""
         self._clock.restart()
 
     def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
@@ -71,15 +75,17 @@ class StepRecorder(Callback):
         seconds = [sum(phases.values()), *phases.values()]
         self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
 
-    def on_exception(self, *_: Any, **__: Any) -> None:
+    def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
-        self._close()
+        self._close(trainer)
 
-    def teardown(self, *_: Any, **__: Any) -> None:
+    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
-        self._close()
+        self._close(trainer)
 
-    def _close(self) -> None:
+    def _close(self, trainer: Any) -> None:
+        if isinstance(trainer.profiler, PhaseClock):
+            trainer.profiler = trainer.profiler.inner
         if self._file is not None:
             self._file.close()
             self._file = None

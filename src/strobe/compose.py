@@ -78,25 +78,17 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
 
 
 def build_checkpoints(cfg: DictConfig, folder: Path) -> list[ModelCheckpoint]:
-    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch or every so many steps."""
-    monitor = cfg.checkpoint.monitor
-    best = ModelCheckpoint(
-        folder,
-        "best",
-        monitor=monitor,
-        mode="min" if monitor.endswith("loss") else "max",
-        save_on_train_epoch_end=False,
-        enable_version_counter=False,
-    )
-    steps = cfg.checkpoint.every_n_steps
-    last = ModelCheckpoint(
-        folder,
-        "last",
-        every_n_train_steps=steps,
-        save_on_train_epoch_end=True if steps is None else None,
-        enable_version_counter=False,
-    )
-    return [best, last]
+    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
+    monitor, steps = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps
+    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    mode = "min" if monitor.endswith("loss") else "max"
+    checkpoints = [
+        ModelCheckpoint(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **common),
+        ModelCheckpoint(filename="last", save_on_train_epoch_end=True, **common),
+    ]
+    if steps is not None:
+        checkpoints.append(ModelCheckpoint(filename="last", every_n_train_steps=steps, **common))
+    return checkpoints
 
 
 def _without(node: DictConfig, key: str) -> dict[str, Any]:

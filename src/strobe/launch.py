@@ -61,5 +61,5 @@ def run_name(overrides: Sequence[str]) -> str:
         key, _, value = override.lstrip("+~").partition("=")
         if key in ("data.root", "ckpt_path") or key.startswith("hydra"):
             continue
-        parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}").strip("_"))
+        parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
     return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""

@@ -51,7 +51,7 @@ class ImageClassifier(LightningModule):
         self.network.to(memory_format=self.memory_format)
         if compile:
             self.network.compile()
-        self.losses = nn.ModuleDict({f"{stage}_loss": MeanMetric() for stage in STAGES})
+        self.losses = nn.ModuleDict({f"{stage}_loss": _mean() for stage in STAGES})
         self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
 
@@ -121,6 +121,10 @@ class ImageClassifier(LightningModule):
                 f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
             )
         return loss, logits
+
+
+def _mean() -> MeanMetric:
+    return MeanMetric(nan_strategy=float("nan"))  # a loss that is not a number shows, instead of being left out
 
 
 def _accuracy(classes: int) -> MulticlassAccuracy:

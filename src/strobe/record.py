@@ -70,11 +70,8 @@ def _read_rows(path: Path) -> list[dict[str, float]]:
     if not path.is_file():
         return []
     with path.open(newline="") as file:
-        return [
-            {key: float(value) for key, value in row.items()}
-            for row in csv.DictReader(file)
-            if None not in row.values()
-        ]
+        whole = [line for line in file if line.endswith("\n")]
+    return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(whole)]
 
 
 def _finite(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """torchvision's resnet18, fitted to other images: channels, classes, and a stem for small ones."""
 
-import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +41,11 @@ def _published() -> dict[str, Tensor]:
     weights = ResNet18_Weights.IMAGENET1K_V1
     try:
         return dict(weights.get_state_dict(progress=True, check_hash=True))
-    except (urllib.error.URLError, OSError, RuntimeError) as error:
+    except Exception as error:  # the network's, or whatever a damaged copy in torch's cache makes torch.load raise
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
-            f"model.weights=imagenet: {weights.url} could not be downloaded ({error}); fetch it on a machine with a "
-            f"network and give model.weights=FILE, or start at random with model.weights=null"
+            f"model.weights=imagenet: {weights.url} could not be downloaded or read ({reason}); fetch it on a machine "
+            f"with a network and give model.weights=FILE, or start at random with model.weights=null"
         ) from error
 
 
@@ -56,8 +56,9 @@ def _from_file(name: str) -> dict[str, Tensor]:
         content: Any = torch.load(name, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DataError(f"model.weights={name} cannot be read as weights; give a file that torch.save wrote") from error
-    state = content.get("state_dict", content) if isinstance(content, dict) else {}
-    return {key.removeprefix("network."): value for key, value in state.items() if isinstance(value, Tensor)}
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
+    items = state.items() if isinstance(state, dict) else ()
+    return {str(key).removeprefix("network."): value for key, value in items if isinstance(value, Tensor)}
 
 
 def _load(network: ResNet, state: dict[str, Tensor], name: str) -> None:

@@ -155,6 +155,9 @@ def _quieten() -> None:
         ".*does not have many workers.*",
         ".*it is recommended to use a single device.*",
         ".*smaller than the logging interval.*",
+        ".*your dataloader is not resumable.*",  # the order of batches is
+        ".*The dirpath has changed.*",  # a resumed run has a directory of its own
+        ".*Checkpoint directory .* exists and is not empty.*",  # a run goes on in its own
         ".*treespec, LeafSpec.*",  # Lightning 2.6.6 on torch 2.15
     ):
         warnings.filterwarnings("ignore", message)

@@ -1,7 +1,7 @@
 """What every data set has in common: splits, batches, and pixels made ready on the device."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,7 +84,7 @@ class ImageData(LightningDataModule, ABC):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
         overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
-        return self.batches("train", self.batch_size, shuffle=not overfits)
+        return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Batches for validation, in order."""
@@ -94,12 +94,14 @@ class ImageData(LightningDataModule, ABC):
         """Batches for the test, in order."""
         return self.batches("test", self.val_batch_size)
 
-    def batches(self, split: str, batch_size: int, *, shuffle: bool = False) -> DataLoader[Batch]:
+    def batches(
+        self, split: str, batch_size: int, *, shuffle: bool = False, start: Callable[[], int] = lambda: 0
+    ) -> DataLoader[Batch]:
         """This rank's batches of one split, with or without a trainer."""
         dataset, trainer = self.datasets[split], self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
-        sharded = ShardedBatches(order, batch_size, rank=rank, world=world)
+        sharded = ShardedBatches(order, batch_size, rank=rank, world=world, start=start)
         on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
         return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, on_gpu=on_gpu)
 
@@ -127,10 +129,14 @@ class ImageData(LightningDataModule, ABC):
         """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
         return [0, 1, 2]
 
+    def _position(self) -> int:
+        """How many batches of this epoch were trained on before, also before a run was resumed."""
+        assert self.trainer is not None
+        return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
     def _generator(self, device: torch.device) -> torch.Generator:
         assert self.trainer is not None
-        batch = self.trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        key = [self.shuffle_seed, self.trainer.current_epoch, batch, self.trainer.global_rank]
+        key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         return torch.Generator(device).manual_seed(seed)
 

@@ -45,7 +45,7 @@ _SHRUB = _bands(1300, 1060, 980, 900, 1280, 2050, 2400, 2420, 1050, 15, 2200, 13
 _ASPHALT = _bands(1450, 1250, 1180, 1180, 1300, 1480, 1580, 1580, 550, 11, 1750, 1450, 1700)
 _METAL = _bands(2300, 2600, 2700, 2800, 2700, 2750, 2850, 2950, 750, 14, 2900, 2600, 2900)
 _BRICK = _bands(1550, 1350, 1350, 1700, 1850, 2050, 2200, 2200, 650, 13, 2500, 2100, 2400)
-_WATER = _bands(1270, 1060, 800, 440, 480, 400, 400, 340, 95, 8, 100, 65, 310)
+_WATER = _bands(1280, 1120, 830, 400, 440, 400, 400, 340, 95, 8, 100, 65, 310)
 _SILT = _bands(1420, 1300, 1350, 1100, 1080, 750, 750, 620, 170, 8, 220, 130, 560)
 _HAZE = _bands(130, 45, 36, 33, 30, 24, 21, 18, 40, 3, 9, 6, 18)  # one deviation
 # Blur in pixels: B01, B09 and B10 come at 60 m, the red edge and the short-wave infrared at 20 m.
@@ -104,7 +104,7 @@ def _herbaceous(rng: Generator) -> Floats:
 
 
 def _highway(rng: Generator) -> Floats:
-    return _crossed(rng, _blend(_ASPHALT, _METAL, rng.uniform(0, 0.5)), 2.5, 6)
+    return _crossed(rng, _blend(_ASPHALT, _METAL, rng.uniform(0.1, 0.6)), 2.5, 6)
 
 
 def _industrial(rng: Generator) -> Floats:
@@ -123,8 +123,8 @@ def _pasture(rng: Generator) -> Floats:
 def _permanent_crop(rng: Generator) -> Floats:
     parcels = _parcels(rng, 7, 25)
     bare = _blend(_STRAW, _SOIL, rng.uniform(size=_PARCELS)[parcels])
-    rows = np.sin(_axes(rng)[0] * 2 * np.pi / rng.uniform(2.5, 5))
-    return _blend(bare, _GRASS, rng.uniform(0, 0.7, _PARCELS)[parcels] + 0.2 * rows)
+    rows = np.sin(_axes(rng)[0] * 2 * np.pi / rng.uniform(3, 6))
+    return _blend(bare, _GRASS, rng.uniform(0, 0.7, _PARCELS)[parcels] + 0.3 * rows)
 
 
 def _residential(rng: Generator) -> Floats:
@@ -136,11 +136,11 @@ def _residential(rng: Generator) -> Floats:
 
 
 def _river(rng: Generator) -> Floats:
-    return _crossed(rng, _blend(_WATER, _SILT, rng.beta(0.7, 1.2)), 10, 30)
+    return _crossed(rng, _blend(_WATER, _SILT, rng.beta(0.7, 1.5)), 13, 32)
 
 
 def _sea_lake(rng: Generator) -> Floats:
-    return _blend(_WATER, _SILT, rng.beta(0.6, 2.4) + 0.04 * _grain(rng, 1.5))
+    return _blend(_WATER, _SILT, rng.beta(0.6, 3) + 0.04 * _grain(rng, 1.5))
 
 
 def _crossed(rng: Generator, surface: Floats, low: float, high: float) -> Floats:
@@ -202,11 +202,11 @@ def _complete(root: Path, marker: str) -> bool:
 
 
 def _write(root: Path, marker: str, tiles_per_class: int, seed: int) -> None:
-    partial = root.with_name(f".{root.name}.partial")
+    partial, console = root.with_name(f".{root.name}.partial"), Console(stderr=True)
     shutil.rmtree(partial, ignore_errors=True)  # a crash may have left it
     try:
-        progress = track(CLASSES, "Generating tiles", console=Console(stderr=True), transient=True)
-        for label, name in enumerate(progress):
+        shown = track(CLASSES, "Generating", console=console, transient=True, disable=not console.is_terminal)
+        for label, name in enumerate(shown):
             (partial / name).mkdir(parents=True)
             for number in range(1, tiles_per_class + 1):
                 rng = np.random.default_rng([seed, label, number])

@@ -1,6 +1,6 @@
 """Which images make which batch: a pure function of seed, epoch and rank, so that a run can be resumed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -34,14 +34,24 @@ class ShardedBatches(Sampler[list[int]]):
     Every ``batch_size * world`` indices of the order are dealt out to the ranks evenly, so that all ranks
     have the same number of batches and none waits for ever in a collective. A rest that would leave a
     rank with fewer than two images (on which batch normalisation fails) joins the batch before it.
+
+    ``start`` tells, when an epoch begins, how many of its batches were had before the run was resumed.
     """
 
-    def __init__(self, order: EpochOrder, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+    def __init__(
+        self,
+        order: EpochOrder,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        start: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.sampler = order
         self.batch_size = batch_size
         self.rank = rank
         self.world = world
-        self.start = 0
+        self.start = start
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size * self.world)
@@ -49,10 +59,8 @@ class ShardedBatches(Sampler[list[int]]):
         return max(whole + (rest >= smallest), 1 if rest else 0)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The batches from ``start`` on; ``start`` holds for one epoch."""
-        start, self.start = self.start, 0
         indices = list(self.sampler)
         stride = self.batch_size * self.world
-        for batch in range(start, len(self)):
+        for batch in range(self.start(), len(self)):
             end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
             yield indices[batch * stride + self.rank : end : self.world]

@@ -36,9 +36,9 @@ class TorchEngine:
                 "multiprocessing_context": multiprocessing_context,
             }
 
-    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> "ResumableLoader":
+    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
-        return ResumableLoader(
+        return LazyLoader(
             dataset,
             batch_sampler=batches,
             collate_fn=dataset.collate,
@@ -49,21 +49,11 @@ class TorchEngine:
         )
 
 
-class ResumableLoader(DataLoader[Batch]):
-    """A DataLoader that Lightning can save within an epoch and take up again at the next batch."""
+class LazyLoader(DataLoader[Batch]):
+    """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
 
-    batch_sampler: ShardedBatches
+    Lightning calls ``iter`` before it has restored where a resumed run stands.
+    """
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        self._position = self.batch_sampler.start
-        for batch in super().__iter__():
-            self._position += 1
-            yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        """How many batches of the epoch have been handed out; 0 at its end."""
-        return {"position": getattr(self, "_position", 0) % max(len(self), 1)}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next epoch behind the batches that were handed out before."""
-        self.batch_sampler.start = state["position"]
+        yield from super().__iter__()

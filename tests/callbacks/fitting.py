@@ -1,0 +1,65 @@
+"""A small model and its training, for the tests of the callbacks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.profiler import record_function
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+SAMPLES = TensorDataset(torch.randn(24, 4))  # six batches
+SOME_VALIDATION = {"val_check_interval": 2, "limit_val_batches": 2, "num_sanity_val_steps": 2}
+
+
+class Stream(IterableDataset[Any]):
+    """The samples without a length: Lightning prefetches, and learns of an epoch's end by running dry."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(SAMPLES)
+
+
+class Model(LightningModule):
+    """A linear layer that marks its batches in a trace as `batch <n>`, counted over the whole run."""
+
+    def __init__(self, fail_at: int = -1, error: type[BaseException] = ArithmeticError) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.batches = 0
+        self.fail_at, self.error = fail_at, error
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        with record_function(f"batch {self.batches}"):
+            if self.batches == self.fail_at:
+                raise self.error("the run's own")
+            self.batches += 1
+            return self.layer(batch[0]).sum()
+
+    def validation_step(self, batch: list[torch.Tensor]) -> None:
+        self.layer(batch[0])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def trainer_with(*callbacks: Callback, **settings: Any) -> Trainer:
+    """A quiet trainer for one epoch without validation, unless `settings` say otherwise."""
+    quiet = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger")
+    usual = dict.fromkeys(quiet, False) | {"max_epochs": 1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
+    return Trainer(accelerator="cpu", callbacks=list(callbacks), **usual | settings)
+
+
+def fit(
+    *callbacks: Callback,
+    model: LightningModule | None = None,
+    data: Any = SAMPLES,
+    ckpt_path: Path | None = None,
+    **settings: Any,
+) -> Trainer:
+    """Train on batches of four; the trainer that did."""
+    trainer = trainer_with(*callbacks, **settings)
+    trainer.fit(
+        model or Model(), DataLoader(data, batch_size=4), DataLoader(SAMPLES, batch_size=4), ckpt_path=ckpt_path
+    )
+    return trainer

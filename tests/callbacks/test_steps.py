@@ -1,0 +1,169 @@
+"""The rows of steps.csv, from real training runs."""
+
+import csv
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from callbacks.phases import PHASES, PhaseClock
+from callbacks.steps import COLUMNS, StepRecorder
+from callbacks.trace import TraceProfiler
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
+
+NAP = 0.2
+UNEVEN = TensorDataset(torch.randn(22, 4))  # five batches of four and one of two
+IMAGES = [4, 4, 4, 4, 4, 2]
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> StepRecorder:
+    return StepRecorder(tmp_path / "steps.csv")
+
+
+def rows(recorder: StepRecorder) -> list[dict[str, str]]:
+    text = recorder.path.read_text()
+    assert text.endswith("\n")
+    header, *lines = csv.reader(text.splitlines())
+    assert header == list(COLUMNS)
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def column(recorder: StepRecorder, name: str) -> list[int]:
+    return [int(row[name]) for row in rows(recorder)]
+
+
+def seconds(recorder: StepRecorder, name: str) -> list[float]:
+    return [float(row[name]) for row in rows(recorder)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"accumulate_grad_batches": 4}, SOME_VALIDATION, {"enable_checkpointing": True}],
+    ids=["plain", "accumulation", "validation", "checkpoints"],
+)
+def test_one_row_a_training_step(recorder: StepRecorder, tmp_path: Path, settings: dict[str, Any]) -> None:
+    fit(recorder, data=UNEVEN, max_epochs=2, default_root_dir=tmp_path, **settings)
+    assert column(recorder, "step") == list(range(12))
+    assert column(recorder, "epoch") == [0] * 6 + [1] * 6
+    assert column(recorder, "images") == IMAGES * 2
+    assert column(recorder, "profiled") == [0] * 12
+    for row in rows(recorder):
+        parts = [float(row[phase]) for phase in PHASES]
+        assert min(parts) >= 0
+        assert float(row["total"]) == pytest.approx(sum(parts), abs=1e-6)  # of seven decimals each
+
+
+def test_data_of_unknown_length(recorder: StepRecorder) -> None:
+    fit(recorder, data=Stream(), max_epochs=2)
+    assert column(recorder, "step") == list(range(12))
+
+
+class Naps(Callback):
+    """Naps in the hooks that it is told."""
+
+    def __init__(self, *hooks: str) -> None:
+        self.naps = 0
+        for hook in hooks:
+            setattr(self, hook, self.nap)
+
+    def nap(self, *_: Any, **__: Any) -> None:
+        time.sleep(NAP)
+        self.naps += 1
+
+
+def outside_steps(recorder: StepRecorder, *others: Callback, **settings: Any) -> float:
+    """Train; the seconds of it that are in no row."""
+    start = time.perf_counter()
+    fit(recorder, *others, **settings)
+    return time.perf_counter() - start - sum(seconds(recorder, "total"))
+
+
+@pytest.mark.parametrize(
+    "hook",
+    ["on_train_start", "on_train_epoch_start", "on_validation_start", "on_validation_end", "on_train_epoch_end"],
+)
+def test_what_lies_between_steps_is_in_none(recorder: StepRecorder, hook: str) -> None:
+    naps = Naps(hook)
+    outside = outside_steps(recorder, naps, max_epochs=2, **SOME_VALIDATION | {"val_check_interval": 3})
+    assert outside >= naps.naps * NAP > 0
+    assert len(rows(recorder)) == 12
+
+
+def test_checkpoints_between_epochs_are_in_no_step(recorder: StepRecorder, tmp_path: Path) -> None:
+    naps = Naps("on_save_checkpoint")
+    checkpoint = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+    outside = outside_steps(recorder, naps, checkpoint, max_epochs=2, enable_checkpointing=True)
+    assert outside >= naps.naps * NAP == 2 * NAP
+
+
+def test_a_checkpoint_within_an_epoch_is_in_its_step(recorder: StepRecorder, tmp_path: Path) -> None:
+    checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=4)
+    fit(recorder, Naps("on_save_checkpoint"), checkpoint, enable_checkpointing=True)
+    assert seconds(recorder, "callbacks")[3] >= NAP
+    assert seconds(recorder, "total")[3] == max(seconds(recorder, "total"))
+
+
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
+@pytest.mark.parametrize(
+    ("schedule", "profiled"),
+    [
+        ({"wait": 2, "warmup": 1, "active": 1}, [0, 1, 1, 1, 0, 0]),  # also the step that starts the profiler
+        ({"wait": 0, "warmup": 0, "active": 2}, [1, 1, 0, 0, 0, 0]),
+        ({"wait": 1, "warmup": 1, "active": 1, "repeat": 2}, [1, 1, 1, 1, 1, 1]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("recorder_first", [False, True])
+def test_profiled_steps_are_marked(
+    recorder: StepRecorder, tmp_path: Path, recorder_first: bool, schedule: dict[str, int], profiled: list[int]
+) -> None:
+    trace = TraceProfiler(tmp_path / "traces", **schedule)
+    ours = (recorder, trace) if recorder_first else (trace, recorder)
+    fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
+    assert column(recorder, "profiled") == profiled
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(ArithmeticError, ArithmeticError), (KeyboardInterrupt, SystemExit)], ids=["error", "Ctrl-C"]
+)
+def test_a_run_that_breaks_off_keeps_its_rows(
+    recorder: StepRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    raised: type[BaseException],
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
+    with pytest.raises(raised):
+        fit(recorder, model=Model(4, error))
+    assert column(recorder, "step") == [0, 1, 2, 3]
+
+
+def test_a_second_fit_starts_the_file_anew(recorder: StepRecorder) -> None:
+    model = Model()
+    trainer = fit(recorder, model=model)
+    profiler = trainer.profiler
+    assert not isinstance(profiler, PhaseClock)  # given back
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(model, DataLoader(SAMPLES, batch_size=4), DataLoader(SAMPLES))
+    assert column(recorder, "step") == list(range(6, 12))
+    assert trainer.profiler is profiler
+
+
+@pytest.mark.filterwarnings("ignore:.*resuming from a checkpoint that ended before the epoch ended")
+@pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided")
+def test_a_resumed_run_counts_on(recorder: StepRecorder, tmp_path: Path) -> None:
+    checkpoint = ModelCheckpoint(tmp_path, "fourth", every_n_train_steps=4)
+    fit(checkpoint, enable_checkpointing=True)
+    outside = outside_steps(recorder, Naps("on_train_start"), max_epochs=2, ckpt_path=tmp_path / "fourth.ckpt")
+    assert outside >= NAP
+    assert column(recorder, "step") == list(range(4, 12))
+    assert column(recorder, "epoch") == [0, 0] + [1] * 6

@@ -1,0 +1,99 @@
+"""Traces of runs that end within a cycle, in whatever way."""
+
+import pickle
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fitting import Model, fit
+from lightning.pytorch import Callback, Trainer
+from traces import TWO, written
+
+from callbacks.trace import TraceProfiler
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
+]
+
+
+class StopAfterThree(Callback):
+    def on_train_batch_end(self, trainer: Trainer, module: Model, *_: Any) -> None:
+        trainer.should_stop = module.batches == 3
+
+
+@pytest.mark.parametrize(
+    ("others", "trainer", "expected"),
+    [
+        pytest.param((), {"max_steps": 5, "max_epochs": -1}, [[2, 3, 4]], id="max_steps"),
+        pytest.param((), {"limit_val_batches": 2}, [[2, 3, 4, 5]], id="last validation"),
+        pytest.param((StopAfterThree(),), {}, [[2]], id="early stop"),
+        pytest.param((), {"limit_train_batches": 2}, [], id="after warmup"),
+        pytest.param((), {"limit_train_batches": 1}, [], id="before warmup"),
+    ],
+)
+def test_a_run_that_ends_in_a_cycle_leaves_its_whole_steps(
+    tmp_path: Path, others: tuple[Callback, ...], trainer: dict[str, Any], expected: list[list[int]]
+) -> None:
+    profiler = TraceProfiler(tmp_path, active=9)
+    fit(*others, profiler, **trainer)
+    assert written(profiler) == expected
+    assert all("_rank0_partial." in path.name for path in profiler.traces)
+    assert not profiler.recording
+
+
+@pytest.mark.parametrize(("fail_at", "expected"), [(1, []), (2, [[2]]), (4, [[2, 3, 4]])])
+def test_an_error_passes_and_its_step_is_in_the_trace(tmp_path: Path, fail_at: int, expected: list[list[int]]) -> None:
+    profiler = TraceProfiler(tmp_path, active=9)
+    with pytest.raises(ArithmeticError, match="the run's own"):
+        fit(profiler, model=Model(fail_at))
+    assert written(profiler) == expected
+    assert all("_rank0_partial." in path.name for path in profiler.traces)
+    assert profiler.steps_profiled == max(0, fail_at - 2)
+
+
+def test_an_interrupt_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
+    profiler = TraceProfiler(tmp_path, active=9)
+    with pytest.raises(SystemExit):
+        fit(profiler, model=Model(3, KeyboardInterrupt))
+    assert written(profiler) == [[2, 3]]
+
+
+def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = torch.profiler.profile.stop
+
+    def broken(self: torch.profiler.profile) -> None:
+        stop(self)
+        raise RuntimeError("the profiler's own")
+
+    monkeypatch.setattr(torch.profiler.profile, "stop", broken)
+    with pytest.raises(ArithmeticError, match="the run's own"):
+        fit(TraceProfiler(tmp_path), model=Model(3))
+    assert "did not stop cleanly" in caplog.text
+
+
+def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Remove(Callback):
+        def on_train_batch_start(self, *_: Any) -> None:
+            shutil.rmtree(tmp_path, ignore_errors=True)
+
+    profiler, model = TraceProfiler(tmp_path, **TWO), Model()
+    fit(Remove(), profiler, model=model)
+    assert (model.batches, profiler.traces) == (6, [])
+    assert "No trace could be written" in caplog.text
+
+
+def test_serves_several_fits_and_stops_once_in_each(tmp_path: Path) -> None:
+    profiler = pickle.loads(pickle.dumps(TraceProfiler(tmp_path, active=3)))  # strategies that spawn pickle it
+    for _ in range(2):
+        fit(profiler, limit_train_batches=4)
+        profiler.on_train_end()
+        profiler.on_exception()
+        profiler.teardown()
+    assert written(profiler) == [[2, 3], [2, 3]]
