@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
 from lightning import Trainer
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from strobe import config
 from strobe.checks import LIMITS, _check_bounds, check
@@ -21,7 +21,6 @@ from strobe.trainer import build_trainer
 Compose = Callable[..., DictConfig]
 
 YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
-EVERY_CHOICE = pytest.mark.parametrize(("group", "name"), YAMLS, ids="=".join)
 SCHEMAS = [kind for kind in vars(config).values() if dataclasses.is_dataclass(kind)]
 BOUNDED = {
     f"{kind.__name__}.{knob.name}": knob for kind in SCHEMAS for knob in dataclasses.fields(kind) if knob.metadata
@@ -46,6 +45,12 @@ NOT_CONFIGURED = {  # the application gives these itself, or does without
     "plugins",
     "profiler",
 }
+
+
+def each_choice(*, among: Callable[[str, DictConfig], bool]) -> pytest.MarkDecorator:
+    """Run a test for each group and choice that is meant."""
+    found = [(group, name) for (group, name), yaml in YAMLS.items() if among(group, yaml)]
+    return pytest.mark.parametrize(("group", "name"), found, ids=["=".join(choice) for choice in found])
 
 
 def choices(group: str) -> list[str]:
@@ -73,31 +78,30 @@ def given(cfg: DictConfig, group: str) -> dict[str, Any]:
     return {str(key): value for key, value in cfg[group].items() if key != "_target_"}
 
 
-@EVERY_CHOICE
-def test_every_choice_composes(composed: Compose, group: str, name: str) -> None:
+@each_choice(among=lambda group, _: group != "loader")
+def test_every_choice_composes_and_passes_the_checks(composed: Compose, group: str, name: str) -> None:
     cfg = composed(f"{group}={name}")
     assert HydraConfig.get().runtime.choices[group] == name
     OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    check(cfg)
 
 
-@EVERY_CHOICE
-def test_every_choice_passes_the_checks(composed: Compose, group: str, name: str) -> None:
-    overrides = [f"{group}={name}"]
-    if group == "loader":
-        forms = {data: composed(f"data={data}").data.form for data in choices("data")}
-        overrides.append(next(f"data={data}" for data, form in forms.items() if form in YAMLS[group, name].reads))
-    check(composed(*overrides))
+@pytest.mark.parametrize("name", choices("loader"))
+def test_every_loader_composes_with_data_that_it_reads(composed: Compose, name: str) -> None:
+    forms = {data: composed(f"data={data}").data.form for data in choices("data")}
+    data = next(data for data, form in forms.items() if form in YAMLS["loader", name].reads)
+    cfg = composed(f"data={data}", f"loader={name}")
+    assert HydraConfig.get().runtime.choices["loader"] == name
+    check(cfg)
 
 
-@pytest.mark.parametrize("group", sorted({group for group, _ in YAMLS} - {"experiment"}))
-def test_every_group_has_a_default(composed: Compose, group: str) -> None:
+def test_every_group_but_experiment_has_a_default(composed: Compose) -> None:
     composed()
-    assert HydraConfig.get().runtime.choices[group] in choices(group)
+    for group in {group for group, _ in YAMLS} - {"experiment"}:
+        assert HydraConfig.get().runtime.choices[group] in choices(group)
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [(group, name) for (group, name), yaml in YAMLS.items() if "_target_" in yaml], ids="=".join
-)
+@each_choice(among=lambda _, yaml: "_target_" in yaml)
 def test_the_target_takes_every_knob(composed: Compose, group: str, name: str) -> None:
     cfg = composed(f"{group}={name}")
     constructors = [kind.__init__ for kind in get_class(cfg[group]["_target_"]).__mro__ if "__init__" in vars(kind)]
@@ -133,18 +137,14 @@ def test_a_loader_states_what_it_reads(name: str) -> None:
     assert set(YAMLS["loader", name].reads) <= set(BOUNDED["DataConfig.form"].metadata["choices"])
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [(group, name) for group, name in YAMLS if group not in ("experiment", "logger")], ids="=".join
-)
+@each_choice(among=lambda group, yaml: group != "experiment" and "defaults" in yaml)
 def test_a_choice_states_only_what_differs(group: str, name: str) -> None:
     stated = OmegaConf.to_container(YAMLS[group, name])
-    base, *_ = stated.pop("defaults", [None])
-    if base is None:
-        return
+    base = stated.pop("defaults")[0]
     if base.startswith("/"):
         schema = getattr(config, base.removeprefix("/").removesuffix("@_here_"))
         inherited = {knob.name: knob.default for knob in dataclasses.fields(schema)}
     else:
         inherited = OmegaConf.to_container(YAMLS[group, base])
     assert stated.keys() <= inherited.keys()
-    assert [key for key, value in stated.items() if inherited[key] == value != MISSING] == []
+    assert [key for key, value in stated.items() if value == inherited[key]] == []

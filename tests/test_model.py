@@ -1,6 +1,6 @@
 """The LightningModule: its optimizer, schedule, memory format, and what it counts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +130,9 @@ def test_channels_last_is_another_order_of_the_same_numbers() -> None:
 
 
 def test_only_the_training_loss_is_smoothed(tmp_path: Path) -> None:
-    model, labels = classifier(label_smoothing=0.3), torch.tensor([0, 1, 2, 3])
-    before = F.cross_entropy(model.network(images(4)).detach(), labels, label_smoothing=0.3)
-    model = classifier(label_smoothing=0.3)  # as it was: the running statistics have moved
-    fitting = trainer(tmp_path, max_epochs=1)
+    labels = torch.tensor([0, 1, 2, 3])
+    before = F.cross_entropy(classifier().network(images(4)).detach(), labels, label_smoothing=0.3)
+    model, fitting = classifier(label_smoothing=0.3), trainer(tmp_path, max_epochs=1)
     fitting.fit(model, batches(labels.tolist()), batches(labels.tolist()))
     trained = dict(fitting.callback_metrics)
     tested = fitting.test(model, batches(labels.tolist()), verbose=False)[0]
@@ -177,8 +176,8 @@ def guessing() -> ImageClassifier:
     return model
 
 
-@pytest.mark.parametrize("stage", ["val", "test"])
-def test_metrics_are_those_of_all_images_at_once(guessing: ImageClassifier, tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize(("run", "stage"), [("validate", "val"), ("test", "test")])
+def test_metrics_are_those_of_all_images(guessing: ImageClassifier, tmp_path: Path, run: str, stage: str) -> None:
     with torch.no_grad():
         logits = guessing.network(images(10))
     each = F.cross_entropy(logits, torch.tensor(LABELS), reduction="none")
@@ -187,8 +186,7 @@ def test_metrics_are_those_of_all_images_at_once(guessing: ImageClassifier, tmp_
     of_batches = torch.stack([part.mean() for part in each.split(4)]).mean().item()
     assert each.mean().item() != pytest.approx(of_batches, rel=1e-2)
 
-    run: Callable[..., Any] = getattr(trainer(tmp_path), {"val": "validate", "test": "test"}[stage])
-    (metrics,) = run(guessing, batches(LABELS), verbose=False)
+    (metrics,) = getattr(trainer(tmp_path), run)(guessing, batches(LABELS), verbose=False)
     assert metrics[f"{stage}/loss"] == pytest.approx(each.mean().item(), rel=1e-5)
     assert metrics[f"{stage}/accuracy"] == pytest.approx(sum(right) / 10)
 

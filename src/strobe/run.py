@@ -39,7 +39,7 @@ def run(cfg: DictConfig) -> None:
     """
     check(cfg)
     run_dir = Path(HydraConfig.get().runtime.output_dir)
-    _quieten()
+    quieten()
     lightning.seed_everything(cfg.seed, workers=True, verbose=False)
     run = Run(cfg, run_dir)
     try:
@@ -147,7 +147,7 @@ def _no_space(run_dir: Path, needed: int = NEEDED_BYTES) -> DataError:
     )
 
 
-def _quieten() -> None:
+def quieten() -> None:
     """Log warnings with everything else, and drop those that this project answers by its own record."""
     logging.captureWarnings(capture=True)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

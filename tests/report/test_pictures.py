@@ -216,9 +216,7 @@ def test_matrix_title_tells_the_accuracy() -> None:
     assert draw(np.eye(10, dtype=np.int64), title="words " * 60).top > half.top
 
 
-@pytest.mark.parametrize(
-    ("shape", "classes"), [((2, 3), 2), ((3, 2), 3), ((3, 3), 2), ((4,), 4), ((0, 0), 0)]
-)
+@pytest.mark.parametrize(("shape", "classes"), [((2, 3), 2), ((3, 2), 3), ((3, 3), 2), ((4,), 4), ((0, 0), 0)])
 def test_matrix_refuses_what_is_not_square(shape: tuple[int, ...], classes: int) -> None:
     with pytest.raises(ValueError, match="counts: want shape"):
         confusion_matrix(np.zeros(shape, np.int64), names(classes)[:classes], title="")

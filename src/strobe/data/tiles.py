@@ -125,7 +125,8 @@ def tile_roots(root: Path) -> list[Path]:
 
 
 def _tiles(folder: Path) -> list[str]:
-    return sorted(entry.path for entry in os.scandir(folder) if entry.name.lower().endswith((".tif", ".tiff")))
+    names = (name for name in os.listdir(folder) if name.lower().endswith((".tif", ".tiff")))
+    return sorted(str(folder / name) for name in names if name[0] != ".")  # macOS leaves ._<name>.tif
 
 
 def _shape(path: str) -> tuple[int, int, int]:

@@ -1,10 +1,12 @@
 """A run's record for the terminal."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 
@@ -20,16 +22,15 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     console.print()
     console.rule(f"[bold {colour}]run {summary['status']}", align="left", style=colour)
     console.print(table)
-    console.print(f"run       {_relative(run_dir)}", soft_wrap=True, highlight=False)
-    if summary["traces"]:
-        command = f"tensorboard --logdir {_relative(run_dir)}"
-        console.print(
-            f"traces    {len(summary['traces'])}, look at them with: {command}", soft_wrap=True, highlight=False
-        )
+    path = _pasteable(run_dir)
+    console.print(Text(f"run       {path}"), soft_wrap=True)  # plain text: a path may look like markup
+    if traces := len(summary["traces"]):
+        console.print(Text(f"traces    {traces}, look at them with: tensorboard --logdir {path}"), soft_wrap=True)
 
 
-def _relative(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+def _pasteable(path: Path) -> str:
+    """The path from here, quoted for the shell."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:

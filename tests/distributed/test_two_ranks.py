@@ -1,0 +1,105 @@
+"""Two processes on the CPU (gloo), started by Lightning and by torchrun."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Ended
+
+from strobe.record import read_summary
+
+PROBE = Path(__file__).with_name("probe.py")
+LAUNCHERS = {
+    "lightning": [sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
+}
+COMMON = (
+    "trainer=ddp",
+    "trainer.accelerator=cpu",
+    "trainer.enable_progress_bar=false",
+    "trainer.enable_checkpointing=false",
+    "trainer.num_sanity_val_steps=0",
+    "trainer.max_epochs=1",
+    "data.batch_size=9",
+    "profiler=none",
+)
+
+
+@pytest.fixture
+def start(tmp_path: Path, sample_root: Path) -> Callable[..., str]:
+    """Start ranks and return what they printed."""
+
+    def run(launcher: str, *overrides: str) -> str:
+        command = [
+            *LAUNCHERS[launcher],
+            PROBE,
+            *COMMON,
+            f"data.root={sample_root}",
+            "data.tiles_per_class=10",
+            *overrides,
+        ]
+        ended = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | {"PROBE": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    return run
+
+
+def read_by_rank(folder: Path) -> list[list[str]]:
+    return [(folder / f"rank{rank}.txt").read_text().split() for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_each_tile_is_read_once_and_one_record_is_written(
+    launcher: str, start: Callable[..., str], tmp_path: Path, sample_root: Path
+) -> None:
+    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run")
+    tiles = {str(path) for path in sample_root.glob("tiles/seed42-10/*/*.tif")}
+    first, second = read_by_rank(tmp_path)
+    assert Counter(first + second) == Counter(tiles)
+    assert abs(len(first) - len(second)) <= 3  # one for each of the three splits
+    assert output.count("run completed") == 1
+    summary = read_summary(tmp_path / "run" / "summary.json")
+    assert summary["world_size"] == 2
+    assert len(list(tmp_path.glob("**/summary.json"))) == 1
+    rows = (tmp_path / "run" / "steps.csv").read_text().splitlines()[1:]
+    assert len(rows) == -(-80 // (2 * 9))
+
+
+def test_metrics_are_those_of_one_process(
+    start: Callable[..., str], train: Callable[..., Ended], tmp_path: Path
+) -> None:
+    """Untrained weights of one seed, tested by two ranks and by one."""
+    untrained = ("trainer.limit_train_batches=0", "trainer.limit_test_batches=null")
+    start("lightning", *untrained, "trainer.devices=2", "hydra.run.dir=two")
+    one = train(*untrained, "data.batch_size=9", "trainer.enable_checkpointing=false", name="one")
+    assert one.code == 0, one.output
+    two = read_summary(tmp_path / "two" / "summary.json")["metrics"]
+    assert one.summary["metrics"] == pytest.approx(two, rel=1e-4)
+    assert "test/accuracy" in two
+
+
+def test_a_mistake_is_told_once_by_lightnings_ranks(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, ROOT / "train.py", *COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count("holds no <Class>/*.tif") == 1
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,58 @@
+"""Help, a mistake in the configuration and shell completion need not wait for torch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+HEAVY = {"torch", "lightning", "numpy"}
+
+
+def imported(folder: Path, *arguments: str, **environment: str) -> tuple[set[str], str]:
+    """The modules that `train.py`, started in a folder, imports, and what it says on both streams."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", ROOT / "train.py", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stderr.splitlines()
+    times = [line for line in lines if line.startswith("import time:")]
+    modules = {line.rpartition("|")[2].strip() for line in times}
+    assert "hydra" in modules
+    return modules, "\n".join([done.stdout, *(line for line in lines if line not in times)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ("--help", "data: cifar10, eurosat"),
+        ("data.batch_size=0", "data.batch_size=0 is out of range; it must be at least 1"),
+        ("data=cifar10 loader=rasterio", "loader=rasterio does not read data=cifar10"),
+        ("trainer.max_epoch=1", "Could not override 'trainer.max_epoch'"),
+        ("data=imagenet", "Could not find 'data/imagenet'"),
+    ],
+)
+def test_an_answer_comes_before_torch(tmp_path: Path, arguments: str, answer: str) -> None:
+    modules, said = imported(tmp_path, *arguments.split())
+    assert answer in said
+    assert "Traceback" not in said
+    assert not HEAVY & modules
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("loader=", "loader=skimage"), ("data.ba", "data.batch_size="), ("experiment=euro", "experiment=eurosat_13band")],
+)
+def test_a_completion_comes_before_torch(tmp_path: Path, typed: str, offered: str) -> None:
+    line = f"python train.py {typed}"
+    modules, said = imported(tmp_path, "-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)), COMP_CWORD="2")
+    assert offered in said.split()
+    assert not HEAVY & modules
