@@ -66,7 +66,10 @@ def train(
 
     def run(*overrides: str, quick: bool = True, name: str = "run") -> Ended:
         directory = tmp_path / name
-        given = [*(QUICK if quick else ()), f"hydra.run.dir={directory}", *overrides]
+        flags = [override for override in overrides if override.startswith("-")]
+        keys = {override.partition("=")[0] for override in overrides}
+        defaults = [given for given in QUICK if quick and given.partition("=")[0] not in keys]
+        given = [*flags, *defaults, f"hydra.run.dir={directory}", *(o for o in overrides if o not in flags)]
         if not any(override.startswith(("data=", "experiment=")) for override in overrides):
             given += [f"data.root={sample_root}", "data.tiles_per_class=10"]
         monkeypatch.setattr(sys, "argv", ["train.py", *given])

@@ -25,8 +25,8 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_batch(path: Path) -> tuple[NDArray[np.uint8], list[int]]:
-    """Images (N, 3, 32, 32) and labels of one batch file.
+def read_batch(path: Path, classes: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """Images (N, 3, 32, 32) and labels, below ``classes``, of one batch file.
 
     Raises:
         OSError, ValueError: it cannot be read, or is not such a file.
@@ -34,16 +34,20 @@ def read_batch(path: Path) -> tuple[NDArray[np.uint8], list[int]]:
     content = _read(path)
     try:
         images, labels = np.asarray(content["data"]), [int(label) for label in content["labels"]]
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has no images and labels") from error
     if images.dtype != np.uint8 or images.shape != (len(labels), 3072):
         raise ValueError(f"{path} has {len(labels)} labels for images of {images.dtype} {images.shape}")
+    if not set(labels) <= set(range(classes)):
+        raise ValueError(f"{path} has labels that are not from 0 to {classes - 1}")
     return images.reshape(-1, 3, 32, 32), labels
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
     """The class names in ``batches.meta``; raises as :func:`read_batch`."""
-    names = _read(path).get("label_names", [])
+    names = _read(path).get("label_names")
+    if not isinstance(names, list) or not names:
+        raise ValueError(f"{path} names no classes")
     return tuple(_text(name) for name in names)
 
 

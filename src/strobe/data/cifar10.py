@@ -1,5 +1,7 @@
 """CIFAR-10: 60,000 colour photos of 32x32 pixels in ten classes (Krizhevsky 2009)."""
 
+import shutil
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +41,12 @@ class CIFAR10(ImageData):
 
     def prepare_data(self) -> None:
         """Download and unpack the archive, if that is wanted and it is not there; torchvision checks it."""
-        root = Path(self.root)
         if not self.download or self._parent() is not None:
             return
+        root = self._root()
         with locked(root / f".{FOLDER}.lock"):
             if self._parent() is None:
-                try:
-                    datasets.CIFAR10(root, download=True)
-                except (OSError, RuntimeError) as error:
-                    raise DataError(
-                        f"{datasets.CIFAR10.url} could not be downloaded to data.root={root} ({error}); "
-                        "check the network, or unpack the archive there by hand"
-                    ) from error
+                _download(root)
 
     def sources(self) -> dict[str, ArraySource]:
         """Read all images and split them."""
@@ -64,15 +60,23 @@ class CIFAR10(ImageData):
         if self.verify:
             _verify(folder)
         try:
-            train = [read_batch(folder / name) for name, _ in datasets.CIFAR10.train_list]
-            test = [read_batch(folder / name) for name, _ in datasets.CIFAR10.test_list]
             self.classes = read_classes(folder / datasets.CIFAR10.meta["filename"])
+            count = len(self.classes)
+            train = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.train_list]
+            test = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.test_list]
         except (OSError, ValueError) as error:
             raise DataError(f"{folder} cannot be read as CIFAR-10 ({error}); replace the folder") from error
         images = torch.from_numpy(np.concatenate([images for images, _ in train + test]))
         targets = torch.tensor([label for _, labels in train + test for label in labels])
         trained = sum(len(labels) for _, labels in train)
-        parts = stratified_split(targets[:trained].tolist(), (1 - self.val_fraction, self.val_fraction), self.seed)
+        fractions = (1 - self.val_fraction, self.val_fraction)
+        try:
+            parts = stratified_split(targets[:trained].tolist(), fractions, self.seed)
+        except ValueError as error:
+            raise DataError(
+                f"{folder} holds a single training image of class {self.classes[error.args[0]]}, but at least 2 are "
+                "needed, for training and validation; give a larger subset"
+            ) from None
         indices = {
             "train": torch.tensor(parts[0]),
             "val": torch.tensor(parts[1]),
@@ -86,11 +90,29 @@ class CIFAR10(ImageData):
 
     def _parent(self) -> Path | None:
         """The folder in which ``cifar-10-batches-py`` stands."""
+        root = self._root()
+        below = sorted(path for path in root.iterdir() if path.name[0] != ".") if root.is_dir() else []
+        return next((folder for folder in (root, *below) if (folder / FOLDER).is_dir()), None)
+
+    def _root(self) -> Path:
         root = Path(self.root)
-        if root.name == FOLDER:
-            root = root.parent
-        candidates = [root, *sorted(root.iterdir())] if root.is_dir() else []
-        return next((folder for folder in candidates if (folder / FOLDER).is_dir()), None)
+        return root.parent if root.name == FOLDER else root
+
+
+def _download(root: Path) -> None:
+    """Let torchvision download, check and unpack; the folder appears in ``root`` complete, or nothing does."""
+    partial = root / f".{FOLDER}.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # left by a crash
+    try:
+        datasets.CIFAR10(partial, download=True)
+        (partial / FOLDER).rename(root / FOLDER)
+    except (OSError, RuntimeError, HTTPException) as error:
+        raise DataError(
+            f"{datasets.CIFAR10.url} could not be downloaded to data.root={root} ({error}); "
+            "check the network, or unpack the archive there by hand"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _verify(folder: Path) -> None:

@@ -125,8 +125,11 @@ def tile_roots(root: Path) -> list[Path]:
 
 
 def _tiles(folder: Path) -> list[str]:
-    names = (name for name in os.listdir(folder) if name.lower().endswith((".tif", ".tiff")))
-    return sorted(str(folder / name) for name in names if name[0] != ".")  # macOS leaves ._<name>.tif
+    return sorted(
+        entry.path
+        for entry in os.scandir(folder)
+        if entry.name.lower().endswith((".tif", ".tiff")) and entry.name[0] != "."  # macOS leaves ._<name>.tif
+    )
 
 
 def _shape(path: str) -> tuple[int, int, int]:
