@@ -181,8 +181,8 @@ class TraceProfiler(Callback):
         path = self.directory / f"{worker}.{time.time_ns()}.pt.trace.json.gz"
         try:
             _export(profiler, path, drop)
-        except OSError:
-            _log.warning("No trace could be written to %s", path, exc_info=True)
+        except OSError as error:
+            _log.warning("No trace could be written to %s (%s); is there space?", path, error.strerror)
         else:
             self.traces.append(path)
         # Frees the events, and spares the warning that the next cycle would clear them. `acc_events=True`

@@ -39,6 +39,7 @@ def refusal(call: Callable[[], object], error: type[Exception] = DataError) -> s
     with pytest.raises(error) as caught:
         call()
     text = str(caught.value)
+    del caught  # and with it the error's frames and what they hold, such as a connection
     assert "\n" not in text
     return text
 

@@ -182,6 +182,12 @@ def test_no_space_for_outputs(train: Train, monkeypatch: pytest.MonkeyPatch) -> 
     refused(train(), "hydra.run.dir=", "5 MB free", "hydra.run.dir=FOLDER", "trainer.enable_checkpointing=false")
 
 
+def test_a_directory_that_cannot_be_made(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = train(f"hydra.run.dir={tmp_path}/file/run")
+    refused(ended, f"hydra.run.dir={tmp_path}/file/run", "Not a directory", "hydra.run.dir=FOLDER")
+
+
 def test_an_altered_cifar10(train: Train, tmp_path: Path) -> None:
     if not (DATA / "cifar10").is_dir():
         pytest.skip("no CIFAR-10 in STROBE_DATA")

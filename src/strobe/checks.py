@@ -119,3 +119,15 @@ class Preflight(Callback):
         except ConfigError as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             sys.exit(str(error))
+        _require_directory("hydra.run.dir", config.hydra.run.dir)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Check where the sweep will write."""
+        _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
+
+
+def _require_directory(key: str, directory: str) -> None:
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"{key}={directory} cannot be made ({error.strerror}); choose another with {key}=FOLDER")
