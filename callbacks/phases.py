@@ -15,7 +15,8 @@ class PhaseClock(Profiler):
     ``[Strategy]SingleDeviceStrategy.backward``, ``[Callback]ModelCheckpoint.on_train_batch_end`` and so on.
     Actions nest (with automatic optimization, forward and backward run inside the optimizer's closure): time
     goes to the innermost known one, so that the phases are disjoint and add up. It is the host's time: on a GPU
-    that is when work is submitted, not when it is done.
+    that is when work is submitted, not when it is done. With manual optimization Lightning reports no action for
+    the optimizer's own step, which then counts as forward.
     """
 
     def __init__(self, inner: Profiler) -> None:

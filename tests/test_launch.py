@@ -38,7 +38,7 @@ def test_a_run_is_named_after_its_overrides(overrides: list[str], name: str) -> 
         ["data.bands=[3, 2, 1]"],
         ["trainer.max_time={days: 1, hours: 2}"],
         ["model.weights='größe (1).pt'"],
-        ["model.weights=$HOME/a=b,c;d&e|f.pt"],
+        ["model.weights=$HOME:a=b,c;d&e|f.pt"],
         ["++trainer.limit_train_batches=0.5", "~trainer.max_time", "seed=-1"],
         ['a=\\`ls\\`!*?#~%@:"\t\n'],
         [f"model.weights={'long' * 100}"],

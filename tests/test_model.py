@@ -81,7 +81,6 @@ def test_one_cycle_steps_each_batch_to_its_end(tmp_path: Path, accumulate: int, 
     rates = Rates()
     fitting = trainer(tmp_path, max_epochs=2, accumulate_grad_batches=accumulate, callbacks=[rates])
     fitting.fit(classifier(scheduler="one_cycle", lr=0.01), batches([0, 1, 2, 3, 0, 1], size=2))
-
     optimizer = torch.optim.Adam(nn.Linear(1, 1).parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=steps)
     expected = []
@@ -110,7 +109,7 @@ def test_without_a_schedule_the_rate_stays(tmp_path: Path) -> None:
 )
 def test_the_rate_grows_with_the_batch(tmp_path: Path, batch_size: int, options: dict[str, Any], factor: float) -> None:
     for scaling, wanted in (("linear", 0.1 * factor), ("none", 0.1)):
-        model = classifier(batch_size=batch_size, lr=0.1, lr_scaling=scaling, lr_batch_size=32)
+        model = classifier(batch_size=batch_size, lr=0.1, lr_scaling=scaling)
         model.trainer = trainer(tmp_path, **options)
         assert model.configure_optimizers().param_groups[0]["lr"] == pytest.approx(wanted)
 
@@ -181,7 +180,7 @@ def test_metrics_are_those_of_all_images(guessing: ImageClassifier, tmp_path: Pa
     with torch.no_grad():
         logits = guessing.network(images(10))
     each = F.cross_entropy(logits, torch.tensor(LABELS), reduction="none")
-    right = [int(row.argmax()) == label for row, label in zip(logits, LABELS, strict=True)]
+    right = [guess == label for guess, label in zip(logits.argmax(1).tolist(), LABELS, strict=True)]
     assert 0 < sum(right) < 10
     of_batches = torch.stack([part.mean() for part in each.split(4)]).mean().item()
     assert each.mean().item() != pytest.approx(of_batches, rel=1e-2)

@@ -25,6 +25,15 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 
 
+def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    write_summary(path, {"a": 1})
+    with path.open() as reader:
+        write_summary(path, {"a": 2})
+        assert json.load(reader) == {"a": 1}
+    assert read_summary(path) == {"a": 2}
+
+
 @contextmanager
 def files_of_at_most(size: int) -> Any:
     """Let writing beyond this size fail, as on a full disk."""

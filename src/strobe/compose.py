@@ -14,7 +14,7 @@ from callbacks import StepRecorder
 from strobe.checkpoint import FOLDER
 from strobe.data.base import ImageData
 from strobe.model import ImageClassifier
-from strobe.report.drawing import Pictures
+from strobe.drawing import Pictures
 from strobe.report.journal import Journal
 from strobe.trainer import build_trainer
 

@@ -176,9 +176,20 @@ SCHEMAS = (
 )
 
 
+class _Shared(dict[str, Any]):
+    """The store's content, shared where Hydra would copy it all, once for each group that it lists.
+
+    That takes most of the time of ``--help``; ``ConfigStore.load`` copies the node that it gives out anyhow.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Shared":
+        return self
+
+
 def register() -> None:
     """Make the schemas, by their class names, and the resolvers known to Hydra, which composes conf/ on them."""
     store = ConfigStore.instance()
+    store.repo = _Shared(store.repo)
     for schema in SCHEMAS:
         store.store(name=schema.__name__, node=schema)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)

@@ -59,7 +59,7 @@ def run_name(overrides: Sequence[str]) -> str:
     parts = []
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if key in ("data.root", "ckpt_path") or key.startswith("hydra"):
+        if key == "ckpt_path" or key.startswith("hydra") or "/" in value:
             continue
         parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
     return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""

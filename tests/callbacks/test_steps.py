@@ -109,7 +109,6 @@ def test_a_checkpoint_within_an_epoch_is_in_its_step(recorder: StepRecorder, tmp
     checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=4)
     fit(recorder, Naps("on_save_checkpoint"), checkpoint, enable_checkpointing=True)
     assert seconds(recorder, "callbacks")[3] >= NAP
-    assert seconds(recorder, "total")[3] == max(seconds(recorder, "total"))
 
 
 @pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
