@@ -1,11 +1,13 @@
 """What several tests look at or provoke."""
 
 import contextlib
+import logging
 import resource
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from conftest import ROOT
 from hydra import compose, initialize_config_dir
 
 from strobe.config import register
+from strobe.data.locking import locked
 from strobe.errors import DataError
 
 
@@ -24,6 +27,13 @@ def composed_data(*overrides: str) -> Any:
     register()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return build_data(compose("config", list(overrides)))
+
+
+def plant(folder: Path, files: dict[str, bytes]) -> None:
+    """The opposite of ``tree``."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -50,6 +60,20 @@ def interrupt_once(ready: Callable[[], bool]) -> None:
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.001)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def waiting(work: Callable[[], object], lock: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Hold ``lock`` while ``work``, which wants it too, waits in another thread; then let it end."""
+    caplog.set_level(logging.INFO, "strobe.data.locking")
+    with ThreadPoolExecutor(1) as pool:
+        with locked(lock):
+            working = pool.submit(work)
+            while "Waiting for another process" not in caplog.text and not working.done():
+                time.sleep(0.01)
+            assert not working.done()
+            yield
+        working.result()
 
 
 @contextlib.contextmanager

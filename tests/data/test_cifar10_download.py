@@ -3,14 +3,16 @@
 import hashlib
 import io
 import shutil
+import socket
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cifar10_files import FOLDER, generated, publish
-from helpers import composed_data, interrupt_once, names, refusal, tree
+from helpers import composed_data, interrupt_once, names, plant, refusal, tree, waiting
 from server import Server, nobody, serving
 from torchvision import datasets
 
@@ -71,6 +73,15 @@ def test_what_is_there_is_not_downloaded(server: Server, data: Any) -> None:
     assert server.asked == []
 
 
+def test_a_process_that_waited_finds_the_files(
+    server: Server, data: Any, published: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    with waiting(data.prepare_data, Path(data.root) / LOCK, caplog):
+        plant(Path(data.root), published)
+    assert server.asked == []
+    data.setup()
+
+
 @pytest.mark.parametrize(
     "fault",
     [{"payload": b"altered"}, {"stop_after": 5000}, {"stop_after": 5000, "chunked": True}, {"status": 404}],
@@ -99,13 +110,16 @@ def test_nobody_there(published: dict[str, bytes], data: Any, monkeypatch: pytes
 
 
 def test_ctrl_c_leaves_nothing(server: Server, data: Any) -> None:
-    root = Path(data.root)
+    root, sent = Path(data.root), 3 << 15  # whole blocks of torchvision's, which then waits for the next one
+    part = root / f".{FOLDER}.partial" / "cifar-10-python.tar.gz"
+    once = threading.Lock()  # for torchvision asks twice
 
-    def press(connection: object) -> None:
-        interrupt_once((root / f".{FOLDER}.partial" / "cifar-10-python.tar.gz").exists)
-        server.released.wait(10)
+    def press(connection: socket.socket) -> None:
+        if once.acquire(blocking=False):
+            interrupt_once(lambda: part.exists() and part.stat().st_size == sent)
+        server.hang(connection)
 
-    server.stop_after, server.then = 5000, press
+    server.stop_after, server.then = sent, press
     with pytest.raises(KeyboardInterrupt):
         data.prepare_data()
     assert names(root) == [LOCK]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import composed_data, full_disk, names, refusal, tree
+from helpers import composed_data, full_disk, names, plant, refusal, tree, waiting
 from server import Server, serving, zipped
 
 from strobe.data import eurosat
@@ -68,14 +68,20 @@ def test_nothing_is_downloaded_unasked(server: Server, tmp_path: Path) -> None:
 
 
 def test_tiles_that_are_there_are_used(server: Server, data: Any, published: dict[str, bytes]) -> None:
-    for name, content in published.items():
-        path = Path(data.root) / "mine" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    plant(Path(data.root) / "mine", published)
     data.prepare_data()
     data.setup()
     assert server.asked == []
     assert names(Path(data.root)) == ["mine"]
+
+
+def test_a_process_that_waited_finds_the_tiles(
+    server: Server, data: Any, published: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    with waiting(data.prepare_data, Path(data.root) / LOCK, caplog):
+        plant(Path(data.root) / "EuroSAT_MS", published)
+    assert server.asked == []
+    require_complete(data, published)
 
 
 def test_a_wrong_checksum_leaves_nothing(server: Server, data: Any, published: dict[str, bytes]) -> None:

@@ -3,8 +3,8 @@
     python -m strobe.bench.overhead [data=cifar10 data.root=... data.verify=false] [KEY=VALUE ...]
 
 Both run in this process, in turn, over the same batches, in rounds whose order alternates; the first round is a
-warm-up. It prints each side's images/s (median of the rounds, with a 95% interval) and the median of the rounds'
-ratios, application / plain.
+warm-up, and each round's first steps are not timed. It prints each side's images/s (median of the rounds, with a 95%
+interval) and the median of the rounds' ratios, application / plain.
 """
 
 import sys
@@ -12,10 +12,12 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from rich.console import Console
@@ -29,7 +31,8 @@ from strobe.record import median_interval
 from strobe.run import quieten
 
 ROUNDS = 9
-STEPS = 20  # a round
+STEPS = 20  # timed in a round
+FIRST = 5  # steps before them, which pay for allocation, and in the application for drawing the first batch
 CONF = Path(__file__).parents[3] / "conf"
 DEFAULTS = [
     "trainer.max_epochs=-1",
@@ -41,15 +44,16 @@ DEFAULTS = [
 
 
 class Stopwatch(Callback):
-    """The time that Lightning's loop takes for a round's steps, without setting up and tearing down."""
+    """The time that Lightning's loop takes for a round's steps."""
 
-    def on_train_start(self, *_: object, **__: object) -> None:
-        """Begin."""
-        self.began = time.perf_counter()
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Begin after the first steps."""
+        if trainer.global_step == FIRST:
+            self.began = _now(trainer.strategy.root_device)
 
-    def on_train_end(self, *_: object, **__: object) -> None:
-        """End."""
-        self.seconds = time.perf_counter() - self.began
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End with the last."""
+        self.seconds = _now(trainer.strategy.root_device) - self.began
 
 
 def configure(overrides: list[str]) -> DictConfig:
@@ -81,7 +85,6 @@ def plainly(cfg: DictConfig, folder: Path) -> float:
     generator = torch.Generator(device).manual_seed(0)
     batches = data.batches("train", data.batch_size, shuffle=True)
     done = 0
-    began = time.perf_counter()
     while True:
         for pixels, labels in batches:
             images = data.normalise(pixels.to(device, non_blocking=True))
@@ -92,15 +95,21 @@ def plainly(cfg: DictConfig, folder: Path) -> float:
             torch.autograd.backward(loss)
             optimizer.step()
             done += 1
-            if done == STEPS:
-                if device.type == "cuda":
-                    torch.cuda.synchronize()
-                return time.perf_counter() - began
+            if done == FIRST:
+                began = _now(device)
+            if done == FIRST + STEPS:
+                return _now(device) - began
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def main() -> None:
     """Measure and print."""
-    cfg = configure([f"trainer.max_steps={STEPS}", *sys.argv[1:]])
+    cfg = configure([f"trainer.max_steps={FIRST + STEPS}", *sys.argv[1:]])
     quieten()
     warnings.simplefilter("ignore")
     sides = {"application": with_lightning, "plain loop": plainly}
