@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import refusal
 from lightning import Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.config import ModelConfig
+from strobe.errors import ConfigError
 from strobe.model import ImageClassifier
 from strobe.record import read_summary, write_summary
 from strobe.resnet import build_resnet18
@@ -66,20 +68,24 @@ def test_the_optimizer_gets_its_parameters(name: str, kind: type[torch.optim.Opt
     assert group.get("momentum") == (0.4 if name == "sgd" else None)
 
 
-class Rates(Callback):
-    """The learning rate with which each optimizer step is made."""
+class Notes(Callback):
+    """The learning rate of each optimizer step, and the loss and number of images of each training batch."""
 
     def __init__(self) -> None:
-        self.seen: list[float] = []
+        self.rates: list[float] = []
+        self.losses: list[tuple[float, int]] = []
 
     def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: torch.optim.Optimizer) -> None:
-        self.seen.append(optimizer.param_groups[0]["lr"])
+        self.rates.append(optimizer.param_groups[0]["lr"])
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.losses.append((outputs["loss"].item(), len(batch[1])))
 
 
 @pytest.mark.parametrize(("accumulate", "steps"), [(1, 6), (2, 4)])
 def test_one_cycle_steps_each_batch_to_its_end(tmp_path: Path, accumulate: int, steps: int) -> None:
-    rates = Rates()
-    fitting = trainer(tmp_path, max_epochs=2, accumulate_grad_batches=accumulate, callbacks=[rates])
+    notes = Notes()
+    fitting = trainer(tmp_path, max_epochs=2, accumulate_grad_batches=accumulate, callbacks=[notes])
     fitting.fit(classifier(scheduler="one_cycle", lr=0.01), batches([0, 1, 2, 3, 0, 1], size=2))
     optimizer = torch.optim.Adam(nn.Linear(1, 1).parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.01, total_steps=steps)
@@ -88,13 +94,20 @@ def test_one_cycle_steps_each_batch_to_its_end(tmp_path: Path, accumulate: int, 
         expected.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    assert rates.seen == pytest.approx(expected)
+    assert notes.rates == pytest.approx(expected)
+
+
+def test_one_cycle_needs_an_end(tmp_path: Path) -> None:
+    model = classifier(scheduler="one_cycle")
+    model.trainer = trainer(tmp_path, max_epochs=-1)
+    text = refusal(model.configure_optimizers, ConfigError)
+    assert all(word in text for word in ("model.scheduler=one_cycle", "trainer.max_epochs", "model.scheduler=none"))
 
 
 def test_without_a_schedule_the_rate_stays(tmp_path: Path) -> None:
-    rates = Rates()
-    trainer(tmp_path, max_epochs=2, callbacks=[rates]).fit(classifier(lr=0.01), batches([0, 1, 2, 3]))
-    assert rates.seen == [0.01, 0.01]
+    notes = Notes()
+    trainer(tmp_path, max_epochs=2, callbacks=[notes]).fit(classifier(lr=0.01), batches([0, 1, 2, 3]))
+    assert notes.rates == [0.01, 0.01]
 
 
 @pytest.mark.parametrize(
@@ -143,23 +156,13 @@ def test_only_the_training_loss_is_smoothed(tmp_path: Path) -> None:
     assert tested["test/loss"] == pytest.approx(after, rel=1e-5)
 
 
-class Steps(Callback):
-    """The loss of each training batch and its number of images."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[float, int]] = []
-
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self.seen.append((outputs["loss"].item(), len(batch[1])))
-
-
 def test_the_training_loss_is_a_mean_over_images(tmp_path: Path) -> None:
-    steps = Steps()
-    fitting = trainer(tmp_path, max_epochs=1, callbacks=[steps])
+    notes = Notes()
+    fitting = trainer(tmp_path, max_epochs=1, callbacks=[notes])
     fitting.fit(classifier(), batches([0, 1, 2, 3, 0, 1, 2, 3, 0, 1]))
-    assert [count for _, count in steps.seen] == [4, 4, 2]
-    wanted = sum(loss * count for loss, count in steps.seen) / 10
-    assert wanted != pytest.approx(sum(loss for loss, _ in steps.seen) / 3, rel=1e-3)
+    assert [count for _, count in notes.losses] == [4, 4, 2]
+    wanted = sum(loss * count for loss, count in notes.losses) / 10
+    assert wanted != pytest.approx(sum(loss for loss, _ in notes.losses) / 3, rel=1e-3)
     assert fitting.callback_metrics["train/loss"] == pytest.approx(wanted, rel=1e-5)
 
 

@@ -1,5 +1,6 @@
 """The LightningModule: a resnet18 that classifies images, its optimizer, schedule and metrics."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
+from strobe.errors import ConfigError
 from strobe.loaders.base import Batch
 from strobe.resnet import build_resnet18
 
@@ -87,15 +89,24 @@ class ImageClassifier(LightningModule):
             self.log(f"test/accuracy/{name}", accuracy)
 
     def configure_optimizers(self) -> Any:
-        """The optimizer, and its schedule, stepped each batch, if there is one."""
+        """The optimizer, and its schedule, stepped each batch, if there is one.
+
+        Raises:
+            ConfigError: a schedule, and training without an end.
+        """
         chosen, lr = self.hparams, self.scaled_lr()
         kind = OPTIMIZERS[chosen["optimizer"]]
         extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
         optimizer = kind(self.parameters(), lr=lr, weight_decay=chosen["weight_decay"], **extra)
         if chosen["scheduler"] == "none":
             return optimizer
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=steps)
+        steps = self.trainer.estimated_stepping_batches
+        if steps == math.inf:
+            raise ConfigError(
+                "model.scheduler=one_cycle is planned over all steps, and training has no end; "
+                "set trainer.max_epochs or trainer.max_steps, or model.scheduler=none"
+            )
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def scaled_lr(self) -> float:
