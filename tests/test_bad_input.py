@@ -143,7 +143,7 @@ def test_a_first_tile_that_is_no_image(train: Train, own_tiles: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(32, 32, 13), (64, 64, 4)], ids=str)
 def test_tiles_of_two_shapes(train: Train, own_tiles: Path, shape: tuple[int, int, int]) -> None:
-    first, *others = sorted(own_tiles.glob("*/*.tif"))
+    _, *others = sorted(own_tiles.glob("*/*.tif"))
     for tile in others:
         tifffile.imwrite(tile, np.zeros(shape, np.uint16), planarconfig="contig")
     output = refused(train("data=eurosat", f"data.root={own_tiles}"), "13 bands of 64x64", "has shape")

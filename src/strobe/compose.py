@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from callbacks import StepRecorder
 from strobe.checkpoint import FOLDER
 from strobe.data.base import ImageData
-from strobe.model import ImageClassifier
 from strobe.drawing import Pictures
+from strobe.model import ImageClassifier
 from strobe.report.journal import Journal
 from strobe.trainer import build_trainer
 

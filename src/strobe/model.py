@@ -86,7 +86,7 @@ class ImageClassifier(LightningModule):
         self.confusion_counts = self.confusion.compute().cpu()
         accuracies = self.confusion_counts.diag() / self.confusion_counts.sum(1)
         for name, accuracy in zip(self.classes, accuracies, strict=True):
-            self.log(f"test/accuracy/{name}", accuracy)
+            self.log(f"test/accuracy/{name}", accuracy, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         """The optimizer, and its schedule, stepped each batch, if there is one.

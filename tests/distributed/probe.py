@@ -1,7 +1,6 @@
 """``train.py`` with a list of the tiles that each rank reads, written to the folder PROBE."""
 
 import os
-import runpy
 from pathlib import Path
 
 from strobe.loaders.base import Batch, TileData
@@ -17,4 +16,6 @@ def recorded(self: TileData, index: int) -> Batch:
 
 
 TileData.__getitem__ = recorded  # type: ignore[method-assign]
-runpy.run_path(str(Path(__file__).parents[2] / "train.py"), run_name="__main__")
+application = Path(__file__).parents[2] / "train.py"
+# Not by runpy, which would change sys.argv[0]: Lightning starts the other ranks with that.
+exec(compile(application.read_text(), application, "exec"), {"__name__": "__main__"})
