@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from strobe.data.synthetic import generate
 from strobe.record import read_summary
+
+# Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
+torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("STROBE_DATA", ROOT.parent / "shared" / "data"))

@@ -106,7 +106,7 @@ class ModelConfig:
     optimizer: str = knob("adam", choices=["adam", "adamw", "sgd"])
     lr: float = knob(1e-3, above=0)
     weight_decay: float = knob(0.0, min=0)
-    momentum: float = knob(0.9, min=0, below=1)  # sgd only
+    momentum: float = knob(0.9, min=0, below=1)  # sgd without a schedule; one_cycle moves it from 0.95 to 0.85 and back
     scheduler: str = knob("none", choices=["none", "one_cycle"])
     lr_scaling: str = knob("none", choices=["none", "linear"])
     lr_batch_size: int = knob(32, min=1)  # the batch size for which lr was chosen

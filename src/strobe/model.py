@@ -8,11 +8,12 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from strobe.errors import ConfigError
 from strobe.loaders.base import Batch
+from strobe.metrics import Mean
 from strobe.resnet import build_resnet18
 
 STAGES = ("train", "val", "test")
@@ -53,7 +54,7 @@ class ImageClassifier(LightningModule):
         self.network.to(memory_format=self.memory_format)
         if compile:
             self.network.compile()
-        self.losses = nn.ModuleDict({f"{stage}_loss": _mean() for stage in STAGES})
+        self.losses = nn.ModuleDict({f"{stage}_loss": Mean() for stage in STAGES})
         self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
 
@@ -132,10 +133,6 @@ class ImageClassifier(LightningModule):
                 f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
             )
         return loss, logits
-
-
-def _mean() -> MeanMetric:
-    return MeanMetric(nan_strategy=float("nan"))  # a loss that is not a number shows, instead of being left out
 
 
 def _accuracy(classes: int) -> MulticlassAccuracy:

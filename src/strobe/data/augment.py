@@ -11,9 +11,14 @@ def flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def dihedral(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Turn or mirror each square image (N, C, S, S) into one of its eight symmetric forms: up is nowhere in space."""
+    """Turn or mirror each image (N, C, H, W): up is nowhere in space.
+
+    A square image becomes one of its eight symmetric forms, another one of the four that keep its shape.
+    """
     images = flip(images, generator)
     images = torch.where(_coin(images, generator), images.flip(-2), images)
+    if images.shape[-1] != images.shape[-2]:
+        return images
     return torch.where(_coin(images, generator), images.transpose(-1, -2), images)
 
 

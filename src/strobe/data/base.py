@@ -142,7 +142,9 @@ class ImageData(LightningDataModule, ABC):
 
 
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
-    """Deal indices out to parts so that each part has the same share of every class, and at least one of it.
+    """Deal indices out to parts so that each part has its share of every class, and at least one of it.
+
+    What rounding gives a part too much or too little in one class is made up for in the next.
 
     Args:
         labels: the class of each index.
@@ -155,12 +157,16 @@ def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: in
     generator = np.random.default_rng(seed)
     parts: list[list[int]] = [[] for _ in fractions]
     targets = np.asarray(labels)
+    dealt = 0
     for label in np.unique(targets):
         members = generator.permutation(np.flatnonzero(targets == label))
         if len(members) < len(parts):
             raise ValueError(int(label), len(members))
-        least = np.arange(1, len(parts))  # each part has one, and leaves one to each of those behind it
-        ends = np.clip(np.round(np.cumsum(fractions)[:-1] * len(members)), least, len(members) - least[::-1])
-        for part, chunk in zip(parts, np.split(members, ends.astype(int)), strict=True):
-            part.extend(chunk.tolist())
+        dealt += len(members)
+        for number, share in enumerate(np.cumsum(fractions)):
+            taken = sum(map(len, parts[: number + 1]))
+            behind = len(parts) - number - 1  # parts that need one of this class each
+            count = int(np.clip(round(share * dealt) - taken, 1, len(members) - behind))
+            parts[number] += members[:count].tolist()
+            members = members[count:]
     return [sorted(part) for part in parts]

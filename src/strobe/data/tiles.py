@@ -1,5 +1,6 @@
 """Data sets of GeoTIFF tiles in class folders, in EuroSAT's form."""
 
+import logging
 import os
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from strobe.data.augment import dihedral
 from strobe.data.base import SPLITS, ImageData, stratified_split
 from strobe.errors import ConfigError, DataError
 from strobe.loaders.base import PathTable, TileSource, unreadable
+
+log = logging.getLogger(__name__)
 
 GENERATED = "generated sample data"
 RGB = (3, 2, 1)
@@ -110,7 +113,7 @@ class Tiles(ImageData):
 
 def class_folders(folder: Path) -> list[str]:
     """The names of the folders in ``folder``, sorted; a label is an index into them."""
-    return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != ".")
+    return sorted(entry.name for entry in _visible(folder) if entry.is_dir())
 
 
 def tile_roots(root: Path) -> list[Path]:
@@ -125,11 +128,16 @@ def tile_roots(root: Path) -> list[Path]:
 
 
 def _tiles(folder: Path) -> list[str]:
-    return sorted(
-        entry.path
-        for entry in os.scandir(folder)
-        if entry.name.lower().endswith((".tif", ".tiff")) and entry.name[0] != "."  # macOS leaves ._<name>.tif
-    )
+    return sorted(entry.path for entry in _visible(folder) if entry.name.lower().endswith((".tif", ".tiff")))
+
+
+def _visible(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, less what is hidden: macOS leaves ``._<name>.tif`` behind."""
+    try:
+        return [entry for entry in os.scandir(folder) if entry.name[0] != "."]
+    except PermissionError:
+        log.warning("%s cannot be read and is passed over", folder)
+        return []
 
 
 def _shape(path: str) -> tuple[int, int, int]:
