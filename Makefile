@@ -13,6 +13,8 @@ help: ## show what can be made
 setup: $(STAMP) ## create .venv and install the locked packages and this project
 
 $(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Python 3.11 to 3.13 with venv is needed; name one with: make PYTHON=python3.12 setup"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
@@ -35,6 +37,9 @@ check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(STAMP) ## measure what the application costs, against a plain loop
+	$(BIN)/python -m strobe.bench.overhead $(ARGS)
 
 clean: ## remove caches and build leftovers; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache

@@ -1,13 +1,23 @@
 """Which checkpoint a run resumes from, and whether it fits."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
 from strobe.errors import ConfigError, DataError
 
 FOLDER = "checkpoints"
+
+
+class Checkpoints(ModelCheckpoint):
+    """Remembers the best score also when a run is resumed into another directory, where Lightning would forget it."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what was best so far; its file stays where it is."""
+        super().load_state_dict(state_dict | {"dirpath": self.dirpath})
 
 
 def find_checkpoint(wanted: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:

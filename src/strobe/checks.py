@@ -10,11 +10,9 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
-from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.errors import ConfigError
-from strobe.launch import started_by_torchrun
 
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
@@ -38,7 +36,11 @@ def check(cfg: DictConfig) -> None:
         )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
-    _check_launch(cfg)
+    if cfg.data.batch_size == 1 and cfg.data.form == "array" and cfg.model.stem == "imagenet":
+        raise ConfigError(
+            "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
+            "more than one value a channel; set data.batch_size=2 or more, or model.stem=cifar"
+        )
 
 
 def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
@@ -92,16 +94,6 @@ def _check_bands(bands: Any) -> None:
         raise ConfigError(
             f"data.bands={bands} is not a choice of bands; "
             "give rgb, all, or a list of different indices from 0 in file order, such as data.bands=[3,2,1]"
-        )
-
-
-def _check_launch(cfg: DictConfig) -> None:
-    """Lightning's DDP launcher would start the whole sweep again in each further rank."""
-    sweeps = HydraConfig.get().mode == RunMode.MULTIRUN
-    if sweeps and str(cfg.trainer.strategy).startswith("ddp") and not started_by_torchrun():
-        raise ConfigError(
-            f"trainer.strategy={cfg.trainer.strategy} cannot be started from a sweep (-m); "
-            "run its cells one by one without -m, or set trainer=cpu or trainer=gpu"
         )
 
 

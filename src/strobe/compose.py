@@ -5,17 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import lightning
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from callbacks import StepRecorder
-from strobe.checkpoint import FOLDER
+from callbacks import Journal, StepRecorder
+from strobe.checkpoint import FOLDER, Checkpoints
 from strobe.data.base import ImageData
 from strobe.drawing import Pictures
+from strobe.errors import ConfigError
 from strobe.model import ImageClassifier
-from strobe.report.journal import Journal
 from strobe.trainer import build_trainer
 
 
@@ -38,6 +40,11 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         callbacks=build_callbacks(cfg, run_dir),
         use_distributed_sampler=False,  # ours deal out each index once
     )
+    if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
+        raise ConfigError(
+            f"trainer.devices={cfg.trainer.devices} cannot be started from a sweep (-m), which each rank would start "
+            "again; run its cells one by one without -m, or set trainer.devices=1"
+        )
     data = build_data(cfg)
     data.prepare_data()
     data.setup()
@@ -77,17 +84,17 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
     return callbacks
 
 
-def build_checkpoints(cfg: DictConfig, folder: Path) -> list[ModelCheckpoint]:
+def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
     monitor, steps = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
     mode = "min" if monitor.endswith("loss") else "max"
     checkpoints = [
-        ModelCheckpoint(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **common),
-        ModelCheckpoint(filename="last", save_on_train_epoch_end=True, **common),
+        Checkpoints(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **common),
+        Checkpoints(filename="last", save_on_train_epoch_end=True, **common),
     ]
     if steps is not None:
-        checkpoints.append(ModelCheckpoint(filename="last", every_n_train_steps=steps, **common))
+        checkpoints.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
     return checkpoints
 
 

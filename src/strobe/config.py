@@ -156,7 +156,7 @@ class Config:
     logger: dict[str, Any] = MISSING  # Lightning's own arguments
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     ckpt_path: str | None = None  # a file, or last: resume from it
-    seed: int = knob(42, min=0)  # of weights, order and augmentation
+    seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order and augmentation
     test: bool = True  # test after training
 
 

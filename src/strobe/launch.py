@@ -12,10 +12,10 @@ MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time a
 def rank() -> int:
     """The global rank of this process, 0 when it is alone.
 
-    Known before torch.distributed starts: torchrun sets ``RANK``, Lightning's launcher ``LOCAL_RANK``
-    (it starts one node's processes only; with several nodes an external launcher sets ``RANK``).
+    Known before torch.distributed starts: torchrun sets ``RANK``, srun ``SLURM_PROCID``, Lightning's own launcher,
+    which starts one node's processes, ``LOCAL_RANK``.
     """
-    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
+    return int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if os.environ.get(name)), 0))
 
 
 def started_by_torchrun() -> bool:

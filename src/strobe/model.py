@@ -60,13 +60,14 @@ class ImageClassifier(LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (N, classes) of standardised images (N, C, H, W)."""
-        logits: Tensor = self.network(images.contiguous(memory_format=self.memory_format))
+        logits: Tensor = self.network(images.to(self.network.conv1.weight.dtype, memory_format=self.memory_format))
         return logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of one batch."""
         loss = self._step("train", batch)[0]
-        self.log("train/step_loss", loss, prog_bar=True)
+        # The bar reads it in each step, which would wait for a GPU.
+        self.log("train/step_loss", loss, prog_bar=self.device.type == "cpu")
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
@@ -84,8 +85,9 @@ class ImageClassifier(LightningModule):
 
     def on_test_epoch_end(self) -> None:
         """Log each class's accuracy, over all ranks."""
-        self.confusion_counts = self.confusion.compute().cpu()
-        accuracies = self.confusion_counts.diag() / self.confusion_counts.sum(1)
+        counts = self.confusion.compute()
+        self.confusion_counts = counts.cpu()
+        accuracies = counts.diag() / counts.sum(1)
         for name, accuracy in zip(self.classes, accuracies, strict=True):
             self.log(f"test/accuracy/{name}", accuracy, sync_dist=True)
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callback
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write the record so that it is whole or not there; numbers that are not finite become null."""
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
         partial.replace(path)
@@ -29,16 +30,17 @@ def read_summary(path: Path) -> dict[str, Any]:
     return summary
 
 
-def measure_steps(path: Path) -> dict[str, Any]:
+def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     """``steps``, ``images_per_second`` and ``step_seconds`` of ``summary.json`` from ``steps.csv``.
 
     Profiled steps and the first ``WARMUP_STEPS`` count for neither rate nor phases. Phases are means, which add up
-    to the step; the rate is the median of the steps' own rates, with a 95% interval.
+    to the step; the rate is the median over blocks of so many consecutive steps, with a 95% interval.
     """
     rows = _read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
-    rates = [row["images"] / row["total"] for row in counted]
+    blocks = [counted[start : start + block] for start in range(0, len(counted), block)]
+    rates = [sum(row["images"] for row in rows) / sum(row["total"] for row in rows) for rows in blocks]
     return {
         "steps": {
             "measured": len(counted),

@@ -4,6 +4,7 @@ import errno
 import logging
 import shutil
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
 CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
+ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 NEEDED_BYTES = 3 * CHECKPOINT_BYTES
 
 
@@ -37,10 +39,8 @@ def run(cfg: DictConfig) -> None:
         StrobeError: something that the user can put right.
         SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
     """
-    check(cfg)
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
-    lightning.seed_everything(cfg.seed, workers=True, verbose=False)
     run = Run(cfg, run_dir)
     try:
         run.train()
@@ -67,10 +67,13 @@ class Run:
         self.run_dir = run_dir
         self.parts: Parts | None = None
         self.metrics: dict[str, float] = {}
+        self.began = time.time()
 
     def train(self) -> None:
         """Build the parts, train, and test the best weights."""
         cfg = self.cfg
+        check(cfg)
+        lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         _require_space(self.run_dir, NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100)
         self.parts = parts = build(cfg, self.run_dir)
         checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
@@ -92,14 +95,18 @@ class Run:
         self.metrics |= {name: float(value) for name, value in self.parts.trainer.callback_metrics.items()}
 
     def end(self, status: str, error: BaseException | None = None) -> None:
-        """Write the record and show it; rank 0 does this for all."""
-        if rank() != 0:
+        """Write the record and show it; rank 0 does this for all, and a rank that failed for itself."""
+        path = self.run_dir / "summary.json"
+        if rank() != 0 and status != "failed":
             return
-        if status != "completed" and self.parts is not None:
+        alone = self.parts is None or self.parts.trainer.world_size == 1
+        if not alone and status != "completed" and path.exists() and path.stat().st_mtime >= self.began:
+            return  # another rank's failure came first, and is the cause of this one
+        if alone and status != "completed" and self.parts is not None:
             self._keep_metrics()
         summary = self.summary(status, error)
         try:
-            write_summary(self.run_dir / "summary.json", summary)
+            write_summary(path, summary)
         except OSError as failure:
             log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
         print_summary(summary, self.run_dir, Console())
@@ -108,8 +115,7 @@ class Run:
         """``summary.json``; what later stages measure is null."""
         cfg, hydra = self.cfg, HydraConfig.get()
         trainer = self.parts.trainer if self.parts else None
-        callbacks: list[Any] = trainer.callbacks if trainer else []  # type: ignore[attr-defined]
-        traces = [path for callback in callbacks for path in getattr(callback, "traces", [])]
+        device = trainer and trainer.strategy.root_device.type
         return {
             "schema": SCHEMA,
             "status": status,
@@ -119,16 +125,16 @@ class Run:
             "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
             "batch_size": cfg.data.batch_size,
             "num_workers": cfg.engine.num_workers,
-            "accelerator": trainer and trainer.strategy.root_device.type,
+            "accelerator": device,
             "devices": trainer and trainer.num_devices,
             "world_size": trainer and trainer.world_size,
             "precision": str(cfg.trainer.precision),
             "environment": environment.describe(),
-            **measure_steps(self.run_dir / "steps.csv"),
+            **measure_steps(self.run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK),
             "ceilings": {"loader": None, "model": None},
             "memory": environment.peak_memory(),
             "findings": [],
-            "traces": [str(path.relative_to(self.run_dir)) for path in traces],
+            "traces": sorted(f"tensorboard/{path.name}" for path in self.run_dir.glob("tensorboard/*.pt.trace.json*")),
             "metrics": self.metrics,
         }
 

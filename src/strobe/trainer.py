@@ -18,6 +18,8 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     """
     hints = get_type_hints(Trainer.__init__)
     for key, value in arguments.items():
+        if key not in hints:
+            raise ConfigError(f"trainer.{key}={value} is no argument of Lightning's Trainer; remove it")
         if not _is_a(value, hints[key]):
             raise ConfigError(f"trainer.{key}={value} has a wrong type; Lightning takes {_words(hints[key])}")
     accelerator = arguments["accelerator"]

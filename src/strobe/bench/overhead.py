@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from strobe import environment
 from strobe.compose import build
 from strobe.config import register
+from strobe.model import OPTIMIZERS
 from strobe.record import median_interval
 from strobe.run import quieten
 
@@ -81,7 +82,8 @@ def plainly(cfg: DictConfig, folder: Path) -> float:
     parts = build(cfg, folder)
     device = parts.trainer.strategy.root_device
     network, data = parts.model.network.to(device).train(), parts.data
-    optimizer = torch.optim.Adam(network.parameters(), lr=cfg.model.lr)
+    data.trainer = parts.trainer  # which tells it whether to pin memory
+    optimizer = OPTIMIZERS[cfg.model.optimizer](network.parameters(), lr=cfg.model.lr)
     generator = torch.Generator(device).manual_seed(0)
     batches = data.batches("train", data.batch_size, shuffle=True)
     done = 0

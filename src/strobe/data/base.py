@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from strobe.engines.order import EpochOrder, ShardedBatches
+from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData, Loader
 
 SPLITS = ("train", "val", "test")
@@ -100,6 +101,8 @@ class ImageData(LightningDataModule, ABC):
         """This rank's batches of one split, with or without a trainer."""
         dataset, trainer = self.datasets[split], self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        if len(dataset) < world:
+            raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
         order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
         sharded = ShardedBatches(order, batch_size, rank=rank, world=world, start=start)
         on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
@@ -117,13 +120,14 @@ class ImageData(LightningDataModule, ABC):
         """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
         if not pixels.is_floating_point():
             pixels = pixels.float().div_(self.full_scale).clamp_(0, 1)
-        mean, std = (value.to(pixels.device).view(-1, 1, 1) for value in (self.mean, self.std))
-        return pixels.sub_(mean).div_(std)
+        if self.mean.device != pixels.device:
+            self.mean, self.std = self.mean.to(pixels.device), self.std.to(pixels.device)
+        return pixels.sub_(self.mean.view(-1, 1, 1)).div_(self.std.view(-1, 1, 1))
 
     def to_rgb(self, images: Tensor) -> Tensor:
         """Standardised images (N, C, H, W) back to colours (N, 3, H, W), or grey (N, 1, H, W), in [0, 1]."""
-        unit = images.cpu() * self.std.view(-1, 1, 1) + self.mean.view(-1, 1, 1)
-        return unit[:, self.rgb_channels()].clamp(0, 1)
+        std, mean = (value.to(images.device).view(-1, 1, 1) for value in (self.std, self.mean))
+        return (images * std + mean)[:, self.rgb_channels()].clamp(0, 1).cpu()
 
     def rgb_channels(self) -> list[int]:
         """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""

@@ -1,10 +1,9 @@
-"""A line an epoch in train.log."""
+"""A line an epoch in the log."""
 
 import logging
 
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities import rank_zero_only
 
 log = logging.getLogger(__name__)
 
@@ -12,16 +11,17 @@ log = logging.getLogger(__name__)
 class Journal(Callback):
     """Logs the metrics of each epoch, and those of the test."""
 
-    @rank_zero_only
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log what is known after an epoch."""
-        log.info("epoch %d, step %d: %s", trainer.current_epoch, trainer.global_step, _metrics(trainer))
+        _log(trainer, f"epoch {trainer.current_epoch}, step {trainer.global_step}")
 
-    @rank_zero_only
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log what the test found."""
-        log.info("test: %s", _metrics(trainer))
+        _log(trainer, "test")
 
 
-def _metrics(trainer: Trainer) -> str:
-    return ", ".join(f"{name} {float(value):.4f}" for name, value in sorted(trainer.callback_metrics.items()))
+def _log(trainer: Trainer, what: str) -> None:
+    metrics = trainer.callback_metrics  # reading them reduces over all ranks: each must
+    if trainer.is_global_zero:
+        values = ", ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
+        log.info("%s: %s", what, values)
