@@ -1,5 +1,7 @@
 """Train an image classifier and see where each training step goes: ``python train.py --help``."""
 
+import sys
+
 import hydra
 from omegaconf import DictConfig
 
@@ -19,4 +21,7 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # before the run began
+        sys.exit(130)

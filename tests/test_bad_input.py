@@ -53,6 +53,9 @@ def refused(ended: Ended, *words: str) -> str:
         (["loader.scale=gpu"], ["loader.scale=gpu", "device, numpy, torch"]),
         (["profiler.active=0"], ["profiler.active=0", "at least 1"]),
         (["seed=-1"], ["seed=-1", "at least 0"]),
+        (["seed=99999999999"], ["seed=99999999999", "at most"]),
+        (["data.bands=[true]"], ["data.bands=[True]", "list"]),
+        (["data=cifar10", "data.batch_size=1"], ["data.batch_size=1", "model.stem=cifar"]),
         (["data.bands=red"], ["data.bands=red", "rgb, all"]),
         (["data.bands=[]"], ["data.bands=[]", "list"]),
         (["data.bands=[1,1]"], ["data.bands=[1, 1]", "different"]),
@@ -76,6 +79,9 @@ def test_configuration(train: Train, overrides: list[str], words: list[str]) -> 
         (["trainer.accelerator=tpu"], ["trainer.accelerator=tpu"]),
         (["trainer.precision=7"], ["trainer.precision=7"]),
         (["trainer.devices=0"], ["trainer.devices=0"]),
+        (["trainer.devices=99"], ["trainer.devices=99", "cores"]),
+        (["+trainer.max_epoch=3"], ["trainer.max_epoch=3", "remove it"]),
+        (["trainer.accumulate_grad_batches=0"], ["trainer.accumulate_grad_batches=0", "at least 1"]),
         (["trainer.max_epochs=soon"], ["trainer", "soon"]),
         (["trainer.limit_train_batches=-3"], ["limit_train_batches", "-3"]),
         (["data.bands=[3,20]"], ["data.bands=[3,20]", "band 20", "13 bands", "0 to 12"]),
@@ -141,6 +147,18 @@ def test_a_first_tile_that_is_no_image(train: Train, own_tiles: Path) -> None:
     refused(train("data=eurosat", f"data.root={own_tiles}"), str(first), "cannot be read as a tile")
 
 
+def test_a_tile_of_another_type(train: Train, own_tiles: Path) -> None:
+    for tile in sorted(own_tiles.glob("*/*.tif"))[1:]:
+        tifffile.imwrite(tile, np.zeros((64, 64, 13), np.float32), planarconfig="contig")
+    refused(train("data=eurosat", f"data.root={own_tiles}"), "float32 pixels", "uint16", "convert")
+
+
+def test_a_single_class(train: Train, own_tiles: Path) -> None:
+    for kind in sorted(own_tiles.glob("*/"))[1:]:
+        shutil.rmtree(kind)
+    refused(train("data=eurosat", f"data.root={own_tiles}"), "one class", "at least two")
+
+
 @pytest.mark.parametrize("shape", [(32, 32, 13), (64, 64, 4)], ids=str)
 def test_tiles_of_two_shapes(train: Train, own_tiles: Path, shape: tuple[int, int, int]) -> None:
     _, *others = sorted(own_tiles.glob("*/*.tif"))
@@ -169,6 +187,13 @@ def test_a_checkpoint_of_other_classes(tmp_path: Path) -> None:
     torch.save({"state_dict": build_resnet18(channels=3, classes=10).state_dict()}, path)
     with pytest.raises(ConfigError, match=r"fc\.weight is 10x512 there and 7x512 here"):
         require_fitting(path, build_resnet18(channels=3, classes=7))
+
+
+def test_a_checkpoint_of_other_data(train: Train, own_tiles: Path) -> None:
+    first = train(name="first")
+    last = first.directory / "checkpoints" / "last.ckpt"
+    ended = train("data=eurosat", f"data.root={own_tiles}", f"ckpt_path={last}", name="second")
+    refused(ended, str(last), "tells apart", "SeaLake", "the data has AnnualCrop, Forest, HerbaceousVegetation")
 
 
 def test_no_last_checkpoint(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from callbacks import phases, steps
+from callbacks.phases import PHASES as RECORDED
 from strobe.record import PHASES, measure_steps, median_interval, read_summary, write_summary
 
 NOTHING = {"median": None, "low": None, "high": None}
@@ -157,3 +158,7 @@ def test_a_last_line_that_is_not_whole_counts_for_nothing(record: Callable[..., 
     for end in range(start, len(text)):
         path.write_bytes(text[:end])
         assert measure_steps(path) == whole
+
+
+def test_the_record_reads_the_phases_that_are_recorded() -> None:
+    assert PHASES == RECORDED

@@ -48,11 +48,18 @@ def require_fitting(path: Path, model: nn.Module) -> None:
         ConfigError: its weights have other names or shapes than the model's.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["state_dict"]
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        state, classes = content["state_dict"], content.get("hyper_parameters", {}).get("classes")
     except Exception as error:
         raise DataError(
             f"ckpt_path={path} cannot be read as a checkpoint ({type(error).__name__}); give a file that a run wrote"
         ) from error
+    wanted = list(getattr(model, "classes", ())) or classes
+    if classes is not None and list(classes) != wanted:
+        raise ConfigError(
+            f"ckpt_path={path} tells apart {', '.join(classes)}; the data has {', '.join(wanted)}; "
+            "give the data that it was trained on, or another checkpoint"
+        )
     own = model.state_dict()
     for name in [*own, *state]:
         here, there = (tuple(weights[name].shape) if name in weights else None for weights in (own, state))

@@ -89,7 +89,7 @@ def _check_bands(bands: Any) -> None:
     if isinstance(bands, str) and bands in ("rgb", "all"):
         return
     indices = list(bands) if isinstance(bands, ListConfig) else []
-    whole = all(isinstance(index, int) and index >= 0 for index in indices)
+    whole = all(type(index) is int and index >= 0 for index in indices)
     if not indices or not whole or len(set(indices)) < len(indices):
         raise ConfigError(
             f"data.bands={bands} is not a choice of bands; "

@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import Callback, RichProgressBar
@@ -16,7 +17,7 @@ from callbacks import Journal, StepRecorder
 from strobe.checkpoint import FOLDER, Checkpoints
 from strobe.data.base import ImageData
 from strobe.drawing import Pictures
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, StrobeError
 from strobe.model import ImageClassifier
 from strobe.trainer import build_trainer
 
@@ -48,7 +49,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data = build_data(cfg)
     data.prepare_data()
     data.setup()
-    model: ImageClassifier = instantiate(
+    model: ImageClassifier = _make(
         cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
     )
     return Parts(data, model, trainer)
@@ -56,7 +57,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
 
 def build_data(cfg: DictConfig) -> ImageData:
     """The DataModule, with its loader and its engine."""
-    data: ImageData = instantiate(
+    data: ImageData = _make(
         _without(cfg.data, "form"),
         loader=instantiate(_without(cfg.loader, "reads")),
         engine=instantiate(cfg.engine),
@@ -96,6 +97,16 @@ def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     if steps is not None:
         checkpoints.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
     return checkpoints
+
+
+def _make(node: Any, **arguments: Any) -> Any:
+    """``instantiate``, with the error that was raised inside, not Hydra's wrapping of it."""
+    try:
+        return instantiate(node, **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, StrobeError):
+            raise error.__cause__ from None
+        raise
 
 
 def _without(node: DictConfig, key: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class DataConfig:
     root: str = MISSING  # folder of the data set
     batch_size: int = knob(32, min=1)  # images a step and device
     val_batch_size: int | None = knob(None, min=1)  # null: as batch_size
-    seed: int = 42  # of the split into training, validation and test
+    seed: int = knob(42, min=0)  # of the split into training, validation and test
     augment: bool = True  # random flips, crops ... of training batches, on the device
 
 

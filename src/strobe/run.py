@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning
 from hydra.core.hydra_config import HydraConfig
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
@@ -19,7 +20,7 @@ from strobe import environment
 from strobe.checkpoint import find_checkpoint, require_fitting
 from strobe.checks import check
 from strobe.compose import Parts, build
-from strobe.errors import DataError
+from strobe.errors import ConfigError, DataError
 from strobe.launch import rank
 from strobe.record import SCHEMA, measure_steps, write_summary
 from strobe.report.terminal import print_summary
@@ -48,6 +49,9 @@ def run(cfg: DictConfig) -> None:
         # Lightning turns Ctrl-C into SystemExit(1).
         run.end("interrupted", error)
         sys.exit(143 if isinstance(error, SIGTERMException) else 130)
+    except MisconfigurationException as error:
+        run.end("failed", error)
+        raise ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}") from error
     except OSError as error:
         run.end("failed", error)
         if error.errno == errno.ENOSPC:
@@ -83,6 +87,8 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+        if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
+            log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
         self._keep_metrics()
         if cfg.test:
             best = parts.trainer.checkpoint_callback

@@ -1,5 +1,6 @@
 """Lightning's Trainer from a dictionary of its arguments; what Lightning refuses becomes one line."""
 
+import os
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -8,6 +9,8 @@ from lightning import Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from strobe.errors import ConfigError
+
+COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval")
 
 
 def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
@@ -22,15 +25,22 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
             raise ConfigError(f"trainer.{key}={value} is no argument of Lightning's Trainer; remove it")
         if not _is_a(value, hints[key]):
             raise ConfigError(f"trainer.{key}={value} has a wrong type; Lightning takes {_words(hints[key])}")
+        if key in COUNTS and value == 0:
+            raise ConfigError(f"trainer.{key}=0 is out of range; it must be at least 1")
     accelerator = arguments["accelerator"]
     if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
         raise ConfigError(f"trainer.accelerator={accelerator}: torch sees no GPU here; set trainer=cpu")
     try:
-        return Trainer(**arguments, **parts)
+        trainer = Trainer(**arguments, **parts)
     except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
-        given = " ".join(f"trainer.{key}={arguments[key]}" for key in ("accelerator", "strategy", "devices"))
         reason = " ".join(str(error).split())
-        raise ConfigError(f"Lightning refuses these arguments ({given} and others): {reason}") from error
+        named = [key for key in arguments if key in reason] or ["accelerator", "strategy", "devices"]
+        given = " ".join(f"trainer.{key}={arguments[key]}" for key in named)
+        raise ConfigError(f"Lightning refuses {given}: {reason}") from error
+    cores = os.cpu_count() or 1
+    if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
+        raise ConfigError(f"trainer.devices={trainer.num_devices} on a CPU of {cores} cores; give at most {cores}")
+    return trainer
 
 
 def _is_a(value: Any, hint: Any) -> bool:

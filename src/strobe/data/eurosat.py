@@ -44,6 +44,11 @@ class EuroSAT(Tiles):
         if found:
             names = ", ".join(folder.name for folder in found)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
+        if not root.is_dir():
+            raise DataError(
+                f"data.root={root} is not a folder; download EuroSAT from {URL} ({SIZE}) into one with "
+                "data.download=true, or train on generated tiles with data=sample"
+            )
         raise DataError(
             f"data.root={root} holds no <Class>/*.tif, nor does a folder one level below it; download EuroSAT from "
             f"{URL} ({SIZE}) with data.download=true, or train on generated tiles with data=sample"

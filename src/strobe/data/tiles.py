@@ -87,6 +87,8 @@ class Tiles(ImageData):
     def _find(self, folder: Path) -> tuple[list[str], list[int]]:
         """All tiles in the order of their names, their labels, and the classes on the way."""
         classes = class_folders(folder)
+        if len(classes) < 2:
+            raise DataError(f"{folder} holds one class, {classes[0]}; at least two are needed: add a class folder")
         self.classes = tuple(classes)
         paths: list[str] = []
         labels: list[int] = []
@@ -99,7 +101,7 @@ class Tiles(ImageData):
         return paths, labels
 
     def _channel_bands(self, count: int, path: str) -> tuple[int, ...]:
-        if count > len(MEAN):
+        if count != len(MEAN):
             raise DataError(f"{path} has {count} bands, but statistics are known for {len(MEAN)}; convert the tiles")
         bands: tuple[int, ...] = {"rgb": RGB, "all": tuple(range(count))}.get(self.bands, self.bands)
         beyond = [band for band in bands if band >= count]

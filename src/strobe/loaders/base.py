@@ -54,8 +54,10 @@ class TileSource:
     bands: tuple[int, ...]  # which of them, from 0, in this order
     full_scale: float  # the integer that becomes 1.0
 
-    def require_shape(self, path: str, found: tuple[int, ...]) -> None:
-        """Raise a :class:`DataError` naming both when a file has another shape than the first."""
+    def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
+        """Raise a :class:`DataError` when a file has another shape than the first, or is not of uint16."""
+        if dtype != "uint16":
+            raise DataError(f"{path} has {dtype} pixels, but uint16 is needed; convert or remove the file")
         if found != self.shape:
             raise DataError(
                 f"{path} has shape {_words(found)}, but {self.paths[0]} has {_words(self.shape)}; "
@@ -157,5 +159,5 @@ def unreadable(path: str, error: Exception) -> DataError:
 
 def select_bands(path: str, pixels: NDArray[Any], source: TileSource) -> NDArray[np.uint16]:
     """The wanted bands (bands, H, W) of pixel-interleaved pixels (H, W, bands in the file)."""
-    source.require_shape(path, (*pixels.shape[2:], *pixels.shape[:2]))
+    source.require(path, (*pixels.shape[2:], *pixels.shape[:2]), pixels.dtype)
     return np.moveaxis(pixels[..., source.bands], -1, 0)

@@ -18,6 +18,6 @@ class RasterioLoader(TileLoader):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             with rasterio.open(path) as tile:
-                source.require_shape(path, (tile.count, tile.height, tile.width))
+                source.require(path, (tile.count, tile.height, tile.width), tile.dtypes[0])
                 pixels: NDArray[np.uint16] = tile.read([band + 1 for band in source.bands])
         return pixels
