@@ -1,8 +1,32 @@
-"""Lightning callbacks that any project can use: they import lightning, torch and the standard library only."""
+"""Lightning callbacks that any project can use: they import lightning, torch and the standard library only.
 
-from callbacks.journal import Journal
-from callbacks.phases import PhaseClock
-from callbacks.steps import StepRecorder
-from callbacks.trace import TraceProfiler
+Names are imported when they are asked for, so that `python -m callbacks.normalise` and the spans of a loader's
+worker process need neither lightning nor torch.
+"""
 
-__all__ = ["Journal", "PhaseClock", "StepRecorder", "TraceProfiler"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callbacks.journal import Journal
+    from callbacks.memory import MemoryProfiler
+    from callbacks.phases import PhaseClock
+    from callbacks.python_profile import PythonProfiler
+    from callbacks.steps import StepRecorder
+    from callbacks.trace import TraceProfiler
+
+_MODULES = {
+    "Journal": "journal",
+    "MemoryProfiler": "memory",
+    "PhaseClock": "phases",
+    "PythonProfiler": "python_profile",
+    "StepRecorder": "steps",
+    "TraceProfiler": "trace",
+}
+__all__ = ["Journal", "MemoryProfiler", "PhaseClock", "PythonProfiler", "StepRecorder", "TraceProfiler"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

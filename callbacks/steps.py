@@ -8,6 +8,7 @@ from lightning import LightningModule
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 
+from callbacks.board import step_scalars
 from callbacks.phases import PHASES, PhaseClock
 
 COLUMNS = ("step", "epoch", "images", "profiled", "total", *PHASES)
@@ -18,7 +19,8 @@ class StepRecorder(Callback):
 
     A step reaches from the end of the batch before to the end of its own last callback; the first of an epoch, or
     after a validation, begins when that has ended. ``profiled`` is 1 while a profiler disturbed the step. Rank 0
-    alone writes.
+    alone writes. Every `trainer.log_every_n_steps` steps the logger gets those of an undisturbed step, as
+    ``step_seconds/<phase>``.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -33,6 +35,7 @@ class StepRecorder(Callback):
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
         self._clock = PhaseClock(trainer.profiler)
+        self._clock.ignore_idle_hooks(trainer.callbacks)
         trainer.profiler = self._clock
         if trainer.is_global_zero:
             self._file = self.path.open("w", newline="", buffering=1 << 16)
@@ -70,10 +73,12 @@ class StepRecorder(Callback):
             return
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
-        epochs = trainer.fit_loop.epoch_loop
-        row = [epochs.total_batch_idx, trainer.current_epoch, extract_batch_size(batch) * trainer.world_size]
+        step = trainer.fit_loop.epoch_loop.total_batch_idx
+        row = [step, trainer.current_epoch, extract_batch_size(batch) * trainer.world_size]
         seconds = [sum(phases.values()), *phases.values()]
         self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
+        if not profiled and (step + 1) % trainer.log_every_n_steps == 0:
+            step_scalars(trainer, phases, trainer.global_step)
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""

@@ -1,69 +1,74 @@
-"""Profile training with torch.profiler and leave traces that TensorBoard and Perfetto open.
+"""Profile training with torch.profiler and leave traces that TensorBoard, Perfetto and scripts read alike.
 
-Schedule and options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow
-torch-tb-profiler 0.4.3, which takes `<worker>.<ns>.pt.trace.json.gz` (its `consts.WORKER_PATTERN`).
+Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow torch-tb-profiler 0.4.3, which takes
+`<worker>.<ns>.pt.trace.json.gz` (its `consts.WORKER_PATTERN`).
 """
 
-import gzip
-import json
 import logging
 import os
-import shutil
 import socket
-import time
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import Checkpoint
-from torch.profiler import ProfilerAction, ProfilerActivity
+from lightning.pytorch import Callback
+from torch.profiler import ProfilerActivity
+
+from callbacks.board import show_operators, show_schedule, show_timeline
+from callbacks.budget import Budget
+from callbacks.loading import Loading
+from callbacks.order import move_behind_checkpoints
+from callbacks.ranges import PhaseRanges, Step
+from callbacks.schedule import Schedule
+from callbacks.trace_writer import TraceWriter
+from callbacks.tracer import Tracer
 
 _log = logging.getLogger(__name__)
-_ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 class TraceProfiler(Callback):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
-    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
-    `on_train_batch_end` to the next: fetch, transfer, forward, backward, update and callbacks. What Lightning
-    does between batches (validation, the end of an epoch) belongs to the step that follows. List this
-    callback last, so that the work of the others stays in the step it is for.
+    A step is a training batch, numbered as Lightning counts batches over all epochs, also in a resumed run; the
+    schedule counts from the first batch of each `fit`. A step reaches from the end of this callback's
+    `on_train_batch_end` to the next: fetch, transfer, forward, backward, optimizer and callbacks, each a range of
+    that name in the trace, none inside another. Validation and what happens between epochs lie between steps.
 
     A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one, by an
     error too, leaves `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached;
     after an error the last of them is the one that failed. Files appear whole or not at all. A trace that
     cannot be written is logged as a warning and never ends the run.
 
+    Spans that loaders record with `callbacks.spans`, in worker processes and in threads, appear in the trace as
+    processes of their own. TensorBoard, if the trainer logs to it, gets the schedule and the operators as text,
+    and the recorded steps as a picture.
+
     Args:
         directory: Where traces go; made when training starts. TensorBoard wants them beside its event files.
-        skip_first: Steps to skip before the first cycle.
-        skip_first_wait: Any other value than 0 leaves out the first cycle's `wait`.
-        wait: Steps at the start of a cycle that are not profiled.
-        warmup: Steps that are profiled and thrown away, as the first ones pay for starting the profiler.
-        active: Steps recorded in each cycle.
-        repeat: Cycles to record, or 0 to go on until training ends.
+        tables: Where rank 0 writes operator tables over all cycles when training ends; None for none.
+        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`callbacks.schedule.Schedule`.
         record_shapes: Record the shapes of operator inputs.
         profile_memory: Record every allocation.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
         with_flops: Estimate the operations of matrix products and convolutions.
+        max_mb: Most megabytes of one trace file. A step of the first warmup is recorded to see what one takes;
+            fewer active steps are recorded if need be, and at last one without the costly options. None: no cap.
+        keep: How many traces of a rank to keep in `directory`, the newest; None for all.
+        stop_after: End training when the last cycle is recorded.
 
     Attributes:
-        traces: Files written, oldest first.
-        steps_profiled: Active steps recorded to their end.
+        traces: Files written, oldest first, less those that `keep` removed.
+        steps: The active steps recorded to their end, with the phases that this callback measured.
         cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
 
     Raises:
-        ValueError: `active` is less than 1, or another number is negative.
+        ValueError: A number is out of range.
     """
 
     def __init__(
         self,
         directory: str | Path,
         *,
+        tables: str | Path | None = None,
         skip_first: int = 0,
         skip_first_wait: int = 0,
         wait: int = 1,
@@ -74,32 +79,29 @@ class TraceProfiler(Callback):
         profile_memory: bool = False,
         with_stack: bool = False,
         with_flops: bool = False,
+        max_mb: float | None = None,
+        keep: int | None = None,
+        stop_after: bool = False,
     ) -> None:
-        # Kept as plain values: a schedule is a closure, which strategies that spawn could not pickle.
-        self._schedule = {
-            "skip_first": skip_first,
-            "skip_first_wait": skip_first_wait,
-            "wait": wait,
-            "warmup": warmup,
-            "active": active,
-            "repeat": repeat,
-        }
-        for name, value in self._schedule.items():
-            if value < (least := int(name == "active")):
-                raise ValueError(f"{name}={value} is too small; it must be at least {least}")
-        self._options: dict[str, Any] = {
+        self.schedule = Schedule(skip_first, skip_first_wait, wait, warmup, active, repeat)
+        for name, value in {"max_mb": max_mb, "keep": keep}.items():
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value} is too small; give more than 0, or None for no limit")
+        self.options = {
             "record_shapes": record_shapes,
             "profile_memory": profile_memory,
             "with_stack": with_stack,
             "with_flops": with_flops,
         }
         self.directory = Path(directory)
-        self.traces: list[Path] = []
-        self.steps_profiled = 0
+        self.tables = Path(tables) if tables is not None else None
+        self.max_mb, self.keep, self.stop_after = max_mb, keep, stop_after
         self.cycle = 0
-        self._worker = ""
-        self._profiler: torch.profiler.profile | None = None
-        self._steps_in_cycle = 0
+        self.traces: list[Path] = []
+        self.steps: list[Step] = []
+        self._tracer: Tracer | None = None
+        self._ranges = PhaseRanges()
+        self._loading = Loading()
 
     @property
     def recording(self) -> bool:
@@ -108,18 +110,16 @@ class TraceProfiler(Callback):
         Changes at the end of a step, which pays for starting the profiler or for writing the trace: a clock
         read after this callback's `on_train_batch_end` sees a disturbed step as `recording` before or after.
         """
-        return self._profiler is not None and self._profiler.current_action is not ProfilerAction.NONE
+        return self._tracer is not None and self._tracer.recording
 
-    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Move behind the checkpoints, which Lightning puts last: their work belongs to the step it is for."""
-        place = trainer.callbacks.index(self)
-        others = [callback for callback in trainer.callbacks if callback is not self]
-        after = [n for n, callback in enumerate(others, start=1) if isinstance(callback, Checkpoint)]
-        place = max([place, *after])
-        trainer.callbacks = [*others[:place], self, *others[place:]]
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Come after the checkpoints, whose work belongs to the step it is for."""
+        move_behind_checkpoints(trainer, self)
+        if stage == "fit":
+            self._loading.open()
 
-    def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        """Begin step 0, before its batch is fetched.
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """Begin the first step, before its batch is fetched.
 
         Raises:
             OSError: The directory cannot be made.
@@ -128,80 +128,97 @@ class TraceProfiler(Callback):
         if trainer.strategy.root_device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._worker = f"{socket.gethostname()}_{os.getpid()}_rank{trainer.global_rank}"
-        self.cycle = 0
-        self._steps_in_cycle = 0
-        self._profiler = torch.profiler.profile(
-            activities=activities,
-            schedule=torch.profiler.schedule(**self._schedule),
-            on_trace_ready=self._write,
-            **self._options,
+        worker = f"{socket.gethostname()}_{os.getpid()}_rank{trainer.global_rank}"
+        budget = Budget(self.max_mb and self.max_mb * 1e6, self.schedule.active)
+        self._loading.look_ahead(trainer.train_dataloader)
+        self._tracer = Tracer(
+            self.schedule,
+            self.options,
+            activities,
+            first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
+            writer=TraceWriter(
+                self.directory, worker, rank=trainer.global_rank, budget=budget, keep=self.keep, traces=self.traces
+            ),
+            loading=self._loading,
         )
-        self._profiler.start()
+        self.cycle = 0
+        show_schedule(trainer, self.schedule.describe())
+        self._watch(trainer)
 
-    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """A step does not hold what happens between epochs."""
+        self._begin()
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Show a validation as one range."""
+        self._ranges.pause("validation")
+
+    def on_validation_end(self, *_: Any) -> None:
+        """A step does not hold the validation before it."""
+        self._ranges.resume()
+        self._begin()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Note when the batch was had."""
+        if self._loading.on:
+            self._loading.fetched(trainer.current_epoch, batch_idx, self._ranges.last_end("data_wait"))
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """End the step, write the trace of a finished cycle and begin the next step."""
-        if self._profiler is None:
+        if self._tracer is None:
             return
-        if self._profiler.current_action in _ACTIVE:
-            self._steps_in_cycle += 1
-            self.steps_profiled += 1
-        self._profiler.step()
-        if 0 < self._schedule["repeat"] <= self.cycle:
-            self._stop(failed=False)
-
-    def on_exception(self, *_: Any, **__: Any) -> None:
-        """Write what was recorded, also on Ctrl-C and SIGTERM."""
-        self._stop(failed=True)
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Write what was recorded in a cycle that did not finish."""
-        self._stop(failed=False)
-
-    def teardown(self, *_: Any, **__: Any) -> None:
-        """Stop the profiler if nothing else has."""
-        self._stop(failed=False)
-
-    def _stop(self, *, failed: bool) -> None:
-        profiler, self._profiler = self._profiler, None
-        if profiler is None:
-            return
-        if not failed:
-            # The last batch's end opened one more step, and no batch came to fill it.
-            empty_step = f"ProfilerStep#{profiler.step_num}"
-            profiler.on_trace_ready = partial(self._write, drop=empty_step) if self._steps_in_cycle else None
-        try:
-            profiler.stop()
-        except Exception:  # must not hide the error that ended the run
-            _log.warning("The profiler did not stop cleanly; the last trace may be missing", exc_info=True)
-
-    def _write(self, profiler: torch.profiler.profile, drop: str | None = None) -> None:
-        whole = self._steps_in_cycle == self._schedule["active"]
-        worker = self._worker if whole else f"{self._worker}_partial"
-        path = self.directory / f"{worker}.{time.time_ns()}.pt.trace.json.gz"
-        try:
-            _export(profiler, path, drop)
-        except OSError as error:
-            _log.warning("No trace could be written to %s (%s); is there space?", path, error.strerror)
+        self._tracer.step(self._ranges.boundary())
+        self.cycle = self._tracer.cycle
+        if self._tracer.done:
+            self._stop(trainer, failed=False)
+            trainer.should_stop = trainer.should_stop or self.stop_after
         else:
-            self.traces.append(path)
-        # Frees the events, and spares the warning that the next cycle would clear them. `acc_events=True`
-        # spares it too, but parses and keeps every event of every cycle.
-        profiler.profiler = None
-        self.cycle += 1
-        self._steps_in_cycle = 0
+            self._watch(trainer)
 
+    def on_exception(self, trainer: Any, *_: Any) -> None:
+        """Write what was recorded, also on Ctrl-C and SIGTERM."""
+        self._stop(trainer, failed=True)
 
-def _export(profiler: torch.profiler.profile, path: Path, drop: str | None) -> None:
-    """Write the trace to `path` in one move, without the events called `drop`."""
-    with TemporaryDirectory(prefix=".trace-", dir=path.parent) as scratch:
-        plain, packed = Path(scratch, "trace.json"), Path(scratch, "trace.json.gz")
-        profiler.export_chrome_trace(str(plain))
-        if drop is not None:
-            trace = json.loads(plain.read_bytes())
-            trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("name") != drop]
-            plain.write_text(json.dumps(trace))
-        # Level 6 stalls training for a fifth of the default 9's time and costs a sixth more bytes.
-        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
-            shutil.copyfileobj(source, target)
-        packed.replace(path)
+    def on_train_end(self, trainer: Any, *_: Any) -> None:
+        """Write what was recorded in a cycle that did not finish."""
+        self._stop(trainer, failed=False)
+
+    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Stop the profiler if nothing else has."""
+        self._stop(trainer, failed=False)
+        self._loading.close()
+
+    def _watch(self, trainer: Any) -> None:
+        """See the phases of steps that are recorded; of others at no cost."""
+        if self.recording:
+            self._ranges.install(trainer)
+        else:
+            self._ranges.remove(trainer)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._tracer is not None:
+            self._ranges.boundary()
+            self._tracer.begin()
+
+    def _stop(self, trainer: Any, *, failed: bool) -> None:
+        tracer, self._tracer = self._tracer, None
+        if tracer is None:
+            return
+        phases = self._ranges.boundary()
+        self._ranges.remove(trainer)
+        try:
+            tracer.stop(phases, failed=failed)
+            self.cycle = tracer.cycle
+            self.steps += tracer.steps
+            if tracer.steps and trainer.is_global_zero:
+                self._report(trainer, tracer)
+        except Exception:  # must not hide the error that ended the run
+            _log.warning("The profiler did not end cleanly; its last trace or tables may be missing", exc_info=True)
+
+    def _report(self, trainer: Any, tracer: Tracer) -> None:
+        """Operators and steps, for people."""
+        show_operators(trainer, tracer.operators.markdown())
+        show_timeline(trainer, tracer.last_cycle, self._loading.lanes)
+        if self.tables is not None:
+            tracer.operators.write(self.tables)

@@ -18,6 +18,11 @@ ENTRY_POINTS = ("strobe.run", "strobe.ceilings", "strobe.tune", "strobe.bench")
 RECORD_READERS = ("strobe.diagnose", "strobe.report")
 HEAVY = {"torch", "lightning", "numpy", "torchvision", "rasterio", "rich"}
 
+OPTIONAL = {  # imported when asked for, by the module's own users
+    "callbacks.timeline": {"PIL"},
+    "callbacks.python_profile": {"pyinstrument"},
+}
+
 
 def name_of(path: Path) -> str:
     base = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT
@@ -79,7 +84,7 @@ def test_records_are_read_without_a_loader(module: str) -> None:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if inside(name, "callbacks")])
 def test_callbacks_can_be_lifted_out(module: str) -> None:
-    allowed = {"callbacks", "lightning", "torch", *sys.stdlib_module_names}
+    allowed = {"callbacks", "lightning", "torch", *sys.stdlib_module_names, *OPTIONAL.get(module, ())}
     assert {name.partition(".")[0] for name in imported(MODULES[module])} <= allowed
 
 
@@ -102,6 +107,22 @@ def test_what_runs_before_torch_imports_nothing_heavy() -> None:
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
     assert {"hydra", "strobe.checks"} <= set(loaded)
     assert not HEAVY & set(loaded)
+
+
+@pytest.mark.parametrize("module", ["callbacks.spans", "callbacks.normalise"])
+def test_spans_and_the_command_start_without_torch(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
+    assert not HEAVY & set(loaded)
+
+
+def test_every_callback_is_exported() -> None:
+    from lightning.pytorch import Callback
+    from lightning.pytorch.profilers import Profiler
+
+    assert all(issubclass(getattr(callbacks, name), (Callback, Profiler)) for name in callbacks.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        callbacks.Nothing  # noqa: B018
 
 
 def test_callbacks_are_this_repositorys() -> None:

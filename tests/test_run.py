@@ -2,21 +2,15 @@
 
 import csv
 import json
-import logging
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import DATA, Ended
+from readers import Plugin, ask, board
 
 from strobe.record import PHASES
 
@@ -64,7 +58,7 @@ def test_the_terminal_says_what_it_was_and_where_it_lies(ended: Ended) -> None:
     assert "run completed" in ended.output
     assert "generated sample data" in ended.output
     assert "images/s" in ended.output
-    assert f"tensorboard --logdir {ended.directory.name}" in ended.output or "tensorboard --logdir" in ended.output
+    assert re.search(r"2, look at them with: python -m strobe.view \S+/run --perfetto", ended.output)
 
 
 def test_every_step_has_a_row(ended: Ended) -> None:
@@ -92,48 +86,31 @@ def test_checkpoints_load_without_running_code(ended: Ended) -> None:
     assert state["global_step"] == 22
 
 
-@pytest.fixture
-def board(ended: Ended) -> Iterator[str]:
-    """A real TensorBoard on the loopback, on the folder above the run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(ended.directory.parent)]
-    command += ["--host=127.0.0.1", f"--port={port}", "--load_fast=false"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env=os.environ | {"TORCH_PROFILER_START_METHOD": "fork"}, **quiet) as server:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-
-
-def ask(url: str, ready: Callable[[Any], bool], seconds: float = 60) -> Any:
-    """Ask until the answer is ready: TensorBoard reads its files in the background."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                content = json.load(answer)
-            if ready(content):
-                return content
-        except (urllib.error.URLError, ConnectionError, json.JSONDecodeError):
-            logging.debug("not ready: %s", url)
-        assert time.monotonic() < deadline, f"{url} was not ready in {seconds} s"
-        time.sleep(0.3)
-
-
-def test_tensorboard_shows_scalars_pictures_and_traces(board: str) -> None:
+def test_tensorboard_shows_scalars_pictures_texts_and_traces(ended: Ended) -> None:
     run = "run/tensorboard"
-    scalars = ask(f"{board}/data/plugin/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
-    assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
-    images = ask(f"{board}/data/plugin/images/tags", lambda tags: len(tags.get(run, {})) == 2)[run]
-    assert set(images) == {"first_batch", "test_confusion"}
-    answer = ask(f"{board}/data/plugin/pytorch_profiler/runs", lambda runs: runs["runs"] and not runs["loading"])
-    assert answer["runs"] == [run]
-    workers = ask(f"{board}/data/plugin/pytorch_profiler/workers?run={run}&view=Overview", bool)
-    spans = ask(f"{board}/data/plugin/pytorch_profiler/spans?run={run}&worker={workers[0]}", bool)
-    assert len(spans) == 2
+    with board(ended.directory.parent) as address:
+        tabs = f"{address}/data/plugin"
+        scalars = ask(f"{tabs}/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
+        assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
+        assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
+        images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 3)[run]
+        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline"}
+        texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 2)[run]
+        assert {tag.removesuffix("/text_summary") for tag in texts} >= {"profiler/schedule", "profiler/operators"}
+        plugin = Plugin(address, run)
+        (worker,) = plugin.workers()
+        assert plugin.spans(worker) == ["1", "2"]
+        assert plugin.shares(worker, "1")["DataLoader"] > 0
+
+
+def test_tables_lie_beside_the_traces(ended: Ended) -> None:
+    with (ended.directory / "tables" / "operators_by_cpu_time.csv").open(newline="") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    steps = int(ended.summary["steps"]["profiled"])
+    assert int(rows["aten::conv2d"]["calls"]) == 6 * 20 < steps * 20  # three active steps of two cycles
+    assert {"operators_by_shape.txt", "operators_by_cpu_time.txt"} <= {
+        p.name for p in (ended.directory / "tables").iterdir()
+    }
 
 
 def test_a_sweep_runs_each_cell(train: Train, tmp_path: Path) -> None:

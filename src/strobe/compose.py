@@ -81,7 +81,8 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
     if cfg.trainer.enable_checkpointing:
         callbacks += build_checkpoints(cfg, run_dir / FOLDER)
     if cfg.profiler._target_ is not None:
-        callbacks.append(instantiate(cfg.profiler, directory=run_dir / "tensorboard"))
+        folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
+        callbacks.append(instantiate(cfg.profiler, **folders))
     return callbacks
 
 

@@ -140,7 +140,7 @@ class Run:
             "ceilings": {"loader": None, "model": None},
             "memory": environment.peak_memory(),
             "findings": [],
-            "traces": sorted(f"tensorboard/{path.name}" for path in self.run_dir.glob("tensorboard/*.pt.trace.json*")),
+            "traces": sorted(str(path.relative_to(self.run_dir)) for path in self.run_dir.rglob("*.pt.trace.json*")),
             "metrics": self.metrics,
         }
 

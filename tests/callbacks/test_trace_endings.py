@@ -52,7 +52,7 @@ def test_an_error_passes_and_its_step_is_in_the_trace(tmp_path: Path, fail_at: i
         fit(profiler, model=Model(fail_at))
     assert written(profiler) == expected
     assert all("_rank0_partial." in path.name for path in profiler.traces)
-    assert profiler.steps_profiled == max(0, fail_at - 2)
+    assert len(profiler.steps) == max(0, fail_at - 2)
 
 
 def test_an_interrupt_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
     monkeypatch.setattr(torch.profiler.profile, "stop", broken)
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(TraceProfiler(tmp_path), model=Model(3))
-    assert "did not stop cleanly" in caplog.text
+    assert "did not end cleanly" in caplog.text
 
 
 def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -92,8 +92,8 @@ def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, cap
 def test_serves_several_fits_and_stops_once_in_each(tmp_path: Path) -> None:
     profiler = pickle.loads(pickle.dumps(TraceProfiler(tmp_path, active=3)))  # strategies that spawn pickle it
     for _ in range(2):
-        fit(profiler, limit_train_batches=4)
-        profiler.on_train_end()
-        profiler.on_exception()
-        profiler.teardown()
+        trainer = fit(profiler, limit_train_batches=4)
+        profiler.on_train_end(trainer)
+        profiler.on_exception(trainer)
+        profiler.teardown(trainer)
     assert written(profiler) == [[2, 3], [2, 3]]

@@ -69,7 +69,7 @@ def test_a_completed_run(complete: dict[str, Any], tmp_path: Path) -> None:
     assert value(lines, "test") == "accuracy 0.750"
     assert not any(line.startswith("val ") for line in lines)
     assert value(lines, "run") == str(tmp_path)
-    assert value(lines, "traces") == f"2, look at them with: tensorboard --logdir {tmp_path}"
+    assert value(lines, "traces") == f"2, look at them with: python -m strobe.view {tmp_path} --perfetto"
 
 
 def test_an_interrupted_run_shows_what_there_is(complete: dict[str, Any], tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_paths_can_be_copied(complete: dict[str, Any], tmp_path: Path) -> None:
     lines = shown(complete, folder, width=40)
     assert shlex.split(value(lines, "run")) == [str(folder)]
     command = value(lines, "traces").partition("with: ")[2]
-    assert shlex.split(command) == ["tensorboard", "--logdir", str(folder)]
+    assert shlex.split(command) == ["python", "-m", "strobe.view", str(folder), "--perfetto"]
 
 
 def test_paths_are_short(complete: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ class ImageData(LightningDataModule, ABC):
         if len(dataset) < world:
             raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
         order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
-        sharded = ShardedBatches(order, batch_size, rank=rank, world=world, start=start)
+        sharded = ShardedBatches(order, batch_size, rank=rank, world=world, start=start, split=split)
         on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
         return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, on_gpu=on_gpu)
 

@@ -1,6 +1,6 @@
 """Which images make which batch: a pure function of seed, epoch and rank, so that a run can be resumed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -28,6 +28,16 @@ class EpochOrder(Sampler[int]):
         return iter(np.random.default_rng([self.seed, self.epoch]).permutation(self.size).tolist())
 
 
+class Indices(list[int]):
+    """The indices of one batch, which know what batch it is; a worker process gets them whole."""
+
+    def __init__(self, indices: Iterable[int], *, split: str, epoch: int, number: int) -> None:
+        super().__init__(indices)
+        self.split = split
+        self.epoch = epoch
+        self.number = number  # in its epoch, from 0
+
+
 class ShardedBatches(Sampler[list[int]]):
     """Batches of indices for one rank; the ranks together see each index exactly once an epoch.
 
@@ -36,6 +46,7 @@ class ShardedBatches(Sampler[list[int]]):
     rank with fewer than two images (on which batch normalisation fails) joins the batch before it.
 
     ``start`` tells, when an epoch begins, how many of its batches were had before the run was resumed.
+    ``split`` is what the batches are for: ``train``, ``val`` or ``test``.
     """
 
     def __init__(
@@ -46,21 +57,24 @@ class ShardedBatches(Sampler[list[int]]):
         rank: int = 0,
         world: int = 1,
         start: Callable[[], int] = lambda: 0,
+        split: str = "train",
     ) -> None:
         self.sampler = order
         self.batch_size = batch_size
         self.rank = rank
         self.world = world
         self.start = start
+        self.split = split
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size * self.world)
         smallest = self.world * min(2, self.batch_size)
         return max(whole + (rest >= smallest), 1 if rest else 0)
 
-    def __iter__(self) -> Iterator[list[int]]:
-        indices = list(self.sampler)
+    def __iter__(self) -> Iterator[Indices]:
+        epoch, indices = self.sampler.epoch, list(self.sampler)
         stride = self.batch_size * self.world
         for batch in range(self.start(), len(self)):
             end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
-            yield indices[batch * stride + self.rank : end : self.world]
+            mine = indices[batch * stride + self.rank : end : self.world]
+            yield Indices(mine, split=self.split, epoch=epoch, number=batch)

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from strobe.engines.order import ShardedBatches
+from callbacks import spans
+from strobe.engines.order import Indices, ShardedBatches
 from strobe.loaders.base import Batch, LoadedData
 
 
@@ -39,9 +40,9 @@ class TorchEngine:
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
         return LazyLoader(
-            dataset,
+            WholeBatches(dataset),
             batch_sampler=batches,
-            collate_fn=dataset.collate,
+            collate_fn=_as_it_is,
             num_workers=self.num_workers,
             pin_memory=on_gpu if self.pin_memory is None else self.pin_memory,
             generator=torch.Generator().manual_seed(seed + batches.rank),
@@ -57,3 +58,35 @@ class LazyLoader(DataLoader[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         yield from super().__iter__()
+
+
+class WholeBatches(Dataset[Batch]):
+    """A data set that makes a batch whole, collated, and records its making for the trace (``callbacks.spans``)."""
+
+    def __init__(self, dataset: LoadedData) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.dataset[index]
+
+    def __getitems__(self, indices: Indices) -> Batch:
+        """One batch; DataLoader calls this with what its batch sampler gave."""
+        with spans.batch_span(indices.epoch, indices.number, len(indices), indices.split):
+            together = getattr(self.dataset, "__getitems__", None)
+            items = together(indices) if together else [self.dataset[index] for index in indices]
+            with spans.span("collate", len(indices)):
+                return self.dataset.collate(items)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"dataset": self.dataset, "folder": spans.folder()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.dataset = state["dataset"]
+        spans.join(state["folder"])  # a worker process that does not fork
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

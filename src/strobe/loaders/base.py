@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
+from callbacks.spans import span
 from strobe.errors import DataError
 
 Source = TypeVar("Source")
@@ -101,12 +102,14 @@ class Loader(ABC, Generic[Source]):
     def dataset(self, source: Source) -> "LoadedData":
         """A data set over the whole source, in its order."""
 
-    def scaled(self, pixels: NDArray[Any], full_scale: float) -> Tensor:
+    def scaled(self, pixels: NDArray[Any], full_scale: float, images: int = 1) -> Tensor:
         """Integers as they are (``device``), or float32 in [0, 1], clipped above ``full_scale``."""
-        if self.scale == "numpy":
-            return torch.tensor(np.clip(pixels / full_scale, 0, 1), dtype=torch.float32)
-        tensor = torch.from_numpy(pixels)
-        return tensor.float().div_(full_scale).clamp_(0, 1) if self.scale == "torch" else tensor
+        if self.scale == "device":
+            return torch.from_numpy(pixels)
+        with span("scale", images):
+            if self.scale == "numpy":
+                return torch.tensor(np.clip(pixels / full_scale, 0, 1), dtype=torch.float32)
+            return torch.from_numpy(pixels).float().div_(full_scale).clamp_(0, 1)
 
 
 class LoadedData(Dataset[Batch]):

@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from callbacks.spans import span
 from strobe.loaders.base import ArraySource, Batch, LoadedData, Loader
 
 
@@ -31,8 +32,10 @@ class ArrayData(LoadedData):
 
     def __getitem__(self, index: Any) -> Batch:
         chosen = self.source.indices[index]
-        pixels = self.source.images[chosen]
-        return self.loader.scaled(pixels.numpy(), self.source.full_scale), self.source.targets[chosen]
+        count = chosen.numel()
+        with span("read", count):
+            pixels = self.source.images[chosen]
+        return self.loader.scaled(pixels.numpy(), self.source.full_scale, count), self.source.targets[chosen]
 
 
 class GatheredData(ArrayData):

@@ -7,6 +7,7 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.errors import NotGeoreferencedWarning
 
+from callbacks.spans import span
 from strobe.loaders.base import TileLoader, TileSource
 
 
@@ -17,7 +18,10 @@ class RasterioLoader(TileLoader):
         """Pixels (bands, H, W) of one file."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            with rasterio.open(path) as tile:
+            with span("open", 1):
+                tile = rasterio.open(path)
+            with tile:
                 source.require(path, (tile.count, tile.height, tile.width), tile.dtypes[0])
-                pixels: NDArray[np.uint16] = tile.read([band + 1 for band in source.bands])
+                with span("read+decode", 1):  # GDAL reads pixels from the disk while it decodes
+                    pixels: NDArray[np.uint16] = tile.read([band + 1 for band in source.bands])
         return pixels

@@ -25,7 +25,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     path = _pasteable(run_dir)
     console.print(Text(f"run       {path}"), soft_wrap=True)  # plain text: a path may look like markup
     if traces := len(summary["traces"]):
-        console.print(Text(f"traces    {traces}, look at them with: tensorboard --logdir {path}"), soft_wrap=True)
+        view = f"python -m strobe.view {path} --perfetto"
+        console.print(Text(f"traces    {traces}, look at them with: {view}"), soft_wrap=True)
 
 
 def _pasteable(path: Path) -> str:

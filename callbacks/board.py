@@ -1,0 +1,52 @@
+"""What a profile found, in TensorBoard's own tabs: they need no network, unlike the profiler plugin's Overview."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lightning import Trainer
+
+from callbacks.ranges import Interval, Step
+
+
+def show_schedule(trainer: Trainer, text: str) -> None:
+    """Show `text` (Markdown) as `profiler/schedule` in the Text tab."""
+    _show_text(trainer, "profiler/schedule", text)
+
+
+def show_operators(trainer: Trainer, markdown: str) -> None:
+    """Show `OperatorTables.markdown` as `profiler/operators` in the Text tab."""
+    _show_text(trainer, "profiler/operators", markdown)
+
+
+def show_timeline(
+    trainer: Trainer, steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None
+) -> None:
+    """Show a picture of recorded steps, see `callbacks.timeline`, as `profiler/timeline` in the Images tab."""
+    for board in _boards(trainer):
+        from callbacks.timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
+
+        picture = draw(steps, workers)
+        board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
+        board.flush()
+
+
+def step_scalars(trainer: Trainer, seconds: Mapping[str, float], step: int) -> None:
+    """Log the seconds of a step's phases, and of all together, as `step_seconds/<phase>` to every logger."""
+    total = sum(seconds.values())
+    metrics = {f"step_seconds/{name}": value for name, value in seconds.items()} | {"step_seconds/total": total}
+    for logger in trainer.loggers:
+        logger.log_metrics(metrics, step=step)
+
+
+def _show_text(trainer: Trainer, tag: str, text: str) -> None:
+    for board in _boards(trainer):
+        board.add_text(tag, text, trainer.global_step)
+        board.flush()  # a run that is killed leaves what it showed
+
+
+def _boards(trainer: Trainer) -> Iterator[Any]:
+    """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; other loggers are left alone."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    if trainer.is_global_zero:
+        yield from (logger.experiment for logger in trainer.loggers if isinstance(logger, TensorBoardLogger))

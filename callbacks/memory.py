@@ -1,0 +1,217 @@
+"""Which operators take the memory of a training step, and on a GPU who holds each block.
+
+CPU: torch.profiler, https://docs.pytorch.org/docs/stable/profiler.html. GPU: the allocator's history,
+https://docs.pytorch.org/docs/stable/torch_cuda_memory.html.
+"""
+
+import logging
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch.profiler import ProfilerAction, ProfilerActivity
+
+from callbacks.order import move_behind_checkpoints
+from callbacks.schedule import ACTIVE, Schedule
+from callbacks.tables import OperatorTables
+
+_log = logging.getLogger(__name__)
+_memory: Any = torch.cuda.memory  # whose history and snapshots have no types
+_MIB = 2**20
+_HOW_TO_OPEN = """\
+To look at {name}: drag it into https://pytorch.org/memory_viz, which shows it in the browser and uploads nothing.
+With no internet, as text: python -m torch.cuda._memory_viz stats {name}
+and every allocation in order: python -m torch.cuda._memory_viz trace {name}
+(`trace_plot {name} -o page.html` writes a page that loads its viewer from the internet.)
+"""
+
+
+class MemoryProfiler(Callback):
+    """Record allocations in a few training steps; write operator tables, and on CUDA a memory snapshot.
+
+    After `wait` and `warmup`, `active` steps are recorded. Then, or when training ends or fails before, rank 0
+    writes the tables of :class:`callbacks.tables.OperatorTables`, `operators_by_memory.txt` and `.csv` among them,
+    and each rank `memory.txt` (`memory_rank<r>.txt` with several): its peaks, and how to open a snapshot. On CUDA
+    each rank also leaves `memory_snapshot_rank<r>.pickle`: the allocator's last `max_entries` events from the start
+    of training to the last active step, and who made the blocks that are left. After an out-of-memory error it is
+    called `memory_snapshot_oom_rank<r>.pickle`, at any step of training; later than the active steps it tells of
+    blocks, but no more of who made them, so raise `wait` to reach the step that fails.
+
+    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
+    `on_train_batch_end` to the next. Files appear whole or not at all, and replace those of an earlier `fit`. What
+    cannot be recorded or written is logged as a warning and never ends the run.
+
+    Args:
+        directory: Where files go; made when they are written.
+        wait: Steps before the profiler starts; the GPU's history is kept from the start all the same.
+        warmup: Steps that are profiled and thrown away, as the first ones pay for starting the profiler.
+        active: Steps recorded.
+        max_entries: Allocations and frees that a snapshot goes back, at most; a few kB each.
+
+    Attributes:
+        files: Files written.
+
+    Raises:
+        ValueError: `active` or `max_entries` is less than 1, or another number is negative.
+    """
+
+    def __init__(
+        self, directory: str | Path, *, wait: int = 1, warmup: int = 1, active: int = 3, max_entries: int = 100_000
+    ) -> None:
+        if max_entries < 1:
+            raise ValueError(f"max_entries={max_entries} is too small; it must be at least 1")
+        self.schedule = Schedule(wait=wait, warmup=warmup, active=active)
+        self.directory = Path(directory)
+        self.max_entries = max_entries
+        self.files: list[Path] = []
+        self._profiler: torch.profiler.profile | None = None
+        self._tables = OperatorTables()
+        self._history = False
+        self._steps = 0
+        self._active_steps = 0
+        self._rank = 0
+        self._suffix = ""
+        self._device = torch.device("cpu")
+
+    @property
+    def recording(self) -> bool:
+        """Whether allocations of the current step are recorded; changes at the end of a step."""
+        profiling = self._profiler is not None and self._profiler.current_action is not ProfilerAction.NONE
+        return profiling or self._history
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Come after the checkpoints, whose work belongs to the step it is for."""
+        move_behind_checkpoints(trainer, self)
+
+    def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """Begin step 0, before its batch is fetched."""
+        self._rank, self._device = trainer.global_rank, trainer.strategy.root_device
+        self._suffix = f"_rank{self._rank}" if trainer.world_size > 1 else ""
+        self._steps = self._active_steps = 0
+        activities = [ProfilerActivity.CPU]
+        if self._device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+            with _warning_only("The history of the GPU's memory"):
+                _memory._record_memory_history("all", max_entries=self.max_entries, stacks="python", clear_history=True)
+                self._history = True
+        self._profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=self.schedule.action,
+            on_trace_ready=lambda profiler: self._tables.add(profiler.profiler, self._active_steps),
+            profile_memory=True,
+            record_shapes=True,
+        )
+        self._profiler.start()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """End the step; write the files if it was the last active one."""
+        if self._profiler is None:
+            return
+        self._steps += 1
+        self._active_steps += self._profiler.current_action in ACTIVE
+        self._profiler.step()
+        if self._active_steps == self.schedule.active:
+            self._finish("memory_snapshot")
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """Write what was recorded, also on Ctrl-C and SIGTERM; what is held now if the GPU's memory ran out."""
+        if isinstance(exception, torch.OutOfMemoryError):
+            self._snapshot("memory_snapshot_oom")
+            self._finish(None)
+            self._write_report()
+        else:
+            self._finish("memory_snapshot")
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Write what was recorded if training is over before the last active step."""
+        if self._profiler is not None and self._active_steps == 0:
+            _log.warning("No memory profile: training ended after %d steps, before an active one", self._steps)
+        self._finish("memory_snapshot")
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Stop recording if nothing else has."""
+        self._finish("memory_snapshot")
+
+    def _finish(self, snapshot: str | None) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        with _warning_only("The memory profile"):
+            profiler.stop()
+        if snapshot is not None:
+            self._snapshot(snapshot)
+        if self._rank == 0:
+            with _warning_only("The operator tables"):
+                self._keep(*self._tables.write(self.directory))
+        self._tables = OperatorTables()  # frees the events
+        self._write_report()
+
+    def _snapshot(self, name: str) -> None:
+        """Write what the GPU's allocator knows, and let it record no more."""
+        if self._device.type != "cuda":
+            return
+        path = self.directory / f"{name}_rank{self._rank}.pickle"
+        with _warning_only(path.name), self._scratch() as scratch:
+            draft = scratch / path.name
+            _memory._dump_snapshot(str(draft))
+            self._keep(draft.replace(path))
+            _log.info("%s: see it at https://pytorch.org/memory_viz; memory.txt says how with no internet", path)
+        if self._history:
+            self._history = False
+            with _warning_only("The history of the GPU's memory"):
+                _memory._record_memory_history(None)
+
+    def _write_report(self) -> None:
+        with _warning_only("memory.txt"), self._scratch() as scratch:
+            draft = scratch / f"memory{self._suffix}.txt"
+            draft.write_text(self._report(), encoding="utf-8")
+            self._keep(draft.replace(self.directory / draft.name))
+
+    def _report(self) -> str:
+        peak = _peak_rss()
+        lines = [
+            f"Memory of rank {self._rank} (process {os.getpid()}) until training step {self._steps}\n",
+            f"Peak resident memory: {peak / _MIB:,.1f} MiB ({peak} bytes); loader workers have their own\n",
+        ]
+        if self._device.type == "cuda":
+            for what, read in (("allocated", "max_memory_allocated"), ("reserved", "max_memory_reserved")):
+                peak = getattr(torch.cuda, read)(self._device)
+                lines.append(f"Peak {what} on {self._device}: {peak / _MIB:,.1f} MiB ({peak} bytes)\n")
+            lines += [
+                "\n" + _HOW_TO_OPEN.format(name=name)
+                for name in sorted(path.name for path in self.files if path.suffix == ".pickle")
+            ]
+        return "".join(lines)
+
+    def _keep(self, *files: Path) -> None:
+        self.files = [*(file for file in self.files if file not in files), *files]
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".memory-", dir=self.directory) as scratch:
+            yield Path(scratch)
+
+
+@contextmanager
+def _warning_only(what: str) -> Iterator[None]:
+    """A failure is logged: it must neither end the run nor hide the error that did."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("%s could not be written (%s); is there space?", what, error.strerror)
+    except Exception:
+        _log.warning("%s is missing", what, exc_info=True)
+
+
+def _peak_rss() -> int:
+    """The most memory that this process held so far, in bytes (getrusage(2): kB, but bytes on macOS)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,230 @@
+"""Profile the Python code of the training loop, by every call or by samples of the stack.
+
+Events: cProfile, https://docs.python.org/3/library/profile.html. Samples: pyinstrument,
+https://pyinstrument.readthedocs.io/en/latest/how-it-works.html.
+"""
+
+import cProfile
+import importlib.util
+import io
+import logging
+import os
+import pstats
+import re
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from lightning.pytorch import Callback, Trainer
+
+from callbacks.order import move_behind_checkpoints
+
+_log = logging.getLogger(__name__)
+_ROWS = 100  # functions in each table
+_LEAST = 0.002  # share of the time that a line of the text tree has
+_FONTS = r"https://fonts\.googleapis\.com/[^\"']*"
+
+
+class PythonProfiler(Callback):
+    """Profile the Python code that the main thread runs in some training steps.
+
+    `kind="events"` counts and times every call with cProfile: exact counts, but each call pays, so that code of
+    many small calls looks slower than it is. It leaves `python_events.prof`, which pstats and snakeviz open, and
+    `python_events.txt`, tables sorted by cumulative and by own time. `kind="sampling"` looks at the stack every
+    `interval` with pyinstrument: small and even cost, no counts. It leaves `python_sampling.html`, one file that
+    needs no network, and `python_sampling.txt`, the same tree as text. With several ranks each file name ends in
+    `_rank<r>`. Work of loader workers and of threads is not in it.
+
+    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
+    `on_train_batch_end` to the next; a validation between two of them is profiled too. Files are written at the
+    end of the last step, or when training ends or fails before; they appear whole or not at all, and replace
+    those of an earlier `fit`. A profile that cannot be taken or written is logged as a warning and never ends the
+    run. List this callback last, so that the work of the others stays in the step it is for.
+
+    Args:
+        directory: Where files go; made when they are written.
+        kind: `events` or `sampling`.
+        skip_first: Steps to skip, as the first ones pay for starting up.
+        steps: Steps to profile, or 0 to go on until training ends.
+        interval: Seconds between two samples; of no use to `events`.
+
+    Attributes:
+        files: Files written.
+
+    Raises:
+        ValueError: `kind` is not a choice, `skip_first` or `steps` is negative, or `interval` is not above 0.
+        ImportError: `kind="sampling"` without pyinstrument.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        kind: str = "events",
+        skip_first: int = 3,
+        steps: int = 20,
+        interval: float = 0.001,
+    ) -> None:
+        if kind not in ("events", "sampling"):
+            raise ValueError(f"kind={kind} is not a choice; choose one of events, sampling")
+        for name, value in {"skip_first": skip_first, "steps": steps}.items():
+            if value < 0:
+                raise ValueError(f"{name}={value} is too small; it must be at least 0")
+        if interval <= 0:
+            raise ValueError(f"interval={interval} is too small; it must be greater than 0")
+        if kind == "sampling" and importlib.util.find_spec("pyinstrument") is None:
+            raise ImportError("kind=sampling needs pyinstrument, which is not installed; pip install pyinstrument")
+        self.directory = Path(directory)
+        self.kind = kind
+        self.skip_first = skip_first
+        self.steps = steps
+        self.interval = interval
+        self.files: list[Path] = []
+        self._step = 0
+        self._suffix = ""
+        self._recorder: _Recorder | None = None
+
+    @property
+    def recording(self) -> bool:
+        """Whether the current step is profiled; changes at the end of a step, which pays for writing the files."""
+        return self._recorder is not None
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Come after the checkpoints, whose work belongs to the step it is for."""
+        move_behind_checkpoints(trainer, self)
+
+    def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        """Begin step 0, before its batch is fetched."""
+        self._suffix = f"_rank{trainer.global_rank}" if trainer.world_size > 1 else ""
+        self._step = 0
+        self._begin_or_end()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """End the step, and with the last one the profile."""
+        self._step += 1
+        self._begin_or_end()
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        """Write what was profiled, also on Ctrl-C and SIGTERM."""
+        self._end()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Write what was profiled if training is over before the last step."""
+        self._end(keep=self._step > self.skip_first)
+        if self._step <= self.skip_first:
+            _log.warning("No Python profile: training ended after %d steps, skip_first=%d", self._step, self.skip_first)
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Stop profiling if nothing else has."""
+        self._end()
+
+    def _begin_or_end(self) -> None:
+        if self._step == self.skip_first:
+            self._begin()
+        elif self.steps > 0 and self._step == self.skip_first + self.steps:
+            self._end()
+
+    def _begin(self) -> None:
+        sampling = self.kind == "sampling"
+        recorder = _Sampling(self.interval, f"Training from step {self._step}") if sampling else _Events()
+        try:
+            if (active := sys.getprofile()) is not None:  # before Python 3.12 it would be replaced without a word
+                raise ValueError(f"{active!r} is active")
+            recorder.start()
+        except (ValueError, RuntimeError) as error:
+            _log.warning("No Python profile: another profiler runs in this thread (%s); stop it first", error)
+            return
+        self._recorder = recorder
+        _running.add(recorder)
+
+    def _end(self, *, keep: bool = True) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        _running.discard(recorder)
+        try:
+            recorder.stop()
+            if not keep:
+                return
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(prefix=".python-", dir=self.directory) as scratch:
+                for path in recorder.write(Path(scratch)):
+                    whole = self.directory / f"python_{self.kind}{self._suffix}{path.suffix}"
+                    self.files = [*(file for file in self.files if file != whole), path.replace(whole)]
+        except OSError as error:
+            _log.warning("No Python profile could be written to %s (%s)", self.directory, error.strerror)
+        except Exception:  # must not hide the error that ended the run
+            _log.warning("The Python profiler did not stop cleanly; its files may be missing", exc_info=True)
+
+
+class _Recorder(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write the profile to files in `folder`, of any stem."""
+
+
+class _Events:
+    def __init__(self) -> None:
+        self._profile = cProfile.Profile()
+
+    def start(self) -> None:
+        self._profile.enable()
+
+    def stop(self) -> None:
+        self._profile.disable()
+
+    def write(self, folder: Path) -> list[Path]:
+        binary, text = folder / "events.prof", folder / "events.txt"
+        self._profile.dump_stats(binary)
+        tables = io.StringIO()
+        for key, title in (("cumulative", "cumulative time, with what it calls"), ("tottime", "own time")):
+            tables.write(f"Functions by {title}; all times in seconds\n")
+            pstats.Stats(self._profile, stream=tables).sort_stats(key).print_stats(_ROWS)
+        content = tables.getvalue()
+        for root in sorted(filter(None, sys.path), key=len, reverse=True):
+            content = content.replace(f" {root}{os.sep}", " ")
+        text.write_text(content, encoding="utf-8")
+        return [binary, text]
+
+
+class _Sampling:
+    def __init__(self, interval: float, title: str) -> None:
+        from pyinstrument import Profiler
+
+        self._title = title
+        self._profiler = Profiler(interval=interval, async_mode="disabled")
+
+    def start(self) -> None:
+        self._profiler.start(target_description=self._title)
+
+    def stop(self) -> None:
+        self._profiler.stop()
+
+    def write(self, folder: Path) -> list[Path]:
+        from pyinstrument import processors
+        from pyinstrument.renderers import ConsoleRenderer
+
+        page, text = folder / "sampling.html", folder / "sampling.txt"
+        # The page asks for nothing else of the internet than its fonts, and has others.
+        page.write_text(re.sub(_FONTS, "data:text/css,", self._profiler.output_html()), encoding="utf-8")
+        tree = ConsoleRenderer(unicode=True, processor_options={"filter_threshold": _LEAST})
+        tree.processors.remove(processors.group_library_frames_processor)  # hides all of lightning and torch
+        text.write_text(self._profiler.output(tree), encoding="utf-8")
+        return [page, text]
+
+
+_running: set[_Recorder] = set()
+
+
+def _stop_in_child() -> None:
+    """Loader workers start as copies of this process: they must not pay for a profile that nobody writes."""
+    while _running:
+        _running.pop().stop()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_stop_in_child)

@@ -1,0 +1,128 @@
+"""A step's phases as named ranges in a trace, side by side at one level, and as times."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch.profilers import PassThroughProfiler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from callbacks.phases import PhaseWatch
+
+NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
+_AROUND = "around the optimizer"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What lasted from `start` to `end`, in nanoseconds of the monotonic clock."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step from `start` to `end`, in nanoseconds of the monotonic clock.
+
+    `phases` are named as in `callbacks.phases.PHASES` and do not overlap; what none covers is "other".
+    """
+
+    number: int
+    start: int
+    end: int
+    phases: tuple[Interval, ...]
+
+
+class PhaseRanges(PhaseWatch):
+    """Opens a ``record_function`` for each phase, while it is installed, that is in steps that are recorded.
+
+    Phases that Lightning nests are cut up, so that one ends where another begins. The optimizer's begins and ends
+    with the step hooks that torch calls within ``Optimizer.step#...``: Lightning's action around it would cross
+    that range.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(PassThroughProfiler())
+        self.paused = True
+        self.intervals: list[Interval] = []  # of the step so far; monotonic nanoseconds
+        self._hooks: list[Any] = []
+        self._range: Any = None
+        self._name = ""
+        self._since = 0
+
+    def install(self, trainer: Any) -> None:
+        """Begin to watch; does nothing when it does already."""
+        if trainer.profiler is not self:
+            # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
+            self.inner, trainer.profiler = trainer.profiler, self
+            self.ignore_idle_hooks(trainer.callbacks)
+            self._hooks = [
+                register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
+                register_optimizer_step_post_hook(lambda *_: self._end_update()),
+            ]
+        self.paused = False
+
+    def remove(self, trainer: Any) -> None:
+        """Cease to watch; safe when it does not."""
+        self.boundary()
+        self.paused = True
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._stack = []
+        if trainer.profiler is self:
+            trainer.profiler = self.inner
+
+    def boundary(self) -> tuple[Interval, ...]:
+        """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""
+        self._close()
+        done, self.intervals = tuple(self.intervals), []
+        return done
+
+    def pause(self, name: str) -> None:
+        """One range called ``name`` until :meth:`resume`, whatever happens in it."""
+        if not self.paused:
+            self._close()
+            self._open(name)
+            self.paused = True
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        if self._hooks:
+            self._close()
+            self.paused = False
+
+    def last_end(self, phase: str) -> int:
+        """When a phase of the current step last ended, or now if none was seen; monotonic nanoseconds."""
+        ends = [interval.end for interval in self.intervals if interval.name == phase]
+        return ends[-1] if ends else time.monotonic_ns()
+
+    def show(self, phase: str | None) -> None:
+        """End the open range and open another."""
+        if not self.paused:
+            self._close()
+            if phase not in (None, _AROUND):
+                self._open(phase)
+
+    def _end_update(self) -> None:
+        """End the optimizer's range within torch's own; what goes on around it does so when that has ended."""
+        if self._stack:
+            self._stack.pop()
+        self.show(None)
+
+    def _open(self, name: str) -> None:
+        self._name, self._since = name, time.monotonic_ns()
+        self._range = torch.profiler.record_function(NAMES.get(name, name))
+        self._range.__enter__()
+
+    def _close(self) -> None:
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+            self._range = None
+            self.intervals.append(Interval(self._name, self._since, time.monotonic_ns()))
+
+    def _phase(self, action: str) -> str | None:
+        return _AROUND if action.endswith("optimizer_step") else super()._phase(action)

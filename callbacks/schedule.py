@@ -1,0 +1,75 @@
+"""Which training steps a profiler waits, warms up and records; as torch.profiler.schedule, and as numbers."""
+
+from dataclasses import dataclass, fields
+
+from torch.profiler import ProfilerAction
+
+ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`torch.profiler.schedule`'s arguments, in steps (https://docs.pytorch.org/docs/stable/profiler.html).
+
+    Unlike that closure it can be pickled, tells what lies ahead, and records fewer than `active` steps if asked to.
+
+    Args:
+        skip_first: Steps to skip before the first cycle.
+        skip_first_wait: Any other value than 0 leaves out the first cycle's `wait`.
+        wait: Steps at the start of a cycle that are not profiled.
+        warmup: Steps that are profiled and thrown away, as the first ones pay for starting the profiler.
+        active: Steps recorded in each cycle.
+        repeat: Cycles to record, or 0 to go on until training ends.
+
+    Raises:
+        ValueError: `active` is less than 1, or another number is negative.
+    """
+
+    skip_first: int = 0
+    skip_first_wait: int = 0
+    wait: int = 1
+    warmup: int = 1
+    active: int = 3
+    repeat: int = 1
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < (least := int(field.name == "active")):
+                raise ValueError(f"{field.name}={value} is too small; it must be at least {least}")
+
+    @property
+    def length(self) -> int:
+        """Steps of a cycle."""
+        return self.wait + self.warmup + self.active
+
+    def place(self, step: int) -> int | None:
+        """Where in its cycle a step lies, from 0; None outside of all cycles."""
+        if step < self.skip_first:
+            return None
+        step += (self.wait if self.skip_first_wait else 0) - self.skip_first
+        return None if 0 < self.repeat * self.length <= step else step % self.length
+
+    def action(self, step: int, active: int | None = None) -> ProfilerAction:
+        """What torch.profiler is to do in a step, counted from 0; recording at most `active` steps a cycle."""
+        place = self.place(step)
+        if place is None or place < self.wait:
+            return ProfilerAction.NONE
+        if place < self.wait + self.warmup:
+            return ProfilerAction.WARMUP
+        recorded = place - self.wait - self.warmup + 1
+        last = min(self.active, active or self.active)
+        if recorded > last:
+            return ProfilerAction.NONE
+        return ProfilerAction.RECORD_AND_SAVE if recorded == last else ProfilerAction.RECORD
+
+    def records_within(self, step: int, ahead: int) -> bool:
+        """Whether a step, or one of the `ahead` steps after it, is recorded."""
+        return any(self.action(step + n) in ACTIVE for n in range(ahead + 1))
+
+    def describe(self) -> str:
+        """One sentence for people."""
+        first = f"skip {self.skip_first} steps, then " if self.skip_first else ""
+        cycles = f"{self.repeat} times" if self.repeat else "until training ends"
+        without = ", the first time without the wait" if self.skip_first_wait else ""
+        return f"{first}wait {self.wait}, warm up {self.warmup}, record {self.active} steps; {cycles}{without}"

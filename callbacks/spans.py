@@ -1,0 +1,248 @@
+"""Marks pieces of loading work, in whatever process or thread, for the trace of the training that waits for them.
+
+The training process opens a :class:`SpanFolder` and switches it on while it profiles. Code that loads marks its work
+with :func:`span` and :func:`batch_span`. Nothing here imports torch: workers start quickly. Whatever goes wrong with
+the recording, loading goes on.
+"""
+
+import atexit
+import logging
+import mmap
+import os
+import shutil
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from tempfile import mkdtemp
+from types import TracebackType
+
+from callbacks.rings import Batch, Ring, Track, begun_by_the_living, map_file, read_ring
+
+_log = logging.getLogger(__name__)
+
+FOLDER = "CALLBACKS_SPANS"  # the environment variable that tells children of the training process where to write
+_MEMORY = Path("/dev/shm")
+_SPARE = 1 << 28  # bytes that must be free there: workers pass their batches through it
+
+
+class _Local(threading.local):
+    ring: Ring | None = None
+
+
+_folder: str | None = None
+_switch: mmap.mmap | None = None
+_local = _Local()
+
+
+class Recorded:
+    """A context that is written down, whether it ends well or by an exception."""
+
+    __slots__ = ("files", "name", "number", "ring")
+
+    def __init__(self, name: str, files: int) -> None:
+        self.name = name
+        self.files = files
+
+    def __enter__(self) -> None:
+        self.ring = _local.ring or _new_ring()
+        if self.ring is not None:
+            self.number = self.ring.begin(self.name, self.files)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.ring is not None:
+            self.ring.end(self.number)
+
+
+class RecordedBatch(Recorded):
+    """The same; spans of this thread within it carry its batch."""
+
+    __slots__ = ("around", "batch")
+
+    def __init__(self, batch: Batch, files: int) -> None:
+        super().__init__("batch", files)
+        self.batch = batch
+
+    def __enter__(self) -> None:
+        self.ring = _local.ring or _new_ring()
+        if self.ring is not None:
+            self.around, self.ring.batch = self.ring.batch, self.batch
+            self.number = self.ring.begin(self.name, self.files)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.ring is not None:
+            self.ring.end(self.number)
+            self.ring.batch = self.around
+
+
+_UNRECORDED = nullcontext()
+
+
+def span(name: str, files: int = 0) -> AbstractContextManager[None]:
+    """A context for a piece of loading work; when nobody records, it costs next to nothing.
+
+    Args:
+        name: What is done: `read`, `decode`; at most 16 bytes of UTF-8 are kept.
+        files: How many files, or images, it is done to.
+    """
+    switch = _switch
+    if switch is None or not switch[0]:
+        return _UNRECORDED
+    return Recorded(name, files)
+
+
+def batch_span(epoch: int, number: int, files: int = 0, split: str = "train") -> AbstractContextManager[None]:
+    """A span called `batch` around the making of one batch; spans of this thread within it carry its numbers.
+
+    Args:
+        epoch: As Lightning counts, from 0.
+        number: Of the batch in its epoch, from 0.
+        files: How many files, or images, are in it.
+        split: What the batch is for; at most 8 bytes of UTF-8 are kept.
+    """
+    switch = _switch
+    if switch is None or not switch[0]:
+        return _UNRECORDED
+    return RecordedBatch((epoch, number, split.encode()), files)
+
+
+class SpanFolder:
+    """Where the children and threads of this process leave their spans; begins closed.
+
+    With several open in one process, one within the other, children and threads write to the newest. Only the
+    process that started it changes it: copies in forked children do nothing.
+
+    Args:
+        directory: Where to make the folder; None for shared memory, or the system's temporary directory when
+            that has little room.
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        self._directory = directory
+        self._path: Path | None = None
+
+    def start(self) -> None:
+        """Make the folder and tell this process and its later children of it; logs a warning when it cannot."""
+        if self._path is not None:
+            return
+        try:
+            path = Path(mkdtemp(prefix="spans-", dir=self._directory or _roomy()))
+            path.joinpath("switch").write_bytes(b"\0")
+            self._switch = map_file(path / "switch", 1)
+        except OSError as error:
+            _log.warning("Loading is not recorded: %s", error)
+            return
+        self._path, self._owner = path, os.getpid()
+        self._first: dict[Path, int] = {}
+        atexit.register(self.close)
+        _open.append(path)
+        _write_to(path)
+
+    def switch(self, on: bool) -> None:
+        """Record from now on, or no longer. Switching on removes what ended threads and processes left."""
+        if not self._is_mine():
+            return
+        if on:
+            self._first = {path: number for path in self._rings() if (number := begun_by_the_living(path)) is not None}
+        self._switch[0] = on
+
+    def read(self, since_ns: int, until_ns: int) -> list[Track]:
+        """Spans that overlap a time, of each thread that has any, ordered by worker, process and thread.
+
+        Args:
+            since_ns: In `time.monotonic_ns()`.
+            until_ns: The same.
+        """
+        tracks: list[Track] = []
+        for path in self._rings():
+            try:
+                track = read_ring(path, since_ns, until_ns, self._first.get(path, 0))
+            except OSError as error:
+                _log.warning("What %s holds of loading is not in the trace: %s", path, error)
+                continue
+            if track is not None and track.spans:
+                tracks.append(track)
+        return sorted(tracks, key=lambda t: (-1 if t.worker is None else t.worker, t.pid, t.tid, t.spans[0].start))
+
+    def close(self) -> None:
+        """Switch off and remove everything; a second time does nothing."""
+        path = self._path
+        if path is None or not self._is_mine():
+            return
+        self._path = None
+        self._switch[0] = 0  # workers that live on have it mapped
+        atexit.unregister(self.close)
+        newest = _open[-1]
+        _open.remove(path)
+        if path == newest:
+            _write_to(_open[-1] if _open else None)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _is_mine(self) -> bool:
+        return self._path is not None and self._owner == os.getpid()
+
+    def _rings(self) -> list[Path]:
+        return [] if self._path is None else sorted(self._path.glob("*.ring"))
+
+
+def folder() -> str | None:
+    """Where this process writes, for :func:`join` in another one; None when it does not."""
+    return _folder
+
+
+def join(where: str | None) -> None:
+    """Write into another process's folder from now on.
+
+    Nothing changes when the folder is gone, or this process has one of its own. Children that fork or spawn find the
+    folder by themselves; those of a fork server do not, when that is older than the folder.
+    """
+    if where not in (None, _folder) and not _open:
+        _join(where)
+
+
+def _join(where: str | None) -> None:
+    global _folder, _switch, _local
+    try:
+        switch = None if where is None else map_file(Path(where, "switch"), 1)
+    except OSError:
+        return
+    _local, _folder, _switch = _Local(), where, switch
+
+
+def _write_to(path: Path | None) -> None:
+    if path is None:
+        os.environ.pop(FOLDER, None)
+    else:
+        os.environ[FOLDER] = str(path)
+    _join(None if path is None else str(path))
+
+
+def _new_ring() -> Ring | None:
+    where = _folder
+    if where is None:
+        return None
+    try:
+        _local.ring = Ring(where)
+    except FileNotFoundError:  # the training process is done: nobody wants the spans
+        _join(None)
+    except OSError as error:
+        _log.warning("Loading is not recorded in process %d: %s", os.getpid(), error)
+        _join(None)
+    return _local.ring
+
+
+def _roomy() -> Path | None:
+    try:
+        disk = os.statvfs(_MEMORY)
+    except (AttributeError, OSError):
+        return None
+    return _MEMORY if disk.f_bavail * disk.f_frsize > _SPARE and os.access(_MEMORY, os.W_OK) else None
+
+
+def _after_fork() -> None:
+    _local.ring = None  # the parent's is its own
+
+
+_open: list[Path] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+_join(os.environ.get(FOLDER))

@@ -1,0 +1,124 @@
+"""torch.profiler over numbered steps: what is recorded, within a budget, and when it is written."""
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerAction, ProfilerActivity
+
+from callbacks.loading import Loading
+from callbacks.ranges import Interval, Step
+from callbacks.schedule import ACTIVE, Schedule
+from callbacks.tables import OperatorTables
+from callbacks.trace_writer import TraceWriter
+
+
+class Tracer:
+    """One training's profiler, from its first step on.
+
+    Args:
+        schedule: Counts from the first step.
+        options: Of torch.profiler, such as `record_shapes`.
+        activities: What to record.
+        first: The first step's number.
+        writer: Writes traces; its budget may leave out steps and options.
+        loading: What loader workers do.
+
+    Attributes:
+        steps: The active steps recorded to their end, with their phases.
+        cycle: Number of the current cycle, from 0; it grows when a cycle's trace is due.
+        last_cycle: The steps of the last trace, with one that failed.
+        operators: What was recorded, for tables.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        options: Mapping[str, Any],
+        activities: Iterable[ProfilerActivity],
+        *,
+        first: int,
+        writer: TraceWriter,
+        loading: Loading,
+    ) -> None:
+        self.schedule = schedule
+        self.options = dict(options)
+        self.writer = writer
+        self.budget = writer.budget
+        self.loading = loading
+        self.first = first
+        self.steps: list[Step] = []
+        self.cycle = 0
+        self.operators = OperatorTables()
+        self.last_cycle: list[Step] = []
+        self._cycle_steps: list[Step] = []
+        self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
+            activities=activities, schedule=self._action, on_trace_ready=self._write, **self.options
+        )
+        self._profiler.step_num = first
+        self._profiler.start()
+        self.begin()
+
+    @property
+    def recording(self) -> bool:
+        """Whether the current step is a warmup or an active one."""
+        return self._profiler.current_action is not ProfilerAction.NONE
+
+    @property
+    def done(self) -> bool:
+        """Whether the last cycle's trace was due."""
+        return 0 < self.schedule.repeat <= self.cycle
+
+    def begin(self) -> None:
+        """Begin the current step now, not when the last one ended."""
+        self._probing = self._probes(self._profiler.step_num - self.first)
+        self._began = time.monotonic_ns()
+
+    def step(self, phases: tuple[Interval, ...]) -> None:
+        """End the step, write the trace of a finished cycle, and begin the next step."""
+        self._end_step(phases)
+        self.steps += self._cycle_steps[-1:] if self._is_active else []
+        self._profiler.step()
+        self.loading.watch(self.schedule, self._profiler.step_num - self.first)
+        self.begin()
+
+    def stop(self, phases: tuple[Interval, ...], *, failed: bool) -> None:
+        """Write what was recorded of a cycle that did not finish, with the current step if that has `failed`."""
+        if failed:
+            self._end_step(phases)
+        # Without a failure, the last batch's end opened one more step, and no batch came to fill it.
+        drop = None if failed else f"ProfilerStep#{self._profiler.step_num}"
+        self._profiler.on_trace_ready = partial(self._write, whole=False, drop=drop) if self._cycle_steps else None
+        self._profiler.stop()
+
+    @property
+    def _is_active(self) -> bool:
+        return self._profiler.current_action in ACTIVE and not self._probing
+
+    def _end_step(self, phases: tuple[Interval, ...]) -> None:
+        if self._is_active:
+            self._cycle_steps.append(Step(self._profiler.step_num, self._began, time.monotonic_ns(), phases))
+
+    def _action(self, number: int) -> ProfilerAction:
+        """The schedule, for torch.profiler, which numbers steps as this run does."""
+        step = max(0, number - self.first)
+        return ProfilerAction.RECORD_AND_SAVE if self._probes(step) else self.schedule.action(step, self.budget.active)
+
+    def _probes(self, step: int) -> bool:
+        """Whether a step, one of warmup, is recorded only to see how much a step takes."""
+        return self.budget.wants_probe and self.schedule.action(step) is ProfilerAction.WARMUP
+
+    def _write(self, profiler: Any, *, whole: bool = True, drop: str | None = None) -> None:
+        if self._probing:
+            for name, value in self.budget.learn(self.writer.weigh(profiler), self.options).items():
+                setattr(profiler, name, value)
+            profiler.current_action = self._action(profiler.step_num)  # asked for before this was known
+        else:
+            self.writer.write(profiler, self._cycle_steps, self.loading, whole=whole, drop=drop)
+            self.operators.add(profiler.profiler, len(self._cycle_steps))
+            self.cycle += 1
+            self.last_cycle, self._cycle_steps = self._cycle_steps, []
+        # Frees the events, and spares the warning that the next cycle would clear them.
+        profiler.profiler = None

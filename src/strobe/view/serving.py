@@ -1,0 +1,92 @@
+"""What the servers share: a free port, the way to reach it, an end without a traceback."""
+
+import contextlib
+import errno
+import getpass
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+LOOPBACK = "127.0.0.1"
+PORTS_TRIED = 100
+
+
+def take_port(take: Callable[[int], T], host: str, port: int | None, first: int) -> T:
+    """What ``take`` makes of ``port``, or of the first port from ``first`` on that is free; exits when there is none.
+
+    ``take`` raises an ``OSError`` for a port it cannot have.
+    """
+    for number in range(first, first + PORTS_TRIED) if port is None else (port,):
+        try:
+            return take(number)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                why = error.strerror or error
+                raise SystemExit(f"{host}:{number} cannot be opened ({why}); change --host or --port") from None
+    if port is None:
+        raise SystemExit(f"All ports from {first} to {first + PORTS_TRIED - 1} are taken; choose one with --port")
+    raise SystemExit(f"Port {port} is taken; choose another with --port, or leave it out for the next free one")
+
+
+def probe_port(host: str, port: int) -> int:
+    """The port, for 0 one that is free, after checking that a server could listen there."""
+    with socket.create_server((host, port)) as listener:
+        number: int = listener.getsockname()[1]
+        return number
+
+
+def reachable(host: str) -> str:
+    """The address under which this machine reaches a server that listens on ``host``."""
+    return LOOPBACK if host in ("", "0.0.0.0") else host
+
+
+def announce(host: str, port: int) -> None:
+    """Say how to reach the server from another machine, and how to end it."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "USER"
+    name = socket.gethostname()
+    print(f"\nFrom another machine: ssh -L {port}:{reachable(host)}:{port} {user}@{name}")
+    print("  and open the same address there.")
+    if not reachable(host).startswith("127."):
+        print("Everybody who reaches this machine can read what is served here.")
+    elif reachable(host) != host:
+        print(f"Everybody who reaches http://{name}:{port} can read what is served here.")
+    print("Ctrl-C ends it.", flush=True)
+
+
+def open_browser(url: str, *, wanted: bool) -> None:
+    """Open a browser where there is somebody to look at it: a terminal and a display."""
+    display = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if wanted and display and sys.stdout.isatty():
+        webbrowser.open(url)
+
+
+@contextlib.contextmanager
+def until_stopped() -> Iterator[Callable[[], bool]]:
+    """Tells whether to go on: until Ctrl-C, SIGTERM, or the end of the terminal (nohup keeps that away).
+
+    The signals only leave a note, so that none, and no second Ctrl-C either, can break into starting or ending a
+    server.
+    """
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield lambda: not asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,88 @@
+"""TensorBoard on a run or a sweep, as a child process that ends with this one."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from strobe.view.runs import has_events, traces_in
+from strobe.view.serving import announce, open_browser, probe_port, reachable, take_port, until_stopped
+
+PORT = 6006  # TensorBoard's
+GRACE = 5.0  # seconds between asking TensorBoard to end and ending it
+
+
+def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
+    """Run TensorBoard on ``path`` until Ctrl-C; exits with a sentence when it ends by itself."""
+    folder = path if path.is_dir() else path.absolute().parent
+    if not has_events(folder) and not traces_in(folder):
+        raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
+    serve(folder, host, take_port(partial(probe_port, host), host, port, PORT), browser=browser)
+
+
+def serve(folder: Path, host: str, port: int, *, browser: bool) -> None:
+    """Run TensorBoard on a port that was free a moment ago."""
+    command = [sys.executable, "-m", "tensorboard.main", f"--logdir={folder}", f"--host={host}", f"--port={port}"]
+    with (
+        until_stopped() as going_on,
+        # for its plugins' files, too, which they leave behind when they are ended
+        tempfile.TemporaryDirectory(prefix="strobe-", ignore_cleanup_errors=True) as scratch,
+        Path(scratch, "output").open("w+b") as output,
+    ):
+        print(f"Starting TensorBoard on {folder}", flush=True)
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": scratch},
+            process_group=0,  # of its own, with all that TensorBoard's plugins start
+        )
+        try:
+            shown = False
+            while going_on() and child.poll() is None:
+                if not shown and _listening(reachable(host), port):
+                    shown = True
+                    print(f"  http://{reachable(host)}:{port}/")
+                    announce(host, port)
+                    open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
+                time.sleep(0.1)
+            if going_on():
+                raise SystemExit(f"TensorBoard ended by itself (exit code {child.returncode}): {_last_line(output)}")
+        finally:
+            _end(child)
+
+
+def _listening(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _last_line(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = output.read().decode(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Ask the child to end, then end what is left of its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(GRACE)
+    deadline = time.monotonic() + 1
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.poll()
+            time.sleep(0.02)

@@ -1,0 +1,230 @@
+"""Memory profiles of real training runs, read back from their files."""
+
+import csv
+import logging
+import pickle
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fitting import SAMPLES, Model, fit
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
+
+from callbacks.memory import MemoryProfiler
+from callbacks.steps import StepRecorder
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
+
+BLOCK = 4_000_000  # bytes that each step of Greedy takes
+
+
+class Greedy(Model):
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        torch.empty(BLOCK // 4, device=self.device)
+        return super().training_step(batch)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def operators(directory: Path) -> dict[str, dict[str, str]]:
+    with (directory / "operators_by_memory.csv").open(newline="") as file:
+        return {row["name"]: row for row in csv.DictReader(file)}
+
+
+def watched(directory: Path) -> int:
+    """In how many steps the operators were recorded."""
+    return int(operators(directory)["aten::addmm"]["calls"])
+
+
+@pytest.mark.parametrize(
+    ("window", "trainer", "expected"),
+    [
+        pytest.param({}, {}, 3, id="inside"),
+        pytest.param({"wait": 0, "warmup": 0, "active": 2}, {}, 2, id="from the first"),
+        pytest.param({"wait": 3, "active": 4}, {"max_epochs": 2}, 4, id="over epochs"),
+        pytest.param({"wait": 2, "active": 9}, {}, 3, id="early end"),
+        pytest.param({"wait": 2, "warmup": 2, "active": 2}, {}, 2, id="to the last step"),
+        pytest.param({"active": 4}, {"accumulate_grad_batches": 3}, 4, id="accumulation"),
+    ],
+)
+def test_operators_are_listed_by_their_memory(
+    tmp_path: Path, window: dict[str, int], trainer: dict[str, Any], expected: int
+) -> None:
+    profiler = MemoryProfiler(tmp_path / "new" / "tables", **window)
+    fit(profiler, model=Greedy(), **trainer)
+    assert {"operators_by_memory.txt", "operators_by_memory.csv", "memory.txt"} <= names(profiler.directory)
+    assert set(profiler.directory.iterdir()) == set(profiler.files)
+    assert watched(profiler.directory) == expected
+    rows = operators(profiler.directory)
+    assert next(iter(rows)) == "aten::empty"
+    assert 0 <= int(rows["aten::empty"]["self_cpu_bytes"]) - expected * BLOCK < 1000
+    assert "aten::empty" in (profiler.directory / "operators_by_memory.txt").read_text()
+
+
+def test_the_peak_is_told(tmp_path: Path) -> None:
+    fit(MemoryProfiler(tmp_path))
+    text = (tmp_path / "memory.txt").read_text()
+    assert "until training step 5\n" in text
+    peak = re.search(r"Peak resident memory: ([\d,.]+) MiB \((\d+) bytes\)", text)
+    assert peak is not None
+    now = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    assert 0.5 * now < int(peak[2]) < 100 * now
+    assert float(peak[1].replace(",", "")) == pytest.approx(int(peak[2]) / 2**20, abs=0.1)
+    assert "snapshot" not in text
+
+
+@pytest.mark.parametrize("recorder_first", [False, True])
+@pytest.mark.parametrize(
+    ("window", "marked"), [({"wait": 2, "active": 1}, "011100"), ({"wait": 0, "warmup": 0, "active": 2}, "110000")]
+)
+def test_profiled_steps_are_marked(tmp_path: Path, recorder_first: bool, window: dict[str, int], marked: str) -> None:
+    profiler = MemoryProfiler(tmp_path / "tables", **window)
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    ours = (recorder, profiler) if recorder_first else (profiler, recorder)
+    fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
+    rows = recorder.path.read_text().splitlines()[1:]
+    assert [row.split(",")[3] for row in rows] == list(marked)  # also the step that starts the profiler
+    assert not profiler.recording
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(ArithmeticError, ArithmeticError), (KeyboardInterrupt, SystemExit)], ids=["error", "Ctrl-C"]
+)
+def test_a_run_that_breaks_off_leaves_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], raised: type[BaseException]
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
+    with pytest.raises(raised):
+        fit(MemoryProfiler(tmp_path, active=9), model=Model(4, error))
+    assert watched(tmp_path) == 2
+    assert "until training step 4\n" in (tmp_path / "memory.txt").read_text()
+
+
+def test_memory_that_runs_out_elsewhere_leaves_no_snapshot(tmp_path: Path) -> None:
+    with pytest.raises(torch.OutOfMemoryError, match="the run's own"):
+        fit(MemoryProfiler(tmp_path), model=Model(3, torch.OutOfMemoryError))
+    assert "memory.txt" in names(tmp_path)
+    assert not [name for name in names(tmp_path) if "snapshot" in name]
+
+
+def test_a_run_shorter_than_its_start_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fit(MemoryProfiler(tmp_path, wait=5))
+    assert "training ended after 6 steps, before an active one" in caplog.text
+    assert names(tmp_path) == {"memory.txt"}
+
+
+def test_what_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "tables").write_text("a file")
+    profiler, model = MemoryProfiler(tmp_path / "tables"), Model()
+    fit(profiler, model=model)
+    assert (model.batches, profiler.files) == (6, [])
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 2  # tables and peaks
+    assert all("could not be written" in record.message and record.exc_info is None for record in warnings)
+
+
+def test_a_profiler_that_breaks_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = torch.profiler.profile.stop
+
+    def broken(self: torch.profiler.profile) -> None:
+        stop(self)
+        raise RuntimeError("the profiler's own")
+
+    monkeypatch.setattr(torch.profiler.profile, "stop", broken)
+    with pytest.raises(ArithmeticError, match="the run's own"):
+        fit(MemoryProfiler(tmp_path), model=Model(3))
+    assert "The memory profile is missing" in caplog.text
+
+
+def test_each_rank_has_its_peaks_and_rank_0_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "world_size", 2)
+    fit(MemoryProfiler(tmp_path / "first"))
+    assert {"memory_rank0.txt", "operators_by_memory.csv"} <= names(tmp_path / "first")
+    monkeypatch.setattr(Trainer, "global_rank", 1)
+    fit(MemoryProfiler(tmp_path / "second"))
+    assert names(tmp_path / "second") == {"memory_rank1.txt"}
+
+
+def test_serves_several_fits(tmp_path: Path) -> None:
+    profiler = pickle.loads(pickle.dumps(MemoryProfiler(tmp_path, active=2)))  # strategies that spawn pickle it
+    for batches, expected in ((3, 1), (6, 2)):
+        fit(profiler, limit_train_batches=batches)
+        assert watched(tmp_path) == expected
+    assert set(tmp_path.iterdir()) == set(profiler.files)
+
+
+@pytest.mark.parametrize("name", ["wait", "warmup", "active", "max_entries"])
+def test_bad_numbers_are_named(tmp_path: Path, name: str) -> None:
+    bad = -1 if name in ("wait", "warmup") else 0
+    with pytest.raises(ValueError, match=f"{name}={bad} "):
+        MemoryProfiler(tmp_path, **{name: bad})
+
+
+def fit_on_gpu(profiler: MemoryProfiler, model: Model) -> None:
+    quiet = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger")
+    trainer = Trainer(
+        accelerator="gpu",
+        devices=1,
+        max_epochs=1,
+        callbacks=[profiler],
+        **dict.fromkeys(quiet, False),
+        limit_val_batches=0,
+    )
+    trainer.fit(model, DataLoader(SAMPLES, batch_size=4), DataLoader(SAMPLES))
+
+
+def allocations(snapshot: Path) -> list[dict[str, Any]]:
+    traces = pickle.loads(snapshot.read_bytes())["device_traces"]
+    return [event for trace in traces for event in trace if event["action"] == "alloc"]
+
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_snapshot_tells_who_took_each_block(tmp_path: Path) -> None:
+    profiler = MemoryProfiler(tmp_path)
+    fit_on_gpu(profiler, Greedy())
+    snapshot = tmp_path / "memory_snapshot_rank0.pickle"
+    assert set(tmp_path.iterdir()) == set(profiler.files) >= {snapshot}
+    ours = [event for event in allocations(snapshot) if event["size"] >= BLOCK]
+    assert len(ours) == 5  # from the first step to the last active one
+    assert all(any(frame["name"] == "training_step" for frame in event["frames"]) for event in ours)
+    text = (tmp_path / "memory.txt").read_text()
+    assert "Peak allocated on cuda:0" in text
+    for command in re.findall(r"python -m (torch\.cuda\._memory_viz (?:stats|trace) .+)", text):
+        shown = subprocess.run(
+            [sys.executable, "-m", *command.split()], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert shown.stdout
+    assert int(next(iter(operators(tmp_path).values()))["self_device_bytes"]) >= 3 * BLOCK
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("fail_at", [0, 3, 5], ids=["first", "watched", "later"])
+def test_a_snapshot_when_memory_runs_out(tmp_path: Path, fail_at: int) -> None:
+    class Hungry(Greedy):
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            if self.batches == fail_at:
+                torch.empty(1 << 50, dtype=torch.uint8, device=self.device)
+            return super().training_step(batch)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        fit_on_gpu(MemoryProfiler(tmp_path), Hungry())
+    snapshot = tmp_path / "memory_snapshot_oom_rank0.pickle"
+    assert pickle.loads(snapshot.read_bytes())["segments"]
+    assert (tmp_path / "memory_snapshot_rank0.pickle").exists() == (fail_at == 5)
+    assert snapshot.name in (tmp_path / "memory.txt").read_text()

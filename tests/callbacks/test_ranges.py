@@ -1,0 +1,157 @@
+"""A step's phases in its trace: named, side by side, in the right places, and as the callback measured them."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fitting import SOME_VALIDATION, Model, Stream, fit
+from lightning.pytorch import Callback, LightningModule
+from traces import TWO, Event, ends, read
+
+from callbacks.phases import PHASES
+from callbacks.trace import TraceProfiler
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
+]
+
+NAMES = ("fetch", "transfer", "forward", "backward", "optimizer", "callbacks")
+
+
+class Manual(Model):
+    """Two optimizers, stepped by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: list[torch.Tensor]) -> None:
+        loss = super().training_step(batch)
+        first, second = self.optimizers()
+        first.zero_grad()
+        self.manual_backward(loss)
+        first.step()
+        second.step()
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        return [torch.optim.SGD(self.layer.parameters(), lr=0.01), torch.optim.Adam(self.layer.parameters())]
+
+
+class Busy(Callback):
+    """Does something in hooks that Lightning calls within a phase."""
+
+    def on_before_zero_grad(self, *_: Any) -> None:
+        torch.ones(3)
+
+    def on_after_backward(self, *_: Any) -> None:
+        torch.ones(3)
+
+
+def phases(path: Path) -> list[Event]:
+    return sorted((event for event in read(path)[1] if event["name"] in NAMES), key=lambda event: event["ts"])
+
+
+@pytest.mark.parametrize(
+    ("model", "trainer"),
+    [
+        pytest.param(Model, {}, id="automatic"),
+        pytest.param(Manual, {}, id="manual"),
+        pytest.param(Model, {"accumulate_grad_batches": 2}, id="accumulation"),
+        pytest.param(Model, {"gradient_clip_val": 0.5}, id="clipping"),
+        pytest.param(Model, SOME_VALIDATION, id="validation"),
+        pytest.param(Model, {"data": Stream()}, id="no length"),
+    ],
+)
+def test_phases_lie_side_by_side_within_their_steps(
+    tmp_path: Path, model: type[LightningModule], trainer: dict[str, Any]
+) -> None:
+    profiler = TraceProfiler(tmp_path, active=4)
+    fit(profiler, Busy(), model=model(), **trainer)
+    (path,) = profiler.traces
+    steps, ranges = read(path)
+    found = phases(path)
+    assert all(before["ts"] + before["dur"] <= after["ts"] for before, after in pairwise(found))
+    main = steps[0]["tid"]
+    assert {event["tid"] for event in found} == {main}
+    for step in steps:
+        inside = {event["name"] for event in found if step["ts"] <= event["ts"] and ends(event) <= ends(step)}
+        expected = set(NAMES) - ({"optimizer"} if "accumulate_grad_batches" in trainer else set())
+        assert expected <= inside
+    others = [event for event in ranges if event["tid"] == main and event not in found]
+    for event in found:  # none lies across the beginning or the end of another range
+        assert not [o["name"] for o in others if o["ts"] < event["ts"] < ends(o) < ends(event)]
+        assert not [o["name"] for o in others if event["ts"] < o["ts"] < ends(event) < ends(o)]
+
+
+@pytest.mark.parametrize("model", [Model, Manual])
+def test_what_a_phase_does_lies_in_it(tmp_path: Path, model: type[LightningModule]) -> None:
+    profiler = TraceProfiler(tmp_path, **TWO)
+    fit(profiler, model=model())
+    (path,) = profiler.traces
+    found, ranges = phases(path), read(path)[1]
+
+    def around(pattern: str) -> set[str]:
+        inner = [event for event in ranges if event["name"].startswith(pattern)]
+        assert inner
+        return {
+            (["other"] + [p["name"] for p in found if p["ts"] <= event["ts"] and ends(event) <= ends(p)])[-1]
+            for event in inner
+        }
+
+    assert around("enumerate(DataLoader)") == {"fetch"}
+    assert around("Optimizer.step#") <= {"optimizer", "other"}
+    if model is Model:
+        assert around("batch ") == {"forward"}
+        assert around("aten::linear") == {"forward"}
+    steps = [event for event in ranges if event["name"].startswith("Optimizer.step#")]
+    backward = [event for event in ranges if "autograd::engine::evaluate_function" in event["name"]]
+    assert backward
+    for step in steps:
+        assert not [event for event in backward if step["ts"] <= event["ts"] < ends(step)]
+        assert not [event for event in found if event["name"] == "forward" and step["ts"] <= event["ts"] < ends(step)]
+
+
+def test_validation_lies_between_steps(tmp_path: Path) -> None:
+    profiler = TraceProfiler(tmp_path, wait=0, warmup=0, active=9)
+    fit(profiler, max_epochs=2, **SOME_VALIDATION)
+    steps, ranges = read(profiler.traces[0])
+    validations = [event for event in ranges if event["name"] == "validation"]
+    assert len(validations) == 4
+    for event in validations:
+        assert not [step for step in steps if step["ts"] < ends(event) and event["ts"] < ends(step)]
+
+
+def test_the_callback_measures_what_the_trace_shows(tmp_path: Path) -> None:
+    profiler = TraceProfiler(tmp_path, active=4)
+    fit(profiler, **SOME_VALIDATION)
+    steps, _ = read(profiler.traces[0])
+    shown = phases(profiler.traces[0])
+    assert [step.number for step in profiler.steps] == [2, 3, 4, 5]
+    for step, event in zip(profiler.steps, steps, strict=True):
+        assert (step.end - step.start) / 1e3 == pytest.approx(event["dur"], abs=500)
+        assert {interval.name for interval in step.phases} <= set(PHASES)
+        in_trace = [e["name"] for e in shown if event["ts"] <= e["ts"] and ends(e) <= ends(event)]
+        assert [i.name.replace("data_wait", "fetch") for i in step.phases] == in_trace
+
+
+def test_a_phase_that_fails_ends(tmp_path: Path) -> None:
+    profiler = TraceProfiler(tmp_path, active=9)
+    with pytest.raises(ArithmeticError):
+        fit(profiler, model=Model(3))
+    steps, _ = read(profiler.traces[0])
+    forward = [event for event in phases(profiler.traces[0]) if event["name"] == "forward"]
+    assert len(forward) == len(steps) == 2
+    assert ends(forward[-1]) <= ends(steps[-1])
+
+
+def test_nothing_is_left_installed(tmp_path: Path) -> None:
+    from torch.optim import optimizer
+
+    profiler = TraceProfiler(tmp_path, **TWO)
+    before = dict(optimizer._global_optimizer_pre_hooks)
+    trainer = fit(profiler)
+    assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+    assert dict(optimizer._global_optimizer_pre_hooks) == before

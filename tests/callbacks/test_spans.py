@@ -1,0 +1,178 @@
+"""Spans of loading work, written by threads and processes and read by the training process."""
+
+import logging
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic_ns
+
+import pytest
+from recording import EVER, in_child, rings, work
+
+from callbacks.rings import CAPACITY, Span, Track
+from callbacks.spans import SpanFolder, batch_span, span
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[SpanFolder]:
+    folder = SpanFolder(tmp_path)
+    folder.start()
+    yield folder
+    folder.close()
+
+
+@pytest.fixture
+def recording(folder: SpanFolder) -> SpanFolder:
+    folder.switch(True)
+    return folder
+
+
+def only(tracks: list[Track]) -> Track:
+    assert len(tracks) == 1
+    return tracks[0]
+
+
+def test_nothing_is_written_while_off(folder: SpanFolder, tmp_path: Path) -> None:
+    work()
+    with batch_span(0, 1, 2):
+        work()
+    assert in_child(work) == 0
+    assert rings(tmp_path) == []
+    assert folder.read(*EVER) == []
+    assert span("read") is span("decode") is batch_span(0, 1)  # no object is made
+
+
+def test_spans_come_back_as_they_were(recording: SpanFolder) -> None:
+    noted = [monotonic_ns()]
+    with batch_span(3, 7, 2, "val"):
+        noted.append(monotonic_ns())
+        with span("read", 2):
+            noted.append(monotonic_ns())
+        noted.append(monotonic_ns())
+    noted.append(monotonic_ns())
+    work("décodage des tuiles")
+    track = only(recording.read(*EVER))
+    assert (track.pid, track.tid, track.worker, track.lost) == (os.getpid(), threading.get_native_id(), None, 0)
+    assert track.name == threading.current_thread().name
+    batch, inner, outside = track.spans
+    assert (batch.name, batch.files, batch.split, batch.epoch, batch.batch) == ("batch", 2, "val", 3, 7)
+    assert (inner.name, inner.files, inner.split, inner.epoch, inner.batch) == ("read", 2, "val", 3, 7)
+    assert (outside.name, outside.files, outside.split, outside.epoch, outside.batch) == (
+        "décodage des tu", 1, "", None, None,
+    )  # fmt: skip
+    edges = [noted[0], batch.start, noted[1], inner.start, noted[2], inner.end, noted[3], batch.end, noted[4]]
+    assert edges == sorted(edges)
+
+
+def test_a_failing_batch_is_recorded_and_its_error_passes(recording: SpanFolder) -> None:
+    with pytest.raises(ZeroDivisionError), batch_span(0, 0), span("read"):
+        _ = 1 / 0
+    work("after")
+    track = only(recording.read(*EVER))
+    assert [(s.name, s.end is not None, s.batch) for s in track.spans] == [
+        ("batch", True, 0), ("read", True, 0), ("after", True, None),
+    ]  # fmt: skip
+
+
+def test_only_what_overlaps_the_time_is_read(recording: SpanFolder) -> None:
+    for name in "abc":
+        work(name)
+    a, b, c = only(recording.read(*EVER)).spans
+    assert only(recording.read(b.start, b.end)).spans == [b]
+    assert only(recording.read(a.end, c.start)).spans == [a, b, c]
+    assert recording.read(c.end + 1, EVER[1]) == []
+    with span("open"):
+        assert only(recording.read(c.end + 1, EVER[1])).spans[0].end is None
+        assert recording.read(0, a.start - 1) == []
+
+
+def test_each_thread_has_its_own_track(recording: SpanFolder) -> None:
+    def batch(number: int) -> None:
+        with batch_span(0, number):
+            barrier.wait(10)
+            work()
+
+    barrier = threading.Barrier(2)
+    threads = [threading.Thread(target=batch, args=(n,), name=f"decoder {n}") for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tracks = {track.name: track for track in recording.read(*EVER)}
+    assert [(s.name, s.batch) for s in tracks["decoder 0"].spans] == [("batch", 0), ("read", 0)]
+    assert [(s.name, s.batch) for s in tracks["decoder 1"].spans] == [("batch", 1), ("read", 1)]
+    assert [tracks[f"decoder {n}"].tid for n in range(2)] == [thread.native_id for thread in threads]
+
+
+def test_what_a_killed_process_did_is_kept(recording: SpanFolder) -> None:
+    def die() -> None:
+        work()
+        with span("decode"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    work("parent")
+    assert in_child(die) == -signal.SIGKILL
+    parent, child = sorted(recording.read(*EVER), key=lambda track: track.pid != os.getpid())
+    assert [s.name for s in parent.spans] == ["parent"]
+    assert [(s.name, s.end is None) for s in child.spans] == [("read", False), ("decode", True)]
+
+
+def test_a_full_ring_keeps_the_newest(recording: SpanFolder) -> None:
+    with span("outer"):
+        for number in range(CAPACITY + 100):
+            work(f"{number}")
+    track = only(recording.read(*EVER))
+    assert [s.name for s in track.spans] == [f"{number}" for number in range(101, CAPACITY + 100)]
+    assert all(a.end <= b.start for a, b in pairwise(track.spans))  # the outer one's end went nowhere
+    assert track.lost == 102
+    recording.switch(False)
+    recording.switch(True)
+    work("last")
+    assert only(recording.read(*EVER)).lost == 0  # the 102 were of the recording before
+
+
+def test_reading_disturbs_no_writer(recording: SpanFolder) -> None:
+    def write() -> None:
+        while not done.is_set():
+            work("x" * 16)
+
+    done = threading.Event()
+    writer = threading.Thread(target=write)
+    writer.start()
+    found: list[Span] = []
+    while not (tracks := recording.read(*EVER)) or tracks[0].lost < 3 * CAPACITY:
+        found += tracks[0].spans if tracks else []
+    done.set()
+    writer.join()
+    assert {(s.name, s.files) for s in found} == {("x" * 16, 1)}
+    assert all(s.end is None or EVER[0] < s.start <= s.end for s in found)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond a thousand bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_loading_goes_on_when_nothing_can_be_written(
+    recording: SpanFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = []
+    with full_disk():
+        for _ in range(3):
+            with batch_span(0, 0), span("read"):
+                done.append(1)
+    assert len(done) == 3
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "File too large" in caplog.text
+    assert rings(tmp_path) == []

@@ -1,0 +1,91 @@
+"""The profiler plugin's figures for this callback's traces, against what the callback measured itself."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fitting import SAMPLES, Model, trainer_with
+from readers import Plugin, board, crossing
+from torch.utils.data import DataLoader, Dataset
+from traces import numbers, read
+
+from callbacks.trace import TraceProfiler
+from callbacks.tracefile import read_trace
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
+
+LOADERS = ("two_workers", "no_workers", "another_engine")
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Five milliseconds an item, as if it were decoded."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.005)
+        return torch.full((4,), float(index))
+
+
+class Engine:
+    """Batches from something else than torch's DataLoader."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __iter__(self) -> Iterator[Any]:
+        return ([torch.stack([Slow()[i] for i in range(4)])] for _ in range(10))
+
+
+class Working(Model):
+    """Takes as long for a step as two workers take to make its batch, and half as long as one."""
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        time.sleep(0.01)
+        return super().training_step([batch[0] if isinstance(batch, list) else batch])
+
+
+@pytest.fixture(scope="module")
+def profilers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceProfiler]:
+    folder, profilers = tmp_path_factory.mktemp("logdir"), {}
+    for name in LOADERS:
+        loader = Engine() if name == "another_engine" else DataLoader(Slow(), 4, num_workers=2 * (name == LOADERS[0]))
+        profilers[name] = TraceProfiler(folder / name, wait=1, warmup=2, active=6)
+        trainer_with(profilers[name]).fit(Working(), loader, DataLoader(SAMPLES))
+    return profilers
+
+
+@pytest.fixture(scope="module")
+def address(profilers: dict[str, TraceProfiler]) -> Iterator[str]:
+    with board(profilers[LOADERS[0]].directory.parent) as address:
+        yield address
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_plugin_shows_the_loader_share_that_was_measured(
+    profilers: dict[str, TraceProfiler], address: str, name: str
+) -> None:
+    profiler = profilers[name]
+    waited = sum(i.end - i.start for step in profiler.steps for i in step.phases if i.name == "data_wait")
+    measured = 100 * waited / sum(step.end - step.start for step in profiler.steps)
+    plugin = Plugin(address, name)
+    (worker,) = plugin.workers()
+    shares = plugin.shares(worker, "1")
+    assert shares["DataLoader"] == pytest.approx(measured, abs=2)
+    assert (measured > 40) == (name != "two_workers")
+    assert sum(shares.values()) == pytest.approx(100, abs=0.1)
+    assert plugin.steps(worker, "1") == [str(step.number) for step in profiler.steps] == [str(n) for n in range(3, 9)]
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_a_trace_is_well_formed(profilers: dict[str, TraceProfiler], name: str) -> None:
+    (path,) = profilers[name].traces
+    assert numbers(path) == list(range(3, 9))
+    assert not crossing(read_trace(path)["traceEvents"])
+    steps, ranges = read(path)
+    waits = [event for event in ranges if event["name"].startswith("enumerate(DataLoader)#")]
+    assert {event["cat"] for event in waits} == {"cpu_op"}
+    assert len(waits) == len(steps) == 6

@@ -1,0 +1,145 @@
+"""Files of traces: read, written and given to the command, good ones and others."""
+
+import gzip
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from callbacks.normalise import main
+from callbacks.tracefile import TraceError, all_read, read_trace, write_trace
+
+WAIT = {
+    "ph": "X",
+    "cat": "user_annotation",
+    "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    "pid": 1,
+    "tid": 1,
+    "ts": 1,
+    "dur": 2,
+}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    events = [WAIT | {"name": f"é {n}", "ts": n + 0.125} for n in range(2500)]
+    trace = {"traceEvents": events, "distributedInfo": {"rank": 3}}
+    (tmp_path / name).touch(mode=0o640)
+    (tmp_path / name).chmod(0o640)
+    (tmp_path / "link.gz").symlink_to(tmp_path / name)
+    write_trace(tmp_path / name, trace)
+    assert read_trace(tmp_path / name) == trace
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o640
+    assert (tmp_path / "link.gz").is_symlink()
+    raw = (tmp_path / name).read_bytes()
+    assert raw.startswith(b"\x1f\x8b") == name.endswith(".gz")
+    write_trace(tmp_path / name, trace)
+    assert (tmp_path / name).read_bytes() == raw
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def stop(*_: Any) -> None:
+        raise error
+
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    monkeypatch.setattr(Path, "replace", stop)
+    with pytest.raises(error):
+        write_trace(path, {"traceEvents": []})
+    assert [found.name for found in tmp_path.iterdir()] == ["a.json"]
+    assert path.read_text() == "old"
+
+
+GOOD = json.dumps({"traceEvents": [WAIT] * 50}).encode()
+BAD = {
+    "empty.json": (b"", "is empty"),
+    "cut.json": (GOOD[:-40], "whole, valid JSON"),
+    "cut.json.gz": (gzip.compress(GOOD)[:-40], "ends too soon"),
+    "flipped.json.gz": (gzip.compress(GOOD)[:-8] + bytes(8), "damaged gzip"),
+    "garbled.json.gz": (gzip.compress(GOOD)[:10] + b"\xff" * 99, "damaged gzip"),
+    "latin1.json": ('{"traceEvents": ["é"]}'.encode("latin1"), "not JSON text"),
+    "object.json": (b'{"events": []}', "no list of traceEvents"),
+    "number.json": (b"3", "no list of traceEvents"),
+    "strings.json": (b'["a"]', "no list of traceEvents"),
+    "deep.json": (b"[" * 100_000, "whole, valid JSON"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_named_and_stays(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, problem = BAD[name]
+    path, good = tmp_path / name, tmp_path / "good.json"
+    path.write_bytes(content)
+    good.write_bytes(GOOD)
+    with pytest.raises(TraceError, match=problem):
+        read_trace(path)
+    assert main([str(path), str(good)]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert str(path) in said.err
+    assert said.out == f"{good}: 50 loader waits made operators\n"
+    assert path.read_bytes() == content
+    assert sorted(tmp_path.iterdir()) == sorted([path, good])
+
+
+@pytest.mark.parametrize("name", ["missing.json", ""])
+def test_no_file(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / name)]) == 1
+    assert capsys.readouterr().err.startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("list.json", json.dumps([{"ph": "M", "name": "x"}]).encode(), id="list"),
+        pytest.param("packed.json", gzip.compress(b'{"traceEvents": []}'), id="packed"),
+        pytest.param("plain.json.gz", b'\n {"traceEvents": []}', id="plain"),
+    ],
+)
+def test_unusual_forms_are_made_usual(
+    tmp_path: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    before = read_trace(path)
+    assert main([str(path)]) == 0
+    assert "put into the form" in capsys.readouterr().out
+    assert read_trace(path) == before
+    assert all_read(path)
+    written = path.read_bytes()
+    assert main([str(path)]) == 0
+    assert "nothing had to be changed" in capsys.readouterr().out
+    assert path.read_bytes() == written
+
+
+def test_copies_leave_the_original(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(GOOD)
+    assert main([str(path), "--output", str(tmp_path / "new" / "er")]) == 0
+    assert path.read_bytes() == GOOD
+    assert read_trace(tmp_path / "new" / "er" / "a.json")["traceEvents"][0]["cat"] == "cpu_op"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(GOOD)
+    assert main([str(path), "--output", str(path / "below")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(GOOD)
+    command = [sys.executable, "-m", "callbacks.normalise", str(path), str(tmp_path / "missing.json")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert ended.returncode == 1
+    assert ended.stdout == f"{path}: 50 loader waits made operators\n"
+    assert ended.stderr == f"{tmp_path / 'missing.json'} does not exist; name a .json or .json.gz trace\n"
