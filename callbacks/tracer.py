@@ -85,11 +85,14 @@ class Tracer:
         self.begin()
 
     def stop(self, phases: tuple[Interval, ...], *, failed: bool) -> None:
-        """Write what was recorded of a cycle that did not finish, with the current step if that has `failed`."""
-        if failed:
+        """Write what was recorded of a cycle that did not finish, with the current step if that has `failed`.
+
+        The last batch's end has opened one more step; when no batch was asked for, it is left out.
+        """
+        begun = failed and any(phase.name == "data_wait" for phase in phases)
+        if begun:
             self._end_step(phases)
-        # Without a failure, the last batch's end opened one more step, and no batch came to fill it.
-        drop = None if failed else f"ProfilerStep#{self._profiler.step_num}"
+        drop = None if begun else f"ProfilerStep#{self._profiler.step_num}"
         self._profiler.on_trace_ready = partial(self._write, whole=False, drop=drop) if self._cycle_steps else None
         self._profiler.stop()
 

@@ -1,6 +1,7 @@
 """Two processes on the CPU (gloo), started by Lightning and by torchrun."""
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Ended
 
+from callbacks.tracefile import read_trace
 from strobe.record import read_summary
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -65,7 +67,7 @@ def read_by_rank(folder: Path) -> list[list[str]]:
 def test_each_tile_is_read_once_and_one_record_is_written(
     launcher: str, start: Callable[..., str], tmp_path: Path, sample_root: Path
 ) -> None:
-    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run")
+    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", "profiler=trace", "profiler.repeat=1")
     tiles = {str(path) for path in sample_root.glob("tiles/seed42-10/*/*.tif")}
     first, second = read_by_rank(tmp_path)
     assert Counter(first + second) == Counter(tiles)
@@ -76,6 +78,12 @@ def test_each_tile_is_read_once_and_one_record_is_written(
     assert len(list(tmp_path.glob("**/summary.json"))) == 1
     rows = (tmp_path / "run" / "steps.csv").read_text().splitlines()[1:]
     assert len(rows) == -(-80 // (2 * 9))
+    traces = sorted((tmp_path / "run" / "tensorboard").glob("*.pt.trace.json.gz"))
+    assert sorted(str(trace.relative_to(tmp_path / "run")) for trace in traces) == summary["traces"]
+    assert sorted(re.findall(r"_rank(\d)\.", " ".join(summary["traces"]))) == ["0", "1"]
+    for trace in traces:
+        steps = [event for event in read_trace(trace)["traceEvents"] if event["name"].startswith("ProfilerStep#")]
+        assert sorted(step["name"] for step in steps) == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
 
 
 def test_metrics_are_those_of_one_process(
