@@ -142,7 +142,8 @@ class TraceProfiler(Callback):
             loading=self._loading,
         )
         self.cycle = 0
-        show_schedule(trainer, self.schedule.describe())
+        besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
+        show_schedule(trainer, f"{self.schedule.describe()}; {besides}")
         self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -176,8 +177,9 @@ class TraceProfiler(Callback):
             self._watch(trainer)
 
     def on_exception(self, trainer: Any, *_: Any) -> None:
-        """Write what was recorded, also on Ctrl-C and SIGTERM."""
+        """Write what was recorded, also on Ctrl-C and SIGTERM; Lightning calls no `teardown` then."""
         self._stop(trainer, failed=True)
+        self._loading.close()
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
         """Write what was recorded in a cycle that did not finish."""

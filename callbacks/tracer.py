@@ -79,7 +79,7 @@ class Tracer:
     def step(self, phases: tuple[Interval, ...]) -> None:
         """End the step, write the trace of a finished cycle, and begin the next step."""
         self._end_step(phases)
-        self.steps += self._cycle_steps[-1:] if self._is_active else []
+        self.steps += self._cycle_steps[-1:] if self.active else []
         self._profiler.step()
         self.loading.watch(self.schedule, self._profiler.step_num - self.first)
         self.begin()
@@ -97,11 +97,12 @@ class Tracer:
         self._profiler.stop()
 
     @property
-    def _is_active(self) -> bool:
+    def active(self) -> bool:
+        """Whether the current step is recorded to be kept."""
         return self._profiler.current_action in ACTIVE and not self._probing
 
     def _end_step(self, phases: tuple[Interval, ...]) -> None:
-        if self._is_active:
+        if self.active:
             self._cycle_steps.append(Step(self._profiler.step_num, self._began, time.monotonic_ns(), phases))
 
     def _action(self, number: int) -> ProfilerAction:

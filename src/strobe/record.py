@@ -36,7 +36,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     Profiled steps and the first ``WARMUP_STEPS`` count for neither rate nor phases. Phases are means, which add up
     to the step; the rate is the median over blocks of so many consecutive steps, with a 95% interval.
     """
-    rows = _read_rows(path)
+    rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
     blocks = [counted[start : start + block] for start in range(0, len(counted), block)]
@@ -67,7 +67,7 @@ def median_interval(values: Sequence[float]) -> dict[str, float | None]:
     return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
 
 
-def _read_rows(path: Path) -> list[dict[str, float]]:
+def read_rows(path: Path) -> list[dict[str, float]]:
     """The rows that are whole; the last one of a killed run may not be."""
     if not path.is_file():
         return []

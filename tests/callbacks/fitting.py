@@ -47,7 +47,7 @@ def trainer_with(*callbacks: Callback, **settings: Any) -> Trainer:
     """A quiet trainer for one epoch without validation, unless `settings` say otherwise."""
     quiet = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger")
     usual = dict.fromkeys(quiet, False) | {"max_epochs": 1, "limit_val_batches": 0, "num_sanity_val_steps": 0}
-    return Trainer(accelerator="cpu", callbacks=list(callbacks), **usual | settings)
+    return Trainer(callbacks=list(callbacks), **{"accelerator": "cpu"} | usual | settings)
 
 
 def fit(

@@ -1,0 +1,246 @@
+"""What looking costs: the profilers' effect on the training that they watch, each against the same steps unwatched.
+
+    python -m strobe.bench.profiling [PART ...] [KEY=VALUE ...]
+
+Parts (default: all): `idle` (a trace callback that waits), `active` (recorded steps with each option, bytes a step, the
+stall at a cycle's end), `spans` (loader workers' spans), `python` (what event and sampling profiles do to a step's
+shares). Watched and unwatched pieces take turns in one process; ratios are of medians within a round, and the interval
+is over rounds. KEY=VALUE goes to the configuration, as in train.py.
+"""
+
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+from torch.utils.data import DataLoader, TensorDataset
+
+from callbacks import PythonProfiler, StepRecorder, TraceProfiler
+from callbacks.spans import SpanFolder
+from strobe import environment
+from strobe.bench.overhead import configure
+from strobe.compose import build
+from strobe.record import median_interval, read_rows
+from strobe.run import quieten
+
+ROUNDS = 5
+CYCLE: dict[str, Any] = {"wait": 4, "warmup": 1, "active": 4, "repeat": 3}
+STEPS = 9 * 3 + 2  # three cycles, and first steps that pay for allocation
+OPTIONS: dict[str, dict[str, bool]] = {
+    "nothing more": {"record_shapes": False},
+    "record_shapes (default)": {},
+    "+ with_flops": {"with_flops": True},
+    "+ profile_memory": {"profile_memory": True},
+    "+ with_stack": {"with_stack": True},
+    "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
+}
+NEVER = 10**9  # steps
+
+
+class Timed(TraceProfiler):
+    """Notes how long steps take, and its own work at their ends."""
+
+    def on_train_start(self, *arguments: Any) -> None:
+        """Begin."""
+        super().on_train_start(*arguments)
+        self.unwatched: list[float] = []
+        self.watched: list[float] = []
+        self.stalls: list[float] = []
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        """A step ends before this callback's own work, and the next begins after it."""
+        now, cycle = time.perf_counter(), self.cycle
+        if self._tracer is not None and self._tracer.active:
+            self.watched.append(now - self._since)
+        elif not self.recording:
+            self.unwatched.append(now - self._since)
+        super().on_train_batch_end(*arguments)
+        self._since = time.perf_counter()
+        if self.cycle > cycle:
+            self.stalls.append(self._since - now)
+
+
+class Switched(Callback):
+    """Takes another callback out of the trainer and puts it back, in blocks of steps, and times the blocks."""
+
+    block = 40
+
+    def __init__(self, other: Callback) -> None:
+        self.other = other
+        self._since = 0.0
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """At a block's end the next kind of block begins."""
+        if batch_idx % self.block == self.block - 1:
+            now, present = time.perf_counter(), self.other in trainer.callbacks
+            if batch_idx > 2 * self.block:
+                self.seconds[present].append((now - self._since) / self.block)
+            others = [callback for callback in trainer.callbacks if callback is not self.other]
+            trainer.callbacks = others if present else [*others, self.other]
+            self._since = time.perf_counter()
+
+    def on_train_start(self, *_: Any) -> None:
+        """Begin."""
+        self._since = time.perf_counter()
+
+
+class Tiny(LightningModule):
+    """So little work that a callback's microseconds show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        """A loss."""
+        return torch.as_tensor(self.layer(batch[0]).sum())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The cheapest."""
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def idle(cfg: DictConfig, folder: Path, console: Console) -> None:
+    """A waiting trace callback: microseconds a step in a tiny training, as a share of the configured one's step."""
+    profiler = TraceProfiler(folder / "idle", skip_first=NEVER)
+    switched = Switched(profiler)
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+    )
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, callbacks=[switched, profiler], **quiet)
+    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(80 * ROUNDS * Switched.block, 4)), batch_size=4))
+    pairs = zip(switched.seconds[True], switched.seconds[False], strict=False)
+    cost = median_interval([1e6 * (present - absent) for present, absent in pairs])
+    step = 1e6 * median(run_traced(cfg, folder, {}).unwatched)
+    shares = {key: 100 * value / step for key, value in cost.items() if value is not None}
+    console.print(
+        f"idle: {cost['median']:.1f} us a step ({cost['low']:.1f} to {cost['high']:.1f}), "
+        f"{shares['median']:.3f}% ({shares['low']:.3f} to {shares['high']:.3f}) of a step of {step / 1e3:.1f} ms"
+    )
+
+
+def active(cfg: DictConfig, folder: Path, console: Console) -> None:
+    """Recorded steps against the waiting ones of the same runs, for each option."""
+    found: dict[str, list[Timed]] = {name: [] for name in OPTIONS}
+    for turn in range(ROUNDS):
+        for name in sorted(OPTIONS, reverse=turn % 2 == 1):
+            found[name].append(run_traced(cfg, folder / f"{turn}-{name}", OPTIONS[name]))
+    table = Table("trace with", "recorded / waiting step", "kB a step", "stall a cycle, ms", title="active")
+    for name, runs in found.items():
+        ratio = median_interval([median(run.watched) / median(run.unwatched) for run in runs])
+        size = median([path.stat().st_size / CYCLE["active"] / 1e3 for run in runs for path in run.traces])
+        stall = median_interval([1e3 * median(run.stalls) for run in runs])
+        table.add_row(
+            name,
+            _interval(ratio, ".3f"),
+            f"{size:.0f}",
+            f"{stall['median']:.0f} ({stall['low']:.0f} to {stall['high']:.0f})",
+        )
+    console.print(table)
+
+
+def run_traced(cfg: DictConfig, folder: Path, options: dict[str, bool]) -> Timed:
+    """Train with a trace callback."""
+    profiler = Timed(folder / "traces", tables=None, **CYCLE, **options)
+    train(cfg, folder, profiler)
+    return profiler
+
+
+def spans(cfg: DictConfig, folder: Path, console: Console) -> None:
+    """Loading alone, in this process, where every microsecond counts: spans switched on, off, and with no folder."""
+    parts = build(cfg, folder)
+    parts.data.trainer = parts.trainer
+    batches = parts.data.batches("train", parts.data.batch_size, shuffle=True)
+    states: dict[str, list[float]] = {"recorded": [], "switched off": [], "absent": []}
+    for turn in range(4 * ROUNDS + 1):
+        for name in sorted(states, reverse=turn % 2 == 1):
+            recorder = SpanFolder(folder)
+            if name != "absent":
+                recorder.start()
+                recorder.switch(name == "recorded")
+            since = time.perf_counter()
+            for _ in zip(range(6), batches, strict=False):
+                pass
+            states[name].append(time.perf_counter() - since)
+            recorder.close()
+    for name in ("recorded", "switched off"):
+        pairs = zip(states[name][1:], states["absent"][1:], strict=True)
+        ratio = median_interval([with_it / without for with_it, without in pairs])
+        console.print(f"spans {name} / absent: {_interval(ratio, '.4f')}")
+
+
+def python(cfg: DictConfig, folder: Path, console: Console) -> None:
+    """What a Python profile does to a step, and to the share of it that loading seems to take."""
+    table = Table("python profile", "profiled / free step", "loading, free", "loading, profiled", title="python")
+    for kind in ("events", "sampling"):
+        ratios: list[float] = []
+        shares: dict[bool, list[float]] = {True: [], False: []}
+        for turn in range(ROUNDS):
+            place = folder / f"{kind}-{turn}"
+            place.mkdir()
+            profiler = PythonProfiler(place, kind=kind, skip_first=STEPS // 2, steps=NEVER)
+            train(cfg, place, StepRecorder(place / "steps.csv"), profiler)
+            rows = read_rows(place / "steps.csv")[2:]
+            parted = {kept: [row for row in rows if bool(row["profiled"]) == kept] for kept in (True, False)}
+            ratios.append(median(r["total"] for r in parted[True]) / median(r["total"] for r in parted[False]))
+            for kept, chosen in parted.items():
+                shares[kept].append(100 * median(row["data_wait"] / row["total"] for row in chosen))
+        cells = [f"{median(shares[kept]):.1f}%" for kept in (False, True)]
+        table.add_row(kind, _interval(median_interval(ratios), ".3f"), *cells)
+    console.print(table)
+
+
+def train(cfg: DictConfig, folder: Path, *callbacks: Callback) -> None:
+    """The application's training with further callbacks, the last of which does not see itself profiled."""
+    torch.manual_seed(0)
+    parts = build(cfg, folder)
+    parts.trainer.callbacks = [c for c in parts.trainer.callbacks if not isinstance(c, StepRecorder)]  # type: ignore[attr-defined]
+    parts.trainer.callbacks += callbacks  # type: ignore[attr-defined]
+    parts.trainer.fit(parts.model, datamodule=parts.data)
+
+
+def _interval(values: dict[str, float | None], form: str) -> str:
+    return f"{values['median']:{form}} ({values['low']:{form}} to {values['high']:{form}})"
+
+
+PARTS: dict[str, Callable[[DictConfig, Path, Console], None]] = {
+    "idle": idle,
+    "active": active,
+    "spans": spans,
+    "python": python,
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    overrides = [argument for argument in sys.argv[1:] if "=" in argument]
+    names = [argument for argument in sys.argv[1:] if "=" not in argument] or list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        sys.exit(f"{unknown[0]} is not a part of this benchmark; choose from {', '.join(PARTS)}")
+    cfg = configure([f"trainer.max_steps={STEPS}", "logger=csv", "trainer.enable_progress_bar=false", *overrides])
+    quieten()
+    warnings.simplefilter("ignore")
+    console = Console()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            folder = Path(scratch, name)
+            folder.mkdir()
+            PARTS[name](cfg, folder, console)
+    machine = environment.describe()
+    console.print(f"{machine['cpu']}, {machine['usable_cores']} cores, torch {machine['versions']['torch']}")
+
+
+if __name__ == "__main__":
+    main()
