@@ -6,6 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/python -m uv
 STAMP := .venv/.ready
 ARGS ?=
+SUITE ?= overhead
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -38,8 +39,8 @@ check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure what the application costs, against a plain loop
-	$(BIN)/python -m strobe.bench.overhead $(ARGS)
+bench: $(STAMP) ## measure what the application costs, against a plain loop; SUITE=profiling: what looking costs
+	$(BIN)/python -m strobe.bench.$(SUITE) $(ARGS)
 
 clean: ## remove caches and build leftovers; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache

@@ -8,9 +8,11 @@ import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from callbacks.phases import PhaseWatch
+from callbacks.phases import PHASES, PhaseWatch
 
 NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
+VALIDATION = "validation"
+RANGES = {VALIDATION, *(NAMES.get(phase, phase) for phase in PHASES)}
 _AROUND = "around the optimizer"
 
 
@@ -82,11 +84,11 @@ class PhaseRanges(PhaseWatch):
         done, self.intervals = tuple(self.intervals), []
         return done
 
-    def pause(self, name: str) -> None:
-        """One range called ``name`` until :meth:`resume`, whatever happens in it."""
+    def pause(self) -> None:
+        """One range called `validation` until :meth:`resume`, whatever happens in it."""
         if not self.paused:
             self._close()
-            self._open(name)
+            self._open(VALIDATION)
             self.paused = True
 
     def resume(self) -> None:

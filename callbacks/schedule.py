@@ -65,7 +65,11 @@ class Schedule:
 
     def records_within(self, step: int, ahead: int) -> bool:
         """Whether a step, or one of the `ahead` steps after it, is recorded."""
-        return any(self.action(step + n) in ACTIVE for n in range(ahead + 1))
+        first, place = self.wait + self.warmup, self.place(step)
+        if place is not None:
+            return first - place <= ahead
+        first -= self.wait if self.skip_first_wait else 0
+        return step < self.skip_first and self.skip_first - step + first <= ahead
 
     def describe(self) -> str:
         """One sentence for people."""

@@ -14,6 +14,8 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile
 from torch.autograd.profiler_util import EventList, FunctionEventAvg
 
+from callbacks.ranges import RANGES
+
 _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
 _NAME_WIDTH = 80  # characters; the names of kernels are longer than that
@@ -113,14 +115,17 @@ class OperatorTables:
             return [draft.replace(directory / draft.name) for draft in written]
 
     def markdown(self, rows: int = 15) -> str:
-        """The top operators by self time, on the device if one was used, as a Markdown table; empty without a cycle."""
+        """The top operators by self time, on the device if one was used, as a Markdown table; empty without a cycle.
+
+        The phases of a step have no rows here; `callbacks.timeline` shows them.
+        """
         table = _without_shapes(self._parsed())
         if not table:
             return ""
         side = self._side(table)
         own, total = f"self_{side}_time_total", f"{side}_time_total"
         # Kernels are not operators, and a range on the device holds kernels that are counted already.
-        chosen = [row for row in table if row.device_type == DeviceType.CPU]
+        chosen = [row for row in table if row.device_type == DeviceType.CPU and row.key not in RANGES]
         whole = sum(getattr(row, own) for row in table if side == "cpu" or _is_kernel(row)) or 1.0
         lines = [
             self._headline(f"self {_NOUNS[side]} time", min(rows, len(chosen)), len(chosen)),
@@ -146,7 +151,10 @@ class OperatorTables:
         self._memory |= cycle.profile_memory
         self._flops |= cycle.with_flops
         averages = cycle.key_averages(group_by_input_shape=True)
-        _merge(self._rows, [row for row in averages if row.key != _STEP])
+        # Around a closure that range holds forward and backward; a range called `optimizer` in it does not.
+        told = any(row.key == "optimizer" and row.is_user_annotation for row in averages)
+        hidden = (_STEP, "Optimizer.step#") if told else (_STEP,)
+        _merge(self._rows, [row for row in averages if not row.key.startswith(hidden)])
 
     def _side(self, rows: list[Any]) -> str:
         return "device" if self._device and any(row.self_device_time_total > 0 for row in rows) else "cpu"

@@ -152,7 +152,7 @@ class TraceProfiler(Callback):
 
     def on_validation_start(self, *_: Any) -> None:
         """Show a validation as one range."""
-        self._ranges.pause("validation")
+        self._ranges.pause()
 
     def on_validation_end(self, *_: Any) -> None:
         """A step does not hold the validation before it."""

@@ -78,9 +78,12 @@ class Tracer:
 
     def step(self, phases: tuple[Interval, ...]) -> None:
         """End the step, write the trace of a finished cycle, and begin the next step."""
-        self._end_step(phases)
-        self.steps += self._cycle_steps[-1:] if self.active else []
-        self._profiler.step()
+        if not self.recording and self._action(self._profiler.step_num + 1) is ProfilerAction.NONE:
+            self._profiler.step_num += 1  # as its `step` would, which takes time for a range that nobody sees
+        else:
+            self._end_step(phases)
+            self.steps += self._cycle_steps[-1:] if self.active else []
+            self._profiler.step()
         self.loading.watch(self.schedule, self._profiler.step_num - self.first)
         self.begin()
 

@@ -34,9 +34,13 @@ def test_fewer_active_steps_leave_the_cycle_as_long_as_it_was() -> None:
     assert actions == [*cycle, *cycle, none]
 
 
-def test_tells_in_time_that_steps_will_be_recorded() -> None:
-    schedule = Schedule(wait=5, warmup=1, active=2, repeat=1)
-    assert [step for step in range(12) if schedule.records_within(step, ahead=2)] == [4, 5, 6, 7]
+@pytest.mark.parametrize("values", SOME)
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_tells_in_time_that_steps_will_be_recorded(values: tuple[int, ...], ahead: int) -> None:
+    schedule = Schedule(*values)
+    for step in range(20):
+        expected = any(schedule.action(step + n) in ACTIVE for n in range(ahead + 1))
+        assert schedule.records_within(step, ahead) == expected
 
 
 @pytest.mark.parametrize("name", ["skip_first", "skip_first_wait", "wait", "warmup", "active", "repeat"])

@@ -84,12 +84,12 @@ def test_tells_of_each_step_whether_it_is_profiled_and_its_cycle(tmp_path: Path)
     assert notes.text == "0- 0- 0+ 0+ 0+ 1- 1+ 1+ 1+ 2- 2- 2- "
 
 
-def test_costs_nothing_after_its_last_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asks_torch_only_for_steps_of_a_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stepped = []
     step = torch.profiler.profile.step
     monkeypatch.setattr(torch.profiler.profile, "step", lambda self: (stepped.append(self.step_num), step(self)))
-    fit(TraceProfiler(tmp_path, **TWO, repeat=2), max_epochs=3)
-    assert stepped == list(range(8))
+    fit(TraceProfiler(tmp_path, wait=3, warmup=1, active=2, repeat=2), max_epochs=3)
+    assert stepped == [2, 3, 4, 5, 8, 9, 10, 11]
 
 
 @pytest.mark.parametrize("name", ["skip_first", "skip_first_wait", "wait", "warmup", "active", "repeat"])

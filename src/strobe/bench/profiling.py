@@ -12,13 +12,13 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from lightning import LightningModule, Trainer
+from lightning import Trainer
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from rich.console import Console
@@ -29,7 +29,9 @@ from callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from callbacks.spans import SpanFolder
 from strobe import environment
 from strobe.bench.overhead import configure
+from strobe.bench.watching import Switched, Timed, Tiny
 from strobe.compose import build
+from strobe.launch import quieten_kineto
 from strobe.record import median_interval, read_rows
 from strobe.run import quieten
 
@@ -45,71 +47,6 @@ OPTIONS: dict[str, dict[str, bool]] = {
     "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
 }
 NEVER = 10**9  # steps
-
-
-class Timed(TraceProfiler):
-    """Notes how long steps take, and its own work at their ends."""
-
-    def on_train_start(self, *arguments: Any) -> None:
-        """Begin."""
-        super().on_train_start(*arguments)
-        self.unwatched: list[float] = []
-        self.watched: list[float] = []
-        self.stalls: list[float] = []
-        self._since = time.perf_counter()
-
-    def on_train_batch_end(self, *arguments: Any) -> None:
-        """A step ends before this callback's own work, and the next begins after it."""
-        now, cycle = time.perf_counter(), self.cycle
-        if self._tracer is not None and self._tracer.active:
-            self.watched.append(now - self._since)
-        elif not self.recording:
-            self.unwatched.append(now - self._since)
-        super().on_train_batch_end(*arguments)
-        self._since = time.perf_counter()
-        if self.cycle > cycle:
-            self.stalls.append(self._since - now)
-
-
-class Switched(Callback):
-    """Takes another callback out of the trainer and puts it back, in blocks of steps, and times the blocks."""
-
-    block = 40
-
-    def __init__(self, other: Callback) -> None:
-        self.other = other
-        self._since = 0.0
-        self.seconds: dict[bool, list[float]] = {True: [], False: []}
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """At a block's end the next kind of block begins."""
-        if batch_idx % self.block == self.block - 1:
-            now, present = time.perf_counter(), self.other in trainer.callbacks
-            if batch_idx > 2 * self.block:
-                self.seconds[present].append((now - self._since) / self.block)
-            others = [callback for callback in trainer.callbacks if callback is not self.other]
-            trainer.callbacks = others if present else [*others, self.other]
-            self._since = time.perf_counter()
-
-    def on_train_start(self, *_: Any) -> None:
-        """Begin."""
-        self._since = time.perf_counter()
-
-
-class Tiny(LightningModule):
-    """So little work that a callback's microseconds show."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 2)
-
-    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
-        """A loss."""
-        return torch.as_tensor(self.layer(batch[0]).sum())
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The cheapest."""
-        return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
 def idle(cfg: DictConfig, folder: Path, console: Console) -> None:
@@ -159,26 +96,36 @@ def run_traced(cfg: DictConfig, folder: Path, options: dict[str, bool]) -> Timed
 
 
 def spans(cfg: DictConfig, folder: Path, console: Console) -> None:
-    """Loading alone, in this process, where every microsecond counts: spans switched on, off, and with no folder."""
+    """Loading alone, in this process, where every microsecond counts: batch by batch with and without spans."""
     parts = build(cfg, folder)
     parts.data.trainer = parts.trainer
     batches = parts.data.batches("train", parts.data.batch_size, shuffle=True)
-    states: dict[str, list[float]] = {"recorded": [], "switched off": [], "absent": []}
-    for turn in range(4 * ROUNDS + 1):
-        for name in sorted(states, reverse=turn % 2 == 1):
-            recorder = SpanFolder(folder)
-            if name != "absent":
-                recorder.start()
-                recorder.switch(name == "recorded")
+
+    def load() -> Iterator[float]:
+        while True:
             since = time.perf_counter()
-            for _ in zip(range(6), batches, strict=False):
-                pass
-            states[name].append(time.perf_counter() - since)
-            recorder.close()
-    for name in ("recorded", "switched off"):
-        pairs = zip(states[name][1:], states["absent"][1:], strict=True)
-        ratio = median_interval([with_it / without for with_it, without in pairs])
-        console.print(f"spans {name} / absent: {_interval(ratio, '.4f')}")
+            for _ in batches:
+                yield time.perf_counter() - since
+                since = time.perf_counter()
+
+    times, recorder = load(), SpanFolder(folder)
+    for name in ("switched off / absent", "recorded / switched off"):
+        ratios: list[float] = []
+        for _ in range(4 * ROUNDS):
+            seconds: dict[bool, list[float]] = {True: [], False: []}
+            for number in range(16):
+                with_it = number % 2 == 0
+                if name.startswith("recorded"):
+                    recorder.start()
+                    recorder.switch(with_it)
+                elif with_it:
+                    recorder.start()
+                else:
+                    recorder.close()
+                seconds[with_it].append(next(times))
+            ratios.append(median(seconds[True]) / median(seconds[False]))
+        console.print(f"spans {name}: {_interval(median_interval(ratios), '.4f')}")
+    recorder.close()
 
 
 def python(cfg: DictConfig, folder: Path, console: Console) -> None:
@@ -231,6 +178,7 @@ def main() -> None:
         sys.exit(f"{unknown[0]} is not a part of this benchmark; choose from {', '.join(PARTS)}")
     cfg = configure([f"trainer.max_steps={STEPS}", "logger=csv", "trainer.enable_progress_bar=false", *overrides])
     quieten()
+    quieten_kineto()
     warnings.simplefilter("ignore")
     console = Console()
     with tempfile.TemporaryDirectory() as scratch:
