@@ -17,7 +17,7 @@ def clock_of(trace: Trace) -> Clock:
     """From `time.monotonic_ns` to the trace's `ts`: microseconds of the wall clock since its base.
 
     The profiler converts its ticks to the wall clock by readings of both; so does this, to within a few
-    microseconds (tests/callbacks/test_clock.py).
+    microseconds (tests/callbacks/test_assemble.py).
     """
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(20)]
     before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])
@@ -60,6 +60,25 @@ def begin_steps(trace: Trace, steps: Sequence[Step], clock: Clock) -> None:
             event["ts"], event["dur"] = start, end - start
 
 
+def fit_updates(trace: Trace) -> None:
+    """Let torch's `Optimizer.step#...` begin and end within the last `optimizer` range that it overlaps.
+
+    With automatic optimization it is around forward and backward too, which its closure runs.
+    """
+    updates = [event for event in trace["traceEvents"] if event.get("name") == "optimizer" and event.get("ph") == "X"]
+    updates.sort(key=_ts)
+    starts = [_ts(event) for event in updates]
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X" and str(event.get("name")).startswith("Optimizer.step#"):
+            place = bisect_left(starts, event["ts"] + event["dur"]) - 1
+            if place >= 0 and updates[place].get("tid") == event.get("tid"):
+                update = updates[place]
+                start = max(event["ts"], update["ts"])
+                end = min(event["ts"] + event["dur"], update["ts"] + update["dur"])
+                if start < end:
+                    event["ts"], event["dur"] = start, end - start
+
+
 def name_fetches(trace: Trace) -> None:
     """Give each `fetch` range the one that the plugin counts as waiting for data, if it holds none.
 
@@ -85,7 +104,9 @@ def keep_first_steps(trace: Trace, count: int) -> None:
 
 
 def _is_step(event: Event) -> bool:
-    return str(event.get("name", "")).startswith("ProfilerStep#") and event.get("ph") == "X"
+    """Whether a range is a step's on the host; torch draws a copy on the GPU's tracks."""
+    named = event.get("ph") == "X" and str(event.get("name", "")).startswith("ProfilerStep#")
+    return named and event.get("cat") != "gpu_user_annotation"
 
 
 def _is_cut(event: Event, at: float) -> bool:

@@ -6,16 +6,21 @@ from typing import Any
 from lightning import Trainer
 
 from callbacks.ranges import Interval, Step
+from callbacks.tables import OperatorTables
 
 
 def show_schedule(trainer: Trainer, text: str) -> None:
     """Show `text` (Markdown) as `profiler/schedule` in the Text tab."""
-    _show_text(trainer, "profiler/schedule", text)
+    for board in _boards(trainer):
+        board.add_text("profiler/schedule", text, trainer.global_step)
+        board.flush()  # a run that is killed leaves what it showed
 
 
-def show_operators(trainer: Trainer, markdown: str) -> None:
-    """Show `OperatorTables.markdown` as `profiler/operators` in the Text tab."""
-    _show_text(trainer, "profiler/operators", markdown)
+def show_operators(trainer: Trainer, operators: OperatorTables) -> None:
+    """Show the top operators as `profiler/operators` in the Text tab."""
+    for board in _boards(trainer):
+        board.add_text("profiler/operators", operators.markdown(), trainer.global_step)
+        board.flush()
 
 
 def show_timeline(
@@ -36,12 +41,6 @@ def step_scalars(trainer: Trainer, seconds: Mapping[str, float], step: int) -> N
     metrics = {f"step_seconds/{name}": value for name, value in seconds.items()} | {"step_seconds/total": total}
     for logger in trainer.loggers:
         logger.log_metrics(metrics, step=step)
-
-
-def _show_text(trainer: Trainer, tag: str, text: str) -> None:
-    for board in _boards(trainer):
-        board.add_text(tag, text, trainer.global_step)
-        board.flush()  # a run that is killed leaves what it showed
 
 
 def _boards(trainer: Trainer) -> Iterator[Any]:

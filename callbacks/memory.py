@@ -108,7 +108,8 @@ class MemoryProfiler(Callback):
             profile_memory=True,
             record_shapes=True,
         )
-        self._profiler.start()
+        with _warning_only("The memory profile"):
+            self._profiler.start()
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         """End the step; write the files if it was the last active one."""
@@ -116,7 +117,8 @@ class MemoryProfiler(Callback):
             return
         self._steps += 1
         self._active_steps += self._profiler.current_action in ACTIVE
-        self._profiler.step()
+        with _warning_only("The memory profile"):
+            self._profiler.step()
         if self._active_steps == self.schedule.active:
             self._finish("memory_snapshot")
 

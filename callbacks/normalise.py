@@ -30,6 +30,7 @@ from callbacks.tracefile import (
     end_of,
     is_range,
     name_of,
+    number_of,
     outer_first,
     read_trace,
     start_of,
@@ -84,7 +85,7 @@ def normalise(trace: Trace) -> Changes:
             count[change] += 1
         category = category_of(event)
         if category in _ON_CPU:
-            tracks[event.get("pid"), event.get("tid")].append(event)
+            tracks[str(event.get("pid")), str(event.get("tid"))].append(event)
         elif category in _ON_DEVICE:
             on_device.append(event)
     for ranges in tracks.values():
@@ -95,7 +96,7 @@ def normalise(trace: Trace) -> Changes:
     for ranges in tracks.values():
         count["cuda_calls_tied_to_operators"] += _tie_calls(ranges, owners, ids)
     for event in on_device:
-        number = args_of(event).get("correlation")
+        number = number_of(event, "correlation")
         if number in ids and _id(event) != ids[number]:
             _set_id(event, ids[number])
             count["kernels_tied_to_operators"] += 1
@@ -187,7 +188,7 @@ def _tie_calls(ranges: list[Event], owners: Mapping[Any, Event], ids: dict[Any, 
                 if right != current:
                     _set_id(event, current := right)
                     tied += 1
-            ids[args_of(event).get("correlation")] = current
+            ids[number_of(event, "correlation")] = current
         elif _owns_calls(event):
             around.append(event)
     return tied
@@ -196,7 +197,7 @@ def _tie_calls(ranges: list[Event], owners: Mapping[Any, Event], ids: dict[Any, 
 def _is_owner(owner: Event | None, call: Event) -> bool:
     if owner is None or owner.get("pid") != call.get("pid"):
         return False
-    if owner.get("tid") != call.get("tid") and _id(call) == args_of(call).get("correlation"):
+    if owner.get("tid") != call.get("tid") and _id(call) == number_of(call, "correlation"):
         return False  # the call's own number, which happens to be an operator's
     return bool(owner["ts"] <= end_of(call) and call["ts"] <= end_of(owner))
 
@@ -210,8 +211,8 @@ def _owns_calls(event: Event) -> bool:
 
 def _id(event: Event) -> Any:
     """The operator for which the plugin takes an event, or to which it ties a call."""
-    found = args_of(event).get("external id")
-    return args_of(event).get("External id") if found is None else found
+    found = number_of(event, "external id")
+    return number_of(event, "External id") if found is None else found
 
 
 def _set_id(event: Event, operator: Any) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -143,8 +143,11 @@ def phase_of(action: str) -> str | None:
     return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
 
 
-def _idle_hooks(callbacks: Iterable[Callback]) -> Iterator[str]:
+def _idle_hooks(callbacks: Iterable[Callback]) -> set[str]:
+    """Actions of hooks that no callback of that name overrides."""
+    idle, busy = set[str](), set[str]()
     for callback in callbacks:
         for hook in dir(Callback):
-            if getattr(getattr(callback, hook), "__func__", callback) is getattr(Callback, hook):
-                yield f"[Callback]{callback.state_key}.{hook}"
+            inherited = getattr(getattr(callback, hook), "__func__", callback) is getattr(Callback, hook)
+            (idle if inherited else busy).add(f"[Callback]{callback.state_key}.{hook}")
+    return idle - busy

@@ -13,7 +13,6 @@ from callbacks.phases import PHASES, PhaseWatch
 NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
 VALIDATION = "validation"
 RANGES = {VALIDATION, *(NAMES.get(phase, phase) for phase in PHASES)}
-_AROUND = "around the optimizer"
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Step:
 class PhaseRanges(PhaseWatch):
     """Opens a ``record_function`` for each phase, while it is installed, that is in steps that are recorded.
 
-    Phases that Lightning nests are cut up, so that one ends where another begins. The optimizer's begins and ends
-    with the step hooks that torch calls within ``Optimizer.step#...``: Lightning's action around it would cross
-    that range.
+    Phases that Lightning nests are cut up, so that one ends where another begins. An optimizer that a module steps
+    without Lightning's knowledge is seen by torch's own hooks. Both may cut torch's range ``Optimizer.step#...``;
+    `callbacks.assemble.fit_updates` makes it fit.
     """
 
     def __init__(self) -> None:
@@ -63,7 +62,7 @@ class PhaseRanges(PhaseWatch):
             self.ignore_idle_hooks(trainer.callbacks)
             self._hooks = [
                 register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
-                register_optimizer_step_post_hook(lambda *_: self._end_update()),
+                register_optimizer_step_post_hook(lambda *_: self._leave()),
             ]
         self.paused = False
 
@@ -81,6 +80,7 @@ class PhaseRanges(PhaseWatch):
     def boundary(self) -> tuple[Interval, ...]:
         """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""
         self._close()
+        del self._stack[:-1]  # actions and hooks that an error left open
         done, self.intervals = tuple(self.intervals), []
         return done
 
@@ -103,17 +103,12 @@ class PhaseRanges(PhaseWatch):
         return ends[-1] if ends else time.monotonic_ns()
 
     def show(self, phase: str | None) -> None:
-        """End the open range and open another."""
-        if not self.paused:
-            self._close()
-            if phase not in (None, _AROUND):
-                self._open(phase)
-
-    def _end_update(self) -> None:
-        """End the optimizer's range within torch's own; what goes on around it does so when that has ended."""
-        if self._stack:
-            self._stack.pop()
-        self.show(None)
+        """End the open range and open another, unless it is the same."""
+        if self.paused or (self._range is not None and phase == self._name):
+            return
+        self._close()
+        if phase is not None:
+            self._open(phase)
 
     def _open(self, name: str) -> None:
         self._name, self._since = name, time.monotonic_ns()
@@ -125,6 +120,3 @@ class PhaseRanges(PhaseWatch):
             self._range.__exit__(None, None, None)
             self._range = None
             self.intervals.append(Interval(self._name, self._since, time.monotonic_ns()))
-
-    def _phase(self, action: str) -> str | None:
-        return _AROUND if action.endswith("optimizer_step") else super()._phase(action)

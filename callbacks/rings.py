@@ -4,17 +4,21 @@ Times are `time.monotonic_ns()`, one clock for all processes of a machine. A spa
 completed when it ends, so that work in progress is seen too, also that of a process that was killed.
 """
 
+import fcntl
 import mmap
 import os
+import shutil
 import struct
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import IO, Any
 
+PREFIX = "spans-"
 CAPACITY = 16384  # spans that a ring holds, with the one that is being written
 # Native sizes and alignment, so that a number is written in one piece.
 _HEADER = struct.Struct("@qqqq64s")  # spans begun, process, thread, worker or -1, the thread's name
@@ -93,6 +97,24 @@ def map_file(path: Path, size: int) -> mmap.mmap:
     """A file's first `size` bytes as shared memory; raises an OSError when it cannot be opened."""
     with path.open("r+b") as file:
         return mmap.mmap(file.fileno(), size)
+
+
+def claim(folder: Path) -> IO[bytes]:
+    """Lock a folder's switch for as long as the file is open here or in a child; its owner is alive until then."""
+    file = folder.joinpath("switch").open("rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def sweep(directory: Path) -> None:
+    """Remove what processes that were killed have left there."""
+    for folder in directory.glob(f"{PREFIX}*"):
+        with suppress(OSError), claim(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def begun_by_the_living(path: Path) -> int | None:

@@ -63,6 +63,10 @@ class Schedule:
             return ProfilerAction.NONE
         return ProfilerAction.RECORD_AND_SAVE if recorded == last else ProfilerAction.RECORD
 
+    def is_over(self, step: int) -> bool:
+        """Whether no cycle is left from this step on."""
+        return self.repeat > 0 and step >= self.skip_first and self.place(step) is None
+
     def records_within(self, step: int, ahead: int) -> bool:
         """Whether a step, or one of the `ahead` steps after it, is recorded."""
         first, place = self.wait + self.warmup, self.place(step)

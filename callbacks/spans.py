@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
 
-from callbacks.rings import Batch, Ring, Track, begun_by_the_living, map_file, read_ring
+from callbacks.rings import PREFIX, Batch, Ring, Track, begun_by_the_living, claim, map_file, read_ring, sweep
 
 _log = logging.getLogger(__name__)
 
@@ -125,8 +125,11 @@ class SpanFolder:
         if self._path is not None:
             return
         try:
-            path = Path(mkdtemp(prefix="spans-", dir=self._directory or _roomy()))
-            path.joinpath("switch").write_bytes(b"\0")
+            draft = Path(mkdtemp(prefix="new-", dir=self._directory or _roomy()))
+            draft.joinpath("switch").write_bytes(b"\0")
+            self._claim = claim(draft)
+            path = draft.rename(draft.with_name(PREFIX + draft.name))
+            sweep(path.parent)
             self._switch = map_file(path / "switch", 1)
         except OSError as error:
             _log.warning("Loading is not recorded: %s", error)
@@ -146,12 +149,7 @@ class SpanFolder:
         self._switch[0] = on
 
     def read(self, since_ns: int, until_ns: int) -> list[Track]:
-        """Spans that overlap a time, of each thread that has any, ordered by worker, process and thread.
-
-        Args:
-            since_ns: In `time.monotonic_ns()`.
-            until_ns: The same.
-        """
+        """Spans that overlap a time in `time.monotonic_ns()`, of each thread, ordered by worker, process and thread."""
         tracks: list[Track] = []
         for path in self._rings():
             try:
@@ -176,6 +174,7 @@ class SpanFolder:
         if path == newest:
             _write_to(_open[-1] if _open else None)
         shutil.rmtree(path, ignore_errors=True)
+        self._claim.close()
 
     def _is_mine(self) -> bool:
         return self._path is not None and self._owner == os.getpid()

@@ -77,7 +77,7 @@ class StepRecorder(Callback):
         row = [step, trainer.current_epoch, extract_batch_size(batch) * trainer.world_size]
         seconds = [sum(phases.values()), *phases.values()]
         self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
-        if not profiled and (step + 1) % trainer.log_every_n_steps == 0:
+        if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             step_scalars(trainer, phases, trainer.global_step)
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:

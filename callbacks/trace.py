@@ -7,6 +7,8 @@ Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow t
 import logging
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from callbacks.loading import Loading
 from callbacks.order import move_behind_checkpoints
 from callbacks.ranges import PhaseRanges, Step
 from callbacks.schedule import Schedule
+from callbacks.tables import OperatorTables
 from callbacks.trace_writer import TraceWriter
 from callbacks.tracer import Tracer
 
@@ -28,10 +31,11 @@ _log = logging.getLogger(__name__)
 class TraceProfiler(Callback):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
-    A step is a training batch, numbered as Lightning counts batches over all epochs, also in a resumed run; the
-    schedule counts from the first batch of each `fit`. A step reaches from the end of this callback's
-    `on_train_batch_end` to the next: fetch, transfer, forward, backward, optimizer and callbacks, each a range of
-    that name in the trace, none inside another. Validation and what happens between epochs lie between steps.
+    A step is a training batch, numbered as Lightning counts batches over all epochs, also in a resumed run (but for
+    those that a hook skips); the schedule counts from the first batch of each `fit`. A step reaches from the end of
+    this callback's `on_train_batch_end` to the next: fetch, transfer, forward, backward, optimizer and callbacks,
+    each a range of that name in the trace, none inside another. Validation and what happens between epochs lie
+    between steps.
 
     A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one, by an
     error too, leaves `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached;
@@ -116,7 +120,7 @@ class TraceProfiler(Callback):
         """Come after the checkpoints, whose work belongs to the step it is for."""
         move_behind_checkpoints(trainer, self)
         if stage == "fit":
-            self._loading.open()
+            self._loading.open(self.schedule)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin the first step, before its batch is fetched.
@@ -124,27 +128,13 @@ class TraceProfiler(Callback):
         Raises:
             OSError: The directory cannot be made.
         """
-        activities = [ProfilerActivity.CPU]
-        if trainer.strategy.root_device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
         self.directory.mkdir(parents=True, exist_ok=True)
-        worker = f"{socket.gethostname()}_{os.getpid()}_rank{trainer.global_rank}"
-        budget = Budget(self.max_mb and self.max_mb * 1e6, self.schedule.active)
-        self._loading.look_ahead(trainer.train_dataloader)
-        self._tracer = Tracer(
-            self.schedule,
-            self.options,
-            activities,
-            first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
-            writer=TraceWriter(
-                self.directory, worker, rank=trainer.global_rank, budget=budget, keep=self.keep, traces=self.traces
-            ),
-            loading=self._loading,
-        )
         self.cycle = 0
-        besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
-        show_schedule(trainer, f"{self.schedule.describe()}; {besides}")
-        self._watch(trainer)
+        with self._or_go_on_without(trainer):
+            self._tracer = self._start(trainer)
+            besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
+            show_schedule(trainer, f"{self.schedule.describe()}; {besides}")
+            self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """A step does not hold what happens between epochs."""
@@ -168,13 +158,14 @@ class TraceProfiler(Callback):
         """End the step, write the trace of a finished cycle and begin the next step."""
         if self._tracer is None:
             return
-        self._tracer.step(self._ranges.boundary())
-        self.cycle = self._tracer.cycle
-        if self._tracer.done:
-            self._stop(trainer, failed=False)
-            trainer.should_stop = trainer.should_stop or self.stop_after
-        else:
-            self._watch(trainer)
+        with self._or_go_on_without(trainer):
+            self._tracer.step(self._ranges.boundary())
+            self.cycle = self._tracer.cycle
+            if self._tracer.done:
+                self._stop(trainer, failed=False)
+                trainer.should_stop = trainer.should_stop or self.stop_after
+            else:
+                self._watch(trainer)
 
     def on_exception(self, trainer: Any, *_: Any) -> None:
         """Write what was recorded, also on Ctrl-C and SIGTERM; Lightning calls no `teardown` then."""
@@ -189,6 +180,24 @@ class TraceProfiler(Callback):
         """Stop the profiler if nothing else has."""
         self._stop(trainer, failed=False)
         self._loading.close()
+
+    def _start(self, trainer: Any) -> Tracer:
+        activities = [ProfilerActivity.CPU]
+        if trainer.strategy.root_device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        rank = trainer.global_rank
+        worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
+        budget = Budget(self.max_mb and self.max_mb * 1e6, self.schedule.active)
+        self._loading.look_ahead(trainer.train_dataloader)
+        return Tracer(
+            self.schedule,
+            self.options,
+            activities,
+            first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
+            writer=TraceWriter(self.directory, worker, rank=rank, budget=budget, keep=self.keep, traces=self.traces),
+            loading=self._loading,
+            operators=OperatorTables() if trainer.is_global_zero else None,
+        )
 
     def _watch(self, trainer: Any) -> None:
         """See the phases of steps that are recorded; of others at no cost."""
@@ -209,18 +218,26 @@ class TraceProfiler(Callback):
             return
         phases = self._ranges.boundary()
         self._ranges.remove(trainer)
-        try:
+        with self._or_go_on_without(trainer):  # nor hide the error that ended the run
             tracer.stop(phases, failed=failed)
             self.cycle = tracer.cycle
             self.steps += tracer.steps
-            if tracer.steps and trainer.is_global_zero:
-                self._report(trainer, tracer)
-        except Exception:  # must not hide the error that ended the run
-            _log.warning("The profiler did not end cleanly; its last trace or tables may be missing", exc_info=True)
+            self._loading.off()
+            if tracer.steps and tracer.operators is not None:
+                if self.tables is not None:
+                    tracer.operators.write(self.tables)
+                show_operators(trainer, tracer.operators)
+                show_timeline(trainer, tracer.last_cycle, self._loading.lanes)
 
-    def _report(self, trainer: Any, tracer: Tracer) -> None:
-        """Operators and steps, for people."""
-        show_operators(trainer, tracer.operators.markdown())
-        show_timeline(trainer, tracer.last_cycle, self._loading.lanes)
-        if self.tables is not None:
-            tracer.operators.write(self.tables)
+    @contextmanager
+    def _or_go_on_without(self, trainer: Any) -> Iterator[None]:
+        """A profiler that fails must not end training."""
+        try:
+            yield
+        except Exception:
+            _log.warning("The profiler failed and is off; a trace or tables may be missing", exc_info=True)
+            tracer, self._tracer = self._tracer, None
+            if tracer is not None:
+                tracer.abandon()
+            self._ranges.remove(trainer)
+            self._loading.off()

@@ -10,7 +10,15 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from callbacks.assemble import begin_steps, clock_of, drop_event, keep_first_steps, name_fetches, name_process
+from callbacks.assemble import (
+    begin_steps,
+    clock_of,
+    drop_event,
+    fit_updates,
+    keep_first_steps,
+    name_fetches,
+    name_process,
+)
 from callbacks.budget import Budget, prune
 from callbacks.loading import Loading
 from callbacks.normalise import normalise
@@ -61,6 +69,7 @@ class TraceWriter:
             begin_steps(trace, steps, clock)
             name_process(trace, os.getpid(), f"training, rank {self.rank}")
             trace["traceName"] = path.name
+            fit_updates(trace)
             name_fetches(trace)
             trace["traceEvents"] += loading.events(clock, steps[0].start, steps[-1].end)
             normalise(trace)
@@ -93,6 +102,7 @@ class TraceWriter:
         size = path.stat().st_size
         fitting = self.budget.excess(size, steps)
         if fitting is not None:
+            self.budget.active = fitting
             keep_first_steps(trace, fitting)
             write_trace(path, trace)
             _log.warning("%s took %.3g MB; its last %d steps were left out", path.name, size / 1e6, steps - fitting)

@@ -5,6 +5,7 @@ Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-P
 
 import gzip
 import json
+import math
 import secrets
 import zlib
 from collections.abc import Iterator
@@ -102,7 +103,8 @@ def write_trace(path: str | Path, trace: Trace, *, compresslevel: int = 6) -> No
 
 def is_range(event: Event) -> bool:
     """Whether an event has a beginning and a length."""
-    return event.get("ph") == "X" and all(isinstance(event.get(key), int | float) for key in ("ts", "dur"))
+    times = event.get("ts"), event.get("dur")
+    return event.get("ph") == "X" and all(isinstance(time, int | float) and math.isfinite(time) for time in times)
 
 
 def category_of(event: Event) -> str:
@@ -134,6 +136,12 @@ def args_of(event: Event) -> dict[str, Any]:
     """The arguments of an event, to be read."""
     args = event.get("args")
     return args if isinstance(args, dict) else {}
+
+
+def number_of(event: Event, key: str) -> int | str | None:
+    """The argument of an event that ties it to others; None for what no tool writes there."""
+    found = args_of(event).get(key)
+    return found if isinstance(found, int | str) else None
 
 
 def _is_gz(path: str | Path) -> bool:

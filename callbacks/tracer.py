@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -25,12 +26,12 @@ class Tracer:
         first: The first step's number.
         writer: Writes traces; its budget may leave out steps and options.
         loading: What loader workers do.
+        operators: To which what was recorded is added, if it is wanted.
 
     Attributes:
         steps: The active steps recorded to their end, with their phases.
         cycle: Number of the current cycle, from 0; it grows when a cycle's trace is due.
         last_cycle: The steps of the last trace, with one that failed.
-        operators: What was recorded, for tables.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Tracer:
         first: int,
         writer: TraceWriter,
         loading: Loading,
+        operators: OperatorTables | None,
     ) -> None:
         self.schedule = schedule
         self.options = dict(options)
@@ -51,7 +53,7 @@ class Tracer:
         self.first = first
         self.steps: list[Step] = []
         self.cycle = 0
-        self.operators = OperatorTables()
+        self.operators = operators
         self.last_cycle: list[Step] = []
         self._cycle_steps: list[Step] = []
         self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
@@ -59,6 +61,7 @@ class Tracer:
         )
         self._profiler.step_num = first
         self._profiler.start()
+        loading.watch(schedule, 0)
         self.begin()
 
     @property
@@ -68,8 +71,8 @@ class Tracer:
 
     @property
     def done(self) -> bool:
-        """Whether the last cycle's trace was due."""
-        return 0 < self.schedule.repeat <= self.cycle
+        """Whether the last cycle is over; by the schedule, in which all ranks agree, whatever their budgets."""
+        return self.schedule.is_over(self._profiler.step_num - self.first)
 
     def begin(self) -> None:
         """Begin the current step now, not when the last one ended."""
@@ -99,6 +102,12 @@ class Tracer:
         self._profiler.on_trace_ready = partial(self._write, whole=False, drop=drop) if self._cycle_steps else None
         self._profiler.stop()
 
+    def abandon(self) -> None:
+        """Stop without writing, whatever state an error left."""
+        with suppress(Exception):
+            self._profiler.on_trace_ready = None
+            self._profiler.stop()
+
     @property
     def active(self) -> bool:
         """Whether the current step is recorded to be kept."""
@@ -114,17 +123,20 @@ class Tracer:
         return ProfilerAction.RECORD_AND_SAVE if self._probes(step) else self.schedule.action(step, self.budget.active)
 
     def _probes(self, step: int) -> bool:
-        """Whether a step, one of warmup, is recorded only to see how much a step takes."""
-        return self.budget.wants_probe and self.schedule.action(step) is ProfilerAction.WARMUP
+        """Whether a step, the last of a warmup, is recorded only to see how much a step takes."""
+        last = self.schedule.action(step) is ProfilerAction.WARMUP and self.schedule.action(step + 1) in ACTIVE
+        return last and self.budget.wants_probe
 
     def _write(self, profiler: Any, *, whole: bool = True, drop: str | None = None) -> None:
         if self._probing:
             for name, value in self.budget.learn(self.writer.weigh(profiler), self.options).items():
                 setattr(profiler, name, value)
             profiler.current_action = self._action(profiler.step_num)  # asked for before this was known
-        else:
+        elif self._cycle_steps:  # empty: the device stopped recording before the first
+            whole = whole and len(self._cycle_steps) == self.budget.active
             self.writer.write(profiler, self._cycle_steps, self.loading, whole=whole, drop=drop)
-            self.operators.add(profiler.profiler, len(self._cycle_steps))
+            if self.operators is not None:
+                self.operators.add(profiler.profiler, len(self._cycle_steps))
             self.cycle += 1
             self.last_cycle, self._cycle_steps = self._cycle_steps, []
         # Frees the events, and spares the warning that the next cycle would clear them.

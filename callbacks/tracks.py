@@ -10,8 +10,6 @@ from typing import Any
 
 from callbacks.rings import Span, Track
 
-__all__ = ["Track", "track_events"]
-
 Event = dict[str, Any]
 _Row = tuple[int, str, list[Event]]  # thread, its name, its ranges
 _Wait = tuple[Span, int, int, bool]  # a batch, from, to, whether training fetched it then

@@ -53,7 +53,7 @@ def test_text_and_pictures_reach_their_tabs(tmp_path: Path) -> None:
 
     def show(trainer: Trainer) -> None:
         show_schedule(trainer, "| active |\n|--:|\n| 3 |\n")
-        show_operators(trainer, tables.markdown())
+        show_operators(trainer, tables)
         show_timeline(trainer, STEPS)
 
     fit(AtTheEnd(show), logger=[CSVLogger(tmp_path), board(tmp_path)], log_every_n_steps=1)
@@ -97,7 +97,7 @@ def test_what_was_shown_is_on_disk_at_once(tmp_path: Path) -> None:
 def test_other_loggers_are_left_alone(tmp_path: Path, logger: type[Logger] | bool) -> None:
     trainer = trainer_with(logger=logger and CSVLogger(tmp_path))
     show_schedule(trainer, "one")
-    show_operators(trainer, "two")
+    show_operators(trainer, OperatorTables())
     show_timeline(trainer, STEPS)
     assert not [*tmp_path.rglob("*")]
 

@@ -1,5 +1,7 @@
 """A step's phases in its trace: named, side by side, in the right places, and as the callback measured them."""
 
+import csv
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,14 @@ import pytest
 import torch
 from fitting import SOME_VALIDATION, Model, Stream, fit
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.plugins import MixedPrecision
+from readers import crossing
 from traces import TWO, Event, ends, read
 
 from callbacks.phases import PHASES
+from callbacks.steps import StepRecorder
 from callbacks.trace import TraceProfiler
+from callbacks.tracefile import read_trace
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -40,6 +46,13 @@ class Manual(Model):
         return [torch.optim.SGD(self.layer.parameters(), lr=0.01), torch.optim.Adam(self.layer.parameters())]
 
 
+class ByHand(Manual):
+    """Steps its optimizers without Lightning's knowledge."""
+
+    def optimizers(self, use_pl_optimizer: bool = False) -> Any:
+        return super().optimizers(use_pl_optimizer=False)
+
+
 class Busy(Callback):
     """Does something in hooks that Lightning calls within a phase."""
 
@@ -59,6 +72,8 @@ def phases(path: Path) -> list[Event]:
     [
         pytest.param(Model, {}, id="automatic"),
         pytest.param(Manual, {}, id="manual"),
+        pytest.param(ByHand, {}, id="by hand"),
+        pytest.param(Model, {"plugins": "scaler"}, id="scaler"),
         pytest.param(Model, {"accumulate_grad_batches": 2}, id="accumulation"),
         pytest.param(Model, {"gradient_clip_val": 0.5}, id="clipping"),
         pytest.param(Model, SOME_VALIDATION, id="validation"),
@@ -68,25 +83,55 @@ def phases(path: Path) -> list[Event]:
 def test_phases_lie_side_by_side_within_their_steps(
     tmp_path: Path, model: type[LightningModule], trainer: dict[str, Any]
 ) -> None:
+    if "plugins" in trainer:
+        trainer = {"plugins": MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))}
     profiler = TraceProfiler(tmp_path, active=4)
     fit(profiler, Busy(), model=model(), **trainer)
     (path,) = profiler.traces
-    steps, ranges = read(path)
+    steps, _ = read(path)
     found = phases(path)
     assert all(before["ts"] + before["dur"] <= after["ts"] for before, after in pairwise(found))
-    main = steps[0]["tid"]
-    assert {event["tid"] for event in found} == {main}
+    assert {event["tid"] for event in found} == {steps[0]["tid"]}
     for step in steps:
         inside = {event["name"] for event in found if step["ts"] <= event["ts"] and ends(event) <= ends(step)}
         expected = set(NAMES) - ({"optimizer"} if "accumulate_grad_batches" in trainer else set())
         assert expected <= inside
-    others = [event for event in ranges if event["tid"] == main and event not in found]
-    for event in found:  # none lies across the beginning or the end of another range
-        assert not [o["name"] for o in others if o["ts"] < event["ts"] < ends(o) < ends(event)]
-        assert not [o["name"] for o in others if event["ts"] < o["ts"] < ends(event) < ends(o)]
+    assert not crossing(read_trace(path)["traceEvents"])
 
 
-@pytest.mark.parametrize("model", [Model, Manual])
+class Slow(Callback):
+    """Naps in a hook that Lightning calls between the backward pass and the update."""
+
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        time.sleep(0.02)
+
+
+class SlowModel(Model):
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        time.sleep(0.03)
+
+    def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
+        time.sleep(0.04)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_what_comes_before_an_update_is_charged_as_in_steps_csv(tmp_path: Path, scaled: bool) -> None:
+    plugins = [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))] if scaled else []
+    profiler, recorder = TraceProfiler(tmp_path / "traces", **TWO), StepRecorder(tmp_path / "steps.csv")
+    fit(profiler, Slow(), recorder, model=SlowModel(), plugins=plugins)
+    with recorder.path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for step in profiler.steps:
+        measured = dict.fromkeys(PHASES, 0.0)
+        for phase in step.phases:
+            measured[phase.name] += (phase.end - phase.start) / 1e9
+        assert measured["callbacks"] >= 0.02
+        assert measured["optimizer"] >= 0.07
+        for name in ("optimizer", "forward", "backward", "data_wait"):  # callbacks: the profiler itself is one
+            assert float(rows[step.number][name]) == pytest.approx(measured[name], abs=0.003)
+
+
+@pytest.mark.parametrize("model", [Model, Manual, ByHand])
 def test_what_a_phase_does_lies_in_it(tmp_path: Path, model: type[LightningModule]) -> None:
     profiler = TraceProfiler(tmp_path, **TWO)
     fit(profiler, model=model())

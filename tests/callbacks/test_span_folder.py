@@ -69,6 +69,18 @@ def test_a_closed_folder_is_gone_and_forgotten(tmp_path: Path) -> None:
         assert spans.folder() is None
 
 
+def test_what_a_killed_process_left_is_removed(recording: SpanFolder, tmp_path: Path) -> None:
+    code = "import os, sys; from callbacks.spans import *; SpanFolder(sys.argv[1]).start(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=False, timeout=30)
+    left = {path for path in tmp_path.iterdir() if path != Path(str(spans.folder()))}
+    assert len(left) == 1
+    other = SpanFolder(tmp_path)
+    other.start()
+    assert not left & set(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
+    other.close()
+
+
 def test_workers_that_outlive_the_folder_record_no_more(recording: SpanFolder) -> None:
     def outlive() -> None:
         work()

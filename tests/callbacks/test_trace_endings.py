@@ -10,6 +10,7 @@ import pytest
 import torch
 from fitting import Model, fit
 from lightning.pytorch import Callback, Trainer
+from torch.profiler import ProfilerAction
 from traces import TWO, written
 
 from callbacks.trace import TraceProfiler
@@ -75,7 +76,7 @@ def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
     monkeypatch.setattr(torch.profiler.profile, "stop", broken)
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(TraceProfiler(tmp_path), model=Model(3))
-    assert "did not end cleanly" in caplog.text
+    assert "failed and is off" in caplog.text
 
 
 def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -87,6 +88,41 @@ def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, cap
     fit(Remove(), profiler, model=model)
     assert (model.batches, profiler.traces) == (6, [])
     assert "No trace could be written" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["start", "step"])
+def test_a_profiler_that_fails_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    def refuse(self: torch.profiler.profile) -> None:
+        raise RuntimeError("Profiler is already enabled on this thread")
+
+    monkeypatch.setattr(torch.profiler.profile, broken, refuse)
+    profiler, model = TraceProfiler(tmp_path, active=2), Model()
+    trainer = fit(profiler, model=model)
+    assert model.batches == 6
+    assert "The profiler failed and is off" in caplog.text
+    assert not profiler.recording
+    assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+
+
+def test_a_cycle_that_the_device_cuts_short_is_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch does when CUPTI's buffers are full: a trace is due before the last active step."""
+    step = torch.profiler.profile.step
+
+    def stopped(self: torch.profiler.profile) -> None:
+        step(self)
+        if self.step_num == 4:
+            self.stop_trace()
+            self._trace_ready()
+            self.current_action = ProfilerAction.NONE
+
+    monkeypatch.setattr(torch.profiler.profile, "step", stopped)
+    profiler, model = TraceProfiler(tmp_path, wait=1, warmup=1, active=4), Model()
+    fit(profiler, model=model)
+    assert model.batches == 6
+    assert [step.number for step in profiler.steps][:2] == [2, 3]
+    assert "_partial." in profiler.traces[0].name
 
 
 def test_serves_several_fits_and_stops_once_in_each(tmp_path: Path) -> None:

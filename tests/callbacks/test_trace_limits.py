@@ -18,20 +18,23 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
 ]
-LONG: dict[str, Any] = {"max_epochs": 4}  # 24 steps
+LONG: dict[str, Any] = {"max_epochs": 5}  # 30 steps
 ALL = {"record_shapes": True, "profile_memory": True, "with_stack": True, "with_flops": True}
 
 
-def test_a_trace_stays_within_its_budget_by_fewer_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("warmup", [1, 2, 3])
+def test_a_trace_stays_within_its_budget_by_fewer_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int
+) -> None:
     free = TraceProfiler(tmp_path / "free", active=9)
     fit(free, max_epochs=2)
     bytes_of_nine = free.traces[0].stat().st_size
-    capped = TraceProfiler(tmp_path / "capped", active=9, repeat=2, max_mb=0.6 * bytes_of_nine / 1e6)
+    capped = TraceProfiler(tmp_path / "capped", warmup=warmup, active=9, repeat=2, max_mb=0.6 * bytes_of_nine / 1e6)
     caplog.set_level(logging.WARNING, "callbacks.budget")
     fit(capped, **LONG)
     first, second = (numbers(path) for path in capped.traces)
-    assert first == list(range(2, 2 + len(first)))
-    assert second[0] == 13  # the cycle is as long as it was
+    assert first == list(range(1 + warmup, 1 + warmup + len(first)))
+    assert second[0] == 2 * (1 + warmup) + 9  # the cycle is as long as it was
     assert 1 <= len(first) < 9
     assert all(path.stat().st_size <= 0.6 * bytes_of_nine for path in capped.traces)
     assert f"so {len(first)} of 9 steps are recorded" in caplog.text
@@ -103,6 +106,14 @@ def test_training_ends_with_the_schedule_if_asked(tmp_path: Path) -> None:
     fit(profiler, model=model, **LONG)
     assert written(profiler) == [[2, 3], [6, 7]]
     assert model.batches == 8
+
+
+def test_training_ends_with_the_schedule_whatever_the_budget(tmp_path: Path) -> None:
+    """Each rank has a budget of its own, and all must end together."""
+    profiler, model = TraceProfiler(tmp_path, active=5, max_mb=0.001, stop_after=True), Model()
+    fit(profiler, model=model, **LONG)
+    assert written(profiler) == [[2]]
+    assert model.batches == 7
 
 
 @pytest.mark.parametrize(
