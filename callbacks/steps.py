@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lightning import LightningModule
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 
@@ -18,9 +19,9 @@ class StepRecorder(Callback):
     """Write ``COLUMNS`` to a CSV file, one row a training step: phases in seconds, ``images`` on all ranks.
 
     A step reaches from the end of the batch before to the end of its own last callback; the first of an epoch, or
-    after a validation, begins when that has ended. ``profiled`` is 1 while a profiler disturbed the step. Rank 0
-    alone writes. Every `trainer.log_every_n_steps` steps the logger gets those of an undisturbed step, as
-    ``step_seconds/<phase>``.
+    after a validation, begins when that has ended. ``profiled`` is 1 while a profiler disturbed the step. ``images``
+    is empty for a kind of batch whose size Lightning cannot tell. Rank 0 alone writes. Every
+    `trainer.log_every_n_steps` steps the logger gets those of an undisturbed step, as ``step_seconds/<phase>``.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -74,7 +75,7 @@ class StepRecorder(Callback):
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
         step = trainer.fit_loop.epoch_loop.total_batch_idx
-        row = [step, trainer.current_epoch, extract_batch_size(batch) * trainer.world_size]
+        row = [step, trainer.current_epoch, _images(batch, trainer.world_size)]
         seconds = [sum(phases.values()), *phases.values()]
         self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
@@ -94,6 +95,13 @@ class StepRecorder(Callback):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _images(batch: Any, ranks: int) -> int | str:
+    try:
+        return extract_batch_size(batch) * ranks
+    except MisconfigurationException:
+        return ""
 
 
 def _recording(trainer: Any) -> bool:

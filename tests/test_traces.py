@@ -99,6 +99,31 @@ def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
             assert workers[wait["pid"]] == f"loader worker {number % 2}"
 
 
+def test_a_second_cycle_shows_only_what_waits_in_it(train: Train) -> None:
+    ended = train(
+        "profiler=trace",
+        "profiler.wait=8",
+        "profiler.active=2",
+        "engine.num_workers=1",
+        "trainer.max_epochs=2",
+        "trainer.limit_train_batches=15",
+    )
+    assert ended.code == 0, ended.output
+    first, second = (events_of(ended.directory / name) for name in ended.summary["traces"])
+    assert (numbers(first), numbers(second)) == ([9, 10], [20, 21])
+    for events, earliest in ((first, (0, 9)), (second, (1, 5))):
+        waits = [event["args"] for event in events if event["name"].endswith(" waiting")]
+        assert waits
+        assert min((args["epoch"], args["batch"]) for args in waits) >= earliest
+
+
+def test_the_first_steps_loading_is_seen(train: Train) -> None:
+    ended = train("profiler=trace", "profiler.wait=0", "profiler.warmup=0", "profiler.active=2", "profiler.repeat=1")
+    assert ended.code == 0, ended.output
+    events = events_of(ended.directory / ended.summary["traces"][0])
+    assert [event["args"]["batch"] for event in events if event["name"] == "batch"] == [0, 1]
+
+
 def test_the_schedule_can_end_the_run(train: Train) -> None:
     ended = train(
         "profiler=trace", "profiler.stop_after=true", "profiler.repeat=1", "trainer.max_epochs=9", "data.batch_size=16"

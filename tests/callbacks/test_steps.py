@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit
+from fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -166,3 +166,20 @@ def test_a_resumed_run_counts_on(recorder: StepRecorder, tmp_path: Path) -> None
     assert outside >= NAP
     assert column(recorder, "step") == list(range(4, 12))
     assert column(recorder, "epoch") == [0, 0] + [1] * 6
+
+
+def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
+    class Ours:
+        def __init__(self, rows: list[Any]) -> None:
+            self.rows = torch.stack([row[0] for row in rows])
+
+    class OfOurs(Model):
+        def training_step(self, batch: Ours) -> torch.Tensor:
+            return super().training_step([batch.rows])
+
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    trainer = trainer_with(recorder, log_every_n_steps=0)
+    trainer.fit(OfOurs(), DataLoader(SAMPLES, 4, collate_fn=Ours), DataLoader(SAMPLES))
+    with recorder.path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["images"] for row in rows] == [""] * 6
