@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fitting import Model, fit
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from traces import TWO, numbers, written
 
 from callbacks.budget import Budget, prune
@@ -139,11 +139,10 @@ def test_a_run_that_stops_early_leaves_a_partial_trace(tmp_path: Path, stop: str
     assert "_partial." in profiler.traces[0].name
 
 
-def test_a_resumed_run_goes_on_counting(tmp_path: Path) -> None:
-    first = fit(enable_checkpointing=False, limit_train_batches=4)
-    first.save_checkpoint(tmp_path / "epoch.ckpt")
-    profiler = TraceProfiler(tmp_path / "traces", active=2)
-    model = Model()
-    model.batches = 4
-    fit(profiler, model=model, ckpt_path=tmp_path / "epoch.ckpt", max_epochs=2)
-    assert written(profiler) == [[6, 7]]
+@pytest.mark.parametrize("seen", [4, 6], ids=["mid-epoch", "epoch"])
+def test_a_resumed_run_goes_on_counting(tmp_path: Path, seen: int) -> None:
+    fit(ModelCheckpoint(tmp_path, filename="at", every_n_train_steps=seen), enable_checkpointing=True)
+    profiler, model = TraceProfiler(tmp_path / "traces", active=2), Model()
+    model.batches = seen
+    fit(profiler, model=model, ckpt_path=tmp_path / "at.ckpt", max_epochs=3)
+    assert written(profiler) == [[seen + 2, seen + 3]]

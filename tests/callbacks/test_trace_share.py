@@ -89,3 +89,14 @@ def test_a_trace_is_well_formed(profilers: dict[str, TraceProfiler], name: str) 
     waits = [event for event in ranges if event["name"].startswith("enumerate(DataLoader)#")]
     assert {event["cat"] for event in waits} == {"cpu_op"}
     assert len(waits) == len(steps) == 6
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword in:DeprecationWarning:hta")  # HTA 0.5 on pandas 3
+def test_holistic_trace_analysis_compares_traces_with_and_without_workers(profilers: dict[str, TraceProfiler]) -> None:
+    trace_diff = pytest.importorskip("hta.trace_diff", reason="HolisticTraceAnalysis is not installed")
+    labelled = [trace_diff.LabeledTrace(name, trace_dir=str(profilers[name].directory)) for name in LOADERS[:2]]
+    for trace in labelled:
+        assert trace.iterations() == list(range(3, 9))
+        assert set(range(3, 9)) <= set(trace.t.get_trace(trace.ranks()[0])["iteration"])
+    difference = trace_diff.TraceDiff.compare_traces(*labelled)
+    assert difference.loc["aten::linear", "diff_counts"] == 0

@@ -11,6 +11,7 @@ is over rounds. KEY=VALUE goes to the configuration, as in train.py.
 import sys
 import tempfile
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,18 +27,18 @@ from rich.table import Table
 from torch.utils.data import DataLoader, TensorDataset
 
 from callbacks import PythonProfiler, StepRecorder, TraceProfiler
-from callbacks.spans import SpanFolder
+from callbacks.spans import SpanFolder, span
 from strobe import environment
 from strobe.bench.overhead import configure
-from strobe.bench.watching import Switched, Timed, Tiny
+from strobe.bench.watching import Switched, Timed, Times, Tiny
 from strobe.compose import build
 from strobe.launch import quieten_kineto
 from strobe.record import median_interval, read_rows
 from strobe.run import quieten
 
 ROUNDS = 5
-CYCLE: dict[str, Any] = {"wait": 4, "warmup": 1, "active": 4, "repeat": 3}
-STEPS = 9 * 3 + 2  # three cycles, and first steps that pay for allocation
+CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}
+STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
 OPTIONS: dict[str, dict[str, bool]] = {
     "nothing more": {"record_shapes": False},
     "record_shapes (default)": {},
@@ -57,7 +58,7 @@ def idle(cfg: DictConfig, folder: Path, console: Console) -> None:
         ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
     )
     trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, callbacks=[switched, profiler], **quiet)
-    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(80 * ROUNDS * Switched.block, 4)), batch_size=4))
+    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(320 * ROUNDS * Switched.block, 4)), batch_size=4))
     pairs = zip(switched.seconds[True], switched.seconds[False], strict=False)
     cost = median_interval([1e6 * (present - absent) for present, absent in pairs])
     step = 1e6 * median(run_traced(cfg, folder, {}).unwatched)
@@ -70,14 +71,14 @@ def idle(cfg: DictConfig, folder: Path, console: Console) -> None:
 
 def active(cfg: DictConfig, folder: Path, console: Console) -> None:
     """Recorded steps against the waiting ones of the same runs, for each option."""
-    found: dict[str, list[Timed]] = {name: [] for name in OPTIONS}
+    found: dict[str, list[Times]] = {name: [] for name in OPTIONS}
     for turn in range(ROUNDS):
         for name in sorted(OPTIONS, reverse=turn % 2 == 1):
             found[name].append(run_traced(cfg, folder / f"{turn}-{name}", OPTIONS[name]))
     table = Table("trace with", "recorded / waiting step", "kB a step", "stall a cycle, ms", title="active")
     for name, runs in found.items():
         ratio = median_interval([median(run.watched) / median(run.unwatched) for run in runs])
-        size = median([path.stat().st_size / CYCLE["active"] / 1e3 for run in runs for path in run.traces])
+        size = median(run.step_bytes for run in runs) / 1e3
         stall = median_interval([1e3 * median(run.stalls) for run in runs])
         table.add_row(
             name,
@@ -88,11 +89,12 @@ def active(cfg: DictConfig, folder: Path, console: Console) -> None:
     console.print(table)
 
 
-def run_traced(cfg: DictConfig, folder: Path, options: dict[str, bool]) -> Timed:
+def run_traced(cfg: DictConfig, folder: Path, options: dict[str, bool]) -> Times:
     """Train with a trace callback."""
-    profiler = Timed(folder / "traces", tables=None, **CYCLE, **options)
+    profiler = Timed(folder / "traces", **CYCLE, **options)
     train(cfg, folder, profiler)
-    return profiler
+    profiler.times.step_bytes = median(path.stat().st_size / CYCLE["active"] for path in profiler.traces)
+    return profiler.times
 
 
 def spans(cfg: DictConfig, folder: Path, console: Console) -> None:
@@ -111,10 +113,10 @@ def spans(cfg: DictConfig, folder: Path, console: Console) -> None:
     times, recorder = load(), SpanFolder(folder)
     for name in ("switched off / absent", "recorded / switched off"):
         ratios: list[float] = []
-        for _ in range(4 * ROUNDS):
+        for turn in range(4 * ROUNDS):
             seconds: dict[bool, list[float]] = {True: [], False: []}
-            for number in range(16):
-                with_it = number % 2 == 0
+            for block in range(4):
+                with_it = (turn + block) % 2 == 0
                 if name.startswith("recorded"):
                     recorder.start()
                     recorder.switch(with_it)
@@ -122,30 +124,44 @@ def spans(cfg: DictConfig, folder: Path, console: Console) -> None:
                     recorder.start()
                 else:
                     recorder.close()
-                seconds[with_it].append(next(times))
+                next(times)  # pays for the change
+                seconds[with_it] += [next(times) for _ in range(8)]
             ratios.append(median(seconds[True]) / median(seconds[False]))
-        console.print(f"spans {name}: {_interval(median_interval(ratios), '.4f')}")
+        console.print(f"spans, loading {name}: {_interval(median_interval(ratios), '.4f')}")
+    for on in (False, True):
+        recorder.start()
+        recorder.switch(on)
+        each = min(timeit.repeat(_mark, number=10_000, repeat=7)) / 10_000
+        batch = median(next(times) for _ in range(20))
+        share = 2 * parts.data.batch_size * each / batch  # read and decode, for each file
+        console.print(
+            f"a span switched {'on' if on else 'off'}: {1e6 * each:.2f} us, two a file: {share:.2%} of loading"
+        )
     recorder.close()
+
+
+def _mark() -> None:
+    with span("read", 1):
+        pass
 
 
 def python(cfg: DictConfig, folder: Path, console: Console) -> None:
     """What a Python profile does to a step, and to the share of it that loading seems to take."""
-    table = Table("python profile", "profiled / free step", "loading, free", "loading, profiled", title="python")
-    for kind in ("events", "sampling"):
-        ratios: list[float] = []
-        shares: dict[bool, list[float]] = {True: [], False: []}
-        for turn in range(ROUNDS):
+    seconds: dict[str, list[float]] = {kind: [] for kind in ("no", "sampling", "events")}
+    shares: dict[str, list[float]] = {kind: [] for kind in seconds}
+    for turn in range(ROUNDS):
+        for kind in sorted(seconds, reverse=turn % 2 == 1):
             place = folder / f"{kind}-{turn}"
             place.mkdir()
-            profiler = PythonProfiler(place, kind=kind, skip_first=STEPS // 2, steps=NEVER)
-            train(cfg, place, StepRecorder(place / "steps.csv"), profiler)
-            rows = read_rows(place / "steps.csv")[2:]
-            parted = {kept: [row for row in rows if bool(row["profiled"]) == kept] for kept in (True, False)}
-            ratios.append(median(r["total"] for r in parted[True]) / median(r["total"] for r in parted[False]))
-            for kept, chosen in parted.items():
-                shares[kept].append(100 * median(row["data_wait"] / row["total"] for row in chosen))
-        cells = [f"{median(shares[kept]):.1f}%" for kept in (False, True)]
-        table.add_row(kind, _interval(median_interval(ratios), ".3f"), *cells)
+            profiler = [] if kind == "no" else [PythonProfiler(place, kind=kind, skip_first=2, steps=NEVER)]
+            train(cfg, place, *profiler, StepRecorder(place / "steps.csv"))
+            rows = read_rows(place / "steps.csv")[4:]
+            seconds[kind].append(median(row["total"] for row in rows))
+            shares[kind].append(100 * median(row["data_wait"] / row["total"] for row in rows))
+    table = Table("Python profile", "step / free step", "loading's share of a step", title="python")
+    for kind, found in seconds.items():
+        ratio = median_interval([with_it / without for with_it, without in zip(found, seconds["no"], strict=True)])
+        table.add_row(kind, _interval(ratio, ".3f"), f"{_interval(median_interval(shares[kind]), '.1f')} %")
     console.print(table)
 
 

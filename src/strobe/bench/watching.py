@@ -1,6 +1,7 @@
 """Trainings that are watched and not watched by turns, and the times of both."""
 
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,28 +11,38 @@ from lightning.pytorch.callbacks import Callback
 from callbacks import TraceProfiler
 
 
+@dataclass
+class Times:
+    """Seconds of steps, and bytes, of one training."""
+
+    unwatched: list[float] = field(default_factory=list)
+    watched: list[float] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)  # at the ends of cycles
+    step_bytes: float = 0
+
+
 class Timed(TraceProfiler):
     """Notes how long steps take, and its own work at their ends."""
 
     def on_train_start(self, *arguments: Any) -> None:
         """Begin."""
         super().on_train_start(*arguments)
-        self.unwatched: list[float] = []
-        self.watched: list[float] = []
-        self.stalls: list[float] = []
+        self.times = Times()
+        self._step = 0
         self._since = time.perf_counter()
 
     def on_train_batch_end(self, *arguments: Any) -> None:
         """A step ends before this callback's own work, and the next begins after it."""
-        now, cycle = time.perf_counter(), self.cycle
+        now, cycle, first = time.perf_counter(), self.cycle, self._step < self.schedule.skip_first
         if self._tracer is not None and self._tracer.active:
-            self.watched.append(now - self._since)
-        elif not self.recording:
-            self.unwatched.append(now - self._since)
+            self.times.watched.append(now - self._since)
+        elif not self.recording and not first:
+            self.times.unwatched.append(now - self._since)
         super().on_train_batch_end(*arguments)
+        self._step += 1
         self._since = time.perf_counter()
         if self.cycle > cycle:
-            self.stalls.append(self._since - now)
+            self.times.stalls.append(self._since - now)
 
 
 class Switched(Callback):
