@@ -23,7 +23,7 @@ from callbacks.budget import Budget, prune
 from callbacks.loading import Loading
 from callbacks.normalise import normalise
 from callbacks.ranges import Step
-from callbacks.tracefile import Trace, TraceError, read_trace, write_trace
+from callbacks.tracefile import Trace, TraceError, read_trace, without_gc, write_trace
 
 _log = logging.getLogger(__name__)
 
@@ -62,27 +62,38 @@ class TraceWriter:
         """Write a trace in one move, without the range called `drop`; log a warning if the disk refuses it."""
         path = self.directory / f"{self.worker}{'' if whole else '_partial'}.{time.time_ns()}.pt.trace.json.gz"
         try:
-            trace = self._export(profiler)
-            if drop is not None:
-                drop_event(trace, drop)
-            clock = clock_of(trace)
-            begin_steps(trace, steps, clock)
-            name_process(trace, os.getpid(), f"training, rank {self.rank}")
-            trace["traceName"] = path.name
-            fit_updates(trace)
-            name_fetches(trace)
-            trace["traceEvents"] += loading.events(clock, steps[0].start, steps[-1].end)
-            normalise(trace)
-            write_trace(path, trace)
-            self._fit(path, trace, len(steps))
-            self.traces.append(path)
-            if self.keep is not None:
-                prune(self.directory, self.rank, self.keep)
-                self.traces[:] = [kept for kept in self.traces if kept.exists()]
+            with without_gc():
+                self._write(profiler, path, steps, loading, drop)
         except OSError as error:
             _log.warning("No trace could be written to %s (%s); is there space?", path, error.strerror)
         except TraceError as error:
             _log.warning("torch.profiler exported no readable trace (%s)", error)
+
+    def _write(
+        self,
+        profiler: torch.profiler.profile,
+        path: Path,
+        steps: Sequence[Step],
+        loading: Loading,
+        drop: str | None,
+    ) -> None:
+        trace = self._export(profiler)
+        if drop is not None:
+            drop_event(trace, drop)
+        clock = clock_of(trace)
+        begin_steps(trace, steps, clock)
+        name_process(trace, os.getpid(), f"training, rank {self.rank}")
+        trace["traceName"] = path.name
+        fit_updates(trace)
+        name_fetches(trace)
+        trace["traceEvents"] += loading.events(clock, steps[0].start, steps[-1].end)
+        normalise(trace)
+        write_trace(path, trace)
+        self._fit(path, trace, len(steps))
+        self.traces.append(path)
+        if self.keep is not None:
+            prune(self.directory, self.rank, self.keep)
+            self.traces[:] = [kept for kept in self.traces if kept.exists()]
 
     def weigh(self, profiler: torch.profiler.profile) -> int:
         """Bytes that what was recorded takes in a file, roughly."""

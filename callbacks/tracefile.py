@@ -3,12 +3,14 @@
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
+import gc
 import gzip
 import json
 import math
 import secrets
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_IMODE
 from typing import Any
@@ -49,7 +51,8 @@ def read_trace(path: str | Path) -> Trace:
         except (gzip.BadGzipFile, zlib.error) as error:
             raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     try:
-        content = json.loads(raw)
+        with without_gc():
+            content = json.loads(raw)
     except UnicodeDecodeError:
         raise TraceError(f"{path} is not JSON text; name a .json or .json.gz trace") from None
     except (json.JSONDecodeError, RecursionError) as error:
@@ -142,6 +145,18 @@ def number_of(event: Event, key: str) -> int | str | None:
     """The argument of an event that ties it to others; None for what no tool writes there."""
     found = args_of(event).get(key)
     return found if isinstance(found, int | str) else None
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Search for no cycles among new objects that have none: with all of torch loaded that takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_gz(path: str | Path) -> bool:

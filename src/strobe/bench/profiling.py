@@ -39,7 +39,7 @@ from strobe.run import quieten
 ROUNDS = 5
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}
 STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
-OPTIONS: dict[str, dict[str, bool]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "nothing more": {"record_shapes": False},
     "record_shapes (default)": {},
     "+ with_flops": {"with_flops": True},
@@ -89,7 +89,7 @@ def active(cfg: DictConfig, folder: Path, console: Console) -> None:
     console.print(table)
 
 
-def run_traced(cfg: DictConfig, folder: Path, options: dict[str, bool]) -> Times:
+def run_traced(cfg: DictConfig, folder: Path, options: dict[str, Any]) -> Times:
     """Train with a trace callback."""
     profiler = Timed(folder / "traces", **CYCLE, **options)
     train(cfg, folder, profiler)
