@@ -52,7 +52,7 @@ def track_events(
             # A thread of the training process stands in the trace already, under its own number.
             thread = next(synthetic) if pid == main_pid else track.tid
             ranges = [_work(span, to_trace_us, window) for span in track.spans if _overlaps(span, window)]
-            rows.append((thread, track.name, ranges))
+            rows.append((thread, "loading" if track.name == "MainThread" else track.name, ranges))
         for number, lane in enumerate(_lanes(_waits(spans[pid], fetched, window)), start=1):
             ranges = [_waiting(*wait, to_trace_us) for wait in lane]
             rows.append((next(synthetic), f"waiting batches {number}", ranges))
