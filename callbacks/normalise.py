@@ -171,10 +171,7 @@ def _uncrossed(step: Event, begin: Any, ranges: list[Event]) -> Any:
 def _tie_calls(ranges: list[Event], owners: Mapping[Any, Event], ids: dict[Any, Any]) -> int:
     """Give each CUDA call of a thread the id of the innermost operator around it, unless its own is good.
 
-    Args:
-        ranges: The thread's, outer before inner.
-        owners: Operators of all threads by id.
-        ids: Filled with each call's id, by the correlation number that it shares with its kernels.
+    `owners` are all operators by id; `ids` is filled with each call's id, by its correlation number.
     """
     around: list[Event] = []
     tied = 0
@@ -225,6 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz trace")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write copies here instead")
     given = parser.parse_args(argv)
+    names = {path.name for path in given.traces}
+    if given.output is not None and (given.output.is_file() or len(names) < len(given.traces)):
+        parser.error(f"--output {given.output} must be a folder, and no two of the traces may have one name")
     code = 0
     for path in given.traces:
         target = path if given.output is None else given.output / path.name

@@ -1,6 +1,7 @@
 """One row a training step: how long it took, and where the time went."""
 
 import csv
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,6 +13,7 @@ from lightning.pytorch.utilities.data import extract_batch_size
 from callbacks.board import step_scalars
 from callbacks.phases import PHASES, PhaseClock
 
+FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 COLUMNS = ("step", "epoch", "images", "profiled", "total", *PHASES)
 
 
@@ -42,6 +44,8 @@ class StepRecorder(Callback):
             self._file = self.path.open("w", newline="", buffering=1 << 16)
             self._rows = csv.writer(self._file)
             self._rows.writerow(COLUMNS)
+            self._file.flush()
+            self._flushed = time.monotonic()
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
@@ -78,6 +82,9 @@ class StepRecorder(Callback):
         row = [step, trainer.current_epoch, _images(batch, trainer.world_size)]
         seconds = [sum(phases.values()), *phases.values()]
         self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
+        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed = now
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             step_scalars(trainer, phases, trainer.global_step)
 

@@ -15,6 +15,7 @@ from torch.autograd.profiler import profile
 from torch.autograd.profiler_util import EventList, FunctionEventAvg
 
 from callbacks.ranges import RANGES
+from callbacks.tracefile import without_gc
 
 _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
@@ -150,7 +151,8 @@ class OperatorTables:
         self._shapes |= cycle.record_shapes
         self._memory |= cycle.profile_memory
         self._flops |= cycle.with_flops
-        averages = cycle.key_averages(group_by_input_shape=True)
+        with without_gc():
+            averages = cycle.key_averages(group_by_input_shape=True)
         # Around a closure that range holds forward and backward; a range called `optimizer` in it does not.
         told = any(row.key == "optimizer" and row.is_user_annotation for row in averages)
         hidden = (_STEP, "Optimizer.step#") if told else (_STEP,)

@@ -1,5 +1,6 @@
 """From torch.profiler's export to the file that is kept."""
 
+import errno
 import gzip
 import logging
 import os
@@ -26,6 +27,7 @@ from callbacks.ranges import Step
 from callbacks.tracefile import Trace, TraceError, read_trace, without_gc, write_trace
 
 _log = logging.getLogger(__name__)
+MANY = 50  # steps, which take seconds to write
 
 
 class TraceWriter:
@@ -61,13 +63,15 @@ class TraceWriter:
     ) -> None:
         """Write a trace in one move, without the range called `drop`; log a warning if the disk refuses it."""
         path = self.directory / f"{self.worker}{'' if whole else '_partial'}.{time.time_ns()}.pt.trace.json.gz"
+        if len(steps) >= MANY:
+            _log.info("Writing a trace of %d steps and what they did; training waits for it", len(steps))
         try:
             with without_gc():
                 self._write(profiler, path, steps, loading, drop)
         except OSError as error:
             _log.warning("No trace could be written to %s (%s); is there space?", path, error.strerror)
         except TraceError as error:
-            _log.warning("torch.profiler exported no readable trace (%s)", error)
+            _log.warning("No trace could be written to %s: %s", path, error)
 
     def _write(
         self,
@@ -106,12 +110,17 @@ class TraceWriter:
         with TemporaryDirectory(prefix=".trace-", dir=self.directory) as scratch:
             plain = Path(scratch, "trace.json")
             profiler.export_chrome_trace(str(plain))
+            if not plain.exists():  # torch only prints why
+                raise OSError(errno.EIO, "torch.profiler exported nothing")
             return read_trace(plain)
 
     def _fit(self, path: Path, trace: Trace, steps: int) -> None:
         """Cut a file that came out larger than allowed, and remember."""
         size = path.stat().st_size
         fitting = self.budget.excess(size, steps)
+        if fitting is None and self.budget.max_bytes and size > self.budget.max_bytes:
+            limit = f"max_mb={self.budget.max_bytes / 1e6:g}"
+            _log.warning("%s: %s took %.3g MB with one step; give that much", limit, path.name, size / 1e6)
         if fitting is not None:
             self.budget.active = fitting
             keep_first_steps(trace, fitting)

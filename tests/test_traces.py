@@ -138,10 +138,18 @@ def test_the_schedule_can_end_the_run(train: Train) -> None:
     [
         ("profiler.max_mb=0", "profiler.max_mb=0.0 is out of range; it must be greater than 0"),
         ("profiler.keep=0", "profiler.keep=0 is out of range; it must be at least 1"),
+        ("profiler.repeat=0", "profiler.stop_after=true does not fit profiler.repeat=0"),
     ],
 )
 def test_a_bad_limit_is_refused(train: Train, override: str, words: str) -> None:
-    ended = train("profiler=trace", override)
+    ended = train("profiler=trace", "profiler.stop_after=true", override)
     assert ended.code == 1
     assert words in ended.output
     assert not ended.directory.exists()
+
+
+def test_files_need_folders(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = train("profiler=trace", f"profiler.directory={tmp_path / 'file'}")
+    assert ended.code == 1
+    assert "file is not a folder; name one below the run's" in ended.output

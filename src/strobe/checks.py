@@ -34,6 +34,11 @@ def check(cfg: DictConfig) -> None:
             f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
             "ImageNet stem; set model.stem=imagenet or model.weights=null"
         )
+    if cfg.profiler.get("stop_after") and cfg.profiler.repeat == 0:
+        raise ConfigError(
+            "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "
+            "give profiler.repeat=1 or more"
+        )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
     if cfg.data.batch_size == 1 and cfg.data.form == "array" and cfg.model.stem == "imagenet":

@@ -82,6 +82,9 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
         callbacks += build_checkpoints(cfg, run_dir / FOLDER)
     if cfg.profiler._target_ is not None:
         folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
+        for key, folder in folders.items():
+            if folder.exists() and not folder.is_dir():
+                raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
         callbacks.append(instantiate(cfg.profiler, **folders))
     return callbacks
 

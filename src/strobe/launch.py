@@ -30,6 +30,7 @@ def quieten_kineto() -> None:
     """
     if not Path("/dev/nvidiactl").exists():
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator's, when memory is profiled
 
 
 def start_time(form: str) -> str:

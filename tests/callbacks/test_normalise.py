@@ -163,3 +163,14 @@ def test_what_others_wrote_survives() -> None:
         event("python", "python_function", 1, 5, **{"Python id": 3}),
     ]
     assert rewrite(*others) == (others, Changes())
+
+
+def test_copies_must_not_replace_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.json").write_text('{"traceEvents": []}')
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path / "a" / "x.json"), str(tmp_path / "b" / "x.json"), "--output", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    assert "no two of the traces may have one name" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

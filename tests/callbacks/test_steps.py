@@ -13,6 +13,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from callbacks import steps
 from callbacks.phases import PHASES, PhaseClock
 from callbacks.steps import COLUMNS, StepRecorder
 from callbacks.trace import TraceProfiler
@@ -183,3 +184,16 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
     with recorder.path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["images"] for row in rows] == [""] * 6
+
+
+def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
+    seen = []
+
+    class Look(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            seen.append(len(recorder.path.read_text().splitlines()))
+
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    fit(Look(), recorder)
+    assert seen == [1, 2, 3, 4, 5, 6]

@@ -13,6 +13,7 @@ from traces import TWO, numbers, written
 
 from callbacks.budget import Budget, prune
 from callbacks.trace import TraceProfiler
+from callbacks.tracefile import read_trace
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -44,7 +45,8 @@ def test_then_by_fewer_options(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     capped = TraceProfiler(tmp_path, active=3, max_mb=0.001, **ALL)
     fit(capped)
     assert written(capped) == [[2]]
-    assert b"profile_memory" not in capped.traces[0].read_bytes()
+    assert "profile_memory" not in read_trace(capped.traces[0])
+    assert "with one step; give that much" in caplog.text
     assert "without with_stack, profile_memory, with_flops, record_shapes" in caplog.text
 
 
@@ -139,6 +141,8 @@ def test_a_run_that_stops_early_leaves_a_partial_trace(tmp_path: Path, stop: str
     assert "_partial." in profiler.traces[0].name
 
 
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+@pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")
 @pytest.mark.parametrize("seen", [4, 6], ids=["mid-epoch", "epoch"])
 def test_a_resumed_run_goes_on_counting(tmp_path: Path, seen: int) -> None:
     fit(ModelCheckpoint(tmp_path, filename="at", every_n_train_steps=seen), enable_checkpointing=True)

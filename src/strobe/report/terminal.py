@@ -49,7 +49,12 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("step", _step(summary["step_seconds"])))
     elif any(summary["steps"].values()):
         steps = sum(summary["steps"].values())
-        lines.append(("images/s", f"none: all {steps} steps were profiled or warm-up; train longer, or profiler=none"))
+        lines.append(
+            (
+                "images/s",
+                f"none: all {steps} steps were profiled or warm-up; train longer, or raise profiler.wait",
+            )
+        )
     lines += [(stage, text) for stage in ("train", "val", "test") if (text := _metrics(summary["metrics"], stage))]
     return lines
 
