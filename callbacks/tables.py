@@ -153,6 +153,8 @@ class OperatorTables:
         self._flops |= cycle.with_flops
         with without_gc():
             averages = cycle.key_averages(group_by_input_shape=True)
+            for event in cycle.function_events:  # else a search for cycles would halt training for seconds later
+                event.cpu_parent, event.cpu_children = None, []
         # Around a closure that range holds forward and backward; a range called `optimizer` in it does not.
         told = any(row.key == "optimizer" and row.is_user_annotation for row in averages)
         hidden = (_STEP, "Optimizer.step#") if told else (_STEP,)
