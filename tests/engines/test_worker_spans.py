@@ -141,7 +141,8 @@ def test_sleeps_are_found_where_and_when_they_were(how: str, tmp_path: Path) -> 
             assert event["args"] == {"files": 1, "batch": note["batch"], "epoch": 4, "split": "train"}
             if note["worker"] is None:
                 assert titles[event["pid"]] == "loader in the training process"
-                assert rows[event["pid"], event["tid"]] == note["thread"]
+                thread = "loading" if note["thread"] == "MainThread" else note["thread"]
+                assert rows[event["pid"], event["tid"]] == thread
             else:
                 assert titles[event["pid"]] == f"loader worker {note['worker']}"
                 assert event["pid"] == note["pid"]
