@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from fitting import fit
+from fitting import SOME_VALIDATION, fit
 from readers import Plugin, board, crossing
 from traces import TWO, numbers
 
@@ -21,7 +21,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def profiler(tmp_path_factory: pytest.TempPathFactory) -> TraceProfiler:
     profiler = TraceProfiler(tmp_path_factory.mktemp("logdir") / "run", tables=None, **TWO)
-    fit(profiler, accelerator="gpu", devices=1)
+    fit(profiler, accelerator="gpu", devices=1, **SOME_VALIDATION)
     return profiler
 
 
@@ -33,6 +33,15 @@ def trace(profiler: TraceProfiler) -> Trace:
 def test_the_steps_are_the_hosts(profiler: TraceProfiler, trace: Trace) -> None:
     assert numbers(profiler.traces[0]) == [2, 3]
     assert not crossing(trace["traceEvents"])
+
+
+def test_validation_lies_between_steps_though_torch_draws_steps_twice(trace: Trace) -> None:
+    ranges = [event for event in trace["traceEvents"] if event["ph"] == "X" and event["cat"] == "user_annotation"]
+    steps = [event for event in ranges if event["name"].startswith("ProfilerStep#")]
+    validations = [event for event in ranges if event["name"] == "validation"]
+    assert validations
+    for event in validations:
+        assert not [s for s in steps if s["ts"] < event["ts"] + event["dur"] and event["ts"] < s["ts"] + s["dur"]]
 
 
 def test_kernels_belong_to_operators(trace: Trace) -> None:
