@@ -1,7 +1,10 @@
 """The profiler plugin's figures for this callback's traces, against what the callback measured itself."""
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from readers import Plugin, board, crossing
 from torch.utils.data import DataLoader, Dataset
 from traces import numbers, read
 
+from callbacks.spans import span
 from callbacks.trace import TraceProfiler
 from callbacks.tracefile import read_trace
 
@@ -88,6 +92,11 @@ def test_a_trace_is_well_formed(profilers: dict[str, TraceProfiler], name: str) 
     steps, ranges = read(path)
     waits = [event for event in ranges if event["name"].startswith("enumerate(DataLoader)#")]
     assert {event["cat"] for event in waits} == {"cpu_op"}
+    updates = [event for event in ranges if event["name"] == "Optimizer.step#SGD.step"]
+    assert {event["cat"] for event in updates} == {"cpu_op"}
+    measured = [i for step in profilers[name].steps for i in step.phases if i.name == "optimizer"]
+    updated = sum(i.end - i.start for i in measured) / 1e3
+    assert 0 < sum(event["dur"] for event in updates) <= updated < 6 * 10_000  # us: without each forward's nap
     assert len(waits) == len(steps) == 6
 
 
@@ -100,3 +109,41 @@ def test_holistic_trace_analysis_compares_traces_with_and_without_workers(profil
         assert set(range(3, 9)) <= set(trace.t.get_trace(trace.ranks()[0])["iteration"])
     difference = trace_diff.TraceDiff.compare_traces(*labelled)
     assert difference.loc["aten::linear", "diff_counts"] == 0
+
+
+class Noted(Slow):
+    """Sleeps in `read` and in `decode`, and notes when."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        for name, seconds in (("read", 0.003), ("decode", 0.006)):
+            with span(name, 1):
+                began = time.monotonic_ns()
+                time.sleep(seconds)
+                ended = time.monotonic_ns()
+            with self.notes.open("a") as file:
+                file.write(f"{os.getpid()} {name} {began} {ended}\n")
+        return torch.full((4,), float(index))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_sleeps_in_read_and_decode_are_in_the_file_where_they_were(tmp_path: Path, workers: int) -> None:
+    profiler = TraceProfiler(tmp_path / "traces", wait=1, warmup=2, active=5)
+    loader = DataLoader(Noted(tmp_path / "notes"), 4, num_workers=workers)
+    trainer_with(profiler).fit(Working(), loader, DataLoader(SAMPLES))
+    events = [event for event in read_trace(profiler.traces[0])["traceEvents"] if event["ph"] == "X"]
+    starts = {event["name"]: event["ts"] for event in events}
+    offset = median(starts[f"ProfilerStep#{step.number}"] - step.start / 1e3 for step in profiler.steps)
+    noted = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    for name in ("read", "decode"):
+        found = [event for event in events if event["name"] == name and "unfinished" not in event["args"]]
+        assert len(found) >= 12
+        errors = []
+        for event in found:
+            begins = event["ts"] - offset
+            whose = [n for n in noted if n[1] == name and (not workers or int(n[0]) == event["pid"])]
+            nearest = min(whose, key=lambda n: abs(int(n[2]) / 1e3 - begins))
+            errors += [abs(int(nearest[2]) / 1e3 - begins), abs(int(nearest[3]) / 1e3 - begins - event["dur"])]
+        assert median(errors) < 1000  # microseconds; the median, as a busy machine may stop between two clocks
