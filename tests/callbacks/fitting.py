@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.profiler import record_function
@@ -41,6 +42,17 @@ class Model(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def break_profiler_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.profiler raises when it has stopped."""
+    stop = torch.profiler.profile.stop
+
+    def broken(self: torch.profiler.profile) -> None:
+        stop(self)
+        raise RuntimeError("the profiler's own")
+
+    monkeypatch.setattr(torch.profiler.profile, "stop", broken)
 
 
 def trainer_with(*callbacks: Callback, **settings: Any) -> Trainer:

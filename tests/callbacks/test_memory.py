@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, Model, fit
+from fitting import SAMPLES, Model, break_profiler_stop, fit
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
@@ -135,13 +135,7 @@ def test_what_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pyt
 def test_a_profiler_that_breaks_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = torch.profiler.profile.stop
-
-    def broken(self: torch.profiler.profile) -> None:
-        stop(self)
-        raise RuntimeError("the profiler's own")
-
-    monkeypatch.setattr(torch.profiler.profile, "stop", broken)
+    break_profiler_stop(monkeypatch)
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(MemoryProfiler(tmp_path), model=Model(3))
     assert "The memory profile is missing" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import Model, fit
+from fitting import Model, break_profiler_stop, fit
 from lightning.pytorch import Callback, Trainer
 from torch.profiler import ProfilerAction
 from traces import TWO, written
@@ -67,13 +67,7 @@ def test_an_interrupt_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop = torch.profiler.profile.stop
-
-    def broken(self: torch.profiler.profile) -> None:
-        stop(self)
-        raise RuntimeError("the profiler's own")
-
-    monkeypatch.setattr(torch.profiler.profile, "stop", broken)
+    break_profiler_stop(monkeypatch)
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(TraceProfiler(tmp_path), model=Model(3))
     assert "failed and is off" in caplog.text
