@@ -3,12 +3,10 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from callbacks.ranges import Step
-from callbacks.tracefile import Trace
+from callbacks.tracefile import Event, Trace, category_of, end_of, is_range, name_of, start_of
 
-Event = dict[str, Any]
 Clock = Callable[[int], float]
 SLACK_US = 100  # a step that begins so soon after its range does has nothing in between
 
@@ -51,11 +49,11 @@ def begin_steps(trace: Trace, steps: Sequence[Step], clock: Clock) -> None:
         event = ranges.get(f"ProfilerStep#{step.number}")
         if event is None:
             continue
-        start, end = clock(step.start), event["ts"] + event["dur"]
+        start, end = clock(step.start), end_of(event)
         if start - event["ts"] < SLACK_US:
             continue
         around = [other for other in trace["traceEvents"] if other.get("tid") == event["tid"] and _is_cut(other, start)]
-        start = max([start, *(other["ts"] + other["dur"] for other in around)])
+        start = max([start, *map(end_of, around)])
         if start < end:
             event["ts"], event["dur"] = start, end - start
 
@@ -65,18 +63,16 @@ def fit_updates(trace: Trace) -> None:
 
     With automatic optimization it is around forward and backward too, which its closure runs.
     """
-    updates = [event for event in trace["traceEvents"] if event.get("name") == "optimizer" and event.get("ph") == "X"]
-    updates.sort(key=_ts)
-    starts = [_ts(event) for event in updates]
+    updates = sorted((e for e in trace["traceEvents"] if is_range(e) and name_of(e) == "optimizer"), key=start_of)
     for event in trace["traceEvents"]:
-        if event.get("ph") == "X" and str(event.get("name")).startswith("Optimizer.step#"):
-            place = bisect_left(starts, event["ts"] + event["dur"]) - 1
-            if place >= 0 and updates[place].get("tid") == event.get("tid"):
-                update = updates[place]
-                start = max(event["ts"], update["ts"])
-                end = min(event["ts"] + event["dur"], update["ts"] + update["dur"])
-                if start < end:
-                    event["ts"], event["dur"] = start, end - start
+        if not is_range(event) or not name_of(event).startswith("Optimizer.step#"):
+            continue
+        place = bisect_left(updates, end_of(event), key=start_of) - 1
+        if place >= 0 and updates[place].get("tid") == event.get("tid"):
+            start = max(event["ts"], updates[place]["ts"])
+            end = min(end_of(event), end_of(updates[place]))
+            if start < end:
+                event["ts"], event["dur"] = start, end - start
 
 
 def name_fetches(trace: Trace) -> None:
@@ -84,11 +80,11 @@ def name_fetches(trace: Trace) -> None:
 
     torch's own DataLoader writes `enumerate(DataLoader)#<iterator>.__next__`; other engines do not.
     """
-    known = sorted(e["ts"] for e in trace["traceEvents"] if str(e.get("name")).startswith("enumerate(DataLoader)#"))
-    fetches = [e for e in trace["traceEvents"] if e.get("name") == "fetch" and e.get("cat") == "user_annotation"]
+    known = sorted(e["ts"] for e in trace["traceEvents"] if name_of(e).startswith("enumerate(DataLoader)#"))
+    fetches = [e for e in trace["traceEvents"] if name_of(e) == "fetch" and category_of(e) == "user_annotation"]
     for fetch in fetches:
         place = bisect_left(known, fetch["ts"])
-        if place == len(known) or known[place] > fetch["ts"] + fetch["dur"]:
+        if place == len(known) or known[place] > end_of(fetch):
             waiting = {key: fetch[key] for key in ("ph", "pid", "tid", "ts", "dur")}
             trace["traceEvents"].append(
                 {**waiting, "cat": "cpu_op", "name": "enumerate(DataLoader)#loader.__next__", "args": {}}
@@ -97,26 +93,20 @@ def name_fetches(trace: Trace) -> None:
 
 def keep_first_steps(trace: Trace, count: int) -> None:
     """Drop everything that begins after the first `count` steps."""
-    steps = sorted((event for event in trace["traceEvents"] if _is_step(event)), key=lambda event: event["ts"])
+    steps = sorted(filter(_is_step, trace["traceEvents"]), key=start_of)
     if count < len(steps):
         end = steps[count]["ts"]
-        trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("ph") == "M" or _ts(event) < end]
+        trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("ph") == "M" or e.get("ts", 0) < end]
 
 
 def _is_step(event: Event) -> bool:
     """Whether a range is a step's on the host; torch draws a copy on the GPU's tracks."""
-    named = event.get("ph") == "X" and str(event.get("name", "")).startswith("ProfilerStep#")
-    return named and event.get("cat") != "gpu_user_annotation"
+    named = is_range(event) and name_of(event).startswith("ProfilerStep#")
+    return named and category_of(event) != "gpu_user_annotation"
 
 
 def _is_cut(event: Event, at: float) -> bool:
     """Whether a range other than a step or a Python frame reaches over a moment."""
     return (
-        event.get("cat") in ("cpu_op", "user_annotation")
-        and not _is_step(event)
-        and event["ts"] < at < event["ts"] + event["dur"]
+        category_of(event) in ("cpu_op", "user_annotation") and not _is_step(event) and event["ts"] < at < end_of(event)
     )
-
-
-def _ts(event: Event) -> float:
-    return float(event.get("ts", 0))

@@ -6,11 +6,10 @@ Their category, `loader`, is one that torch-tb-profiler 0.4.3 passes over (its `
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any
 
 from callbacks.rings import Span, Track
+from callbacks.tracefile import Event
 
-Event = dict[str, Any]
 _Row = tuple[int, str, list[Event]]  # thread, its name, its ranges
 _Wait = tuple[Span, int, int, bool]  # a batch, from, to, whether training fetched it then
 _SYNTHETIC = 1 << 30  # above every process and thread number that Linux gives, and within 32 bits
