@@ -40,27 +40,21 @@ class PhaseWatch(Profiler):
     def start(self, action_name: str) -> None:
         """Enter an action."""
         self.inner.start(action_name)
-        match self._phase(action_name):
-            case None | "before backward":
-                pass
-            case "after backward":
-                if self._by_hand:
-                    self._by_hand = False
-                    self._leave()
-            case phase:
-                self._enter(phase)
+        phase = self._phase(action_name)
+        if phase == _AFTER_BACKWARD and self._by_hand:
+            self._by_hand = False
+            self._leave()
+        elif phase in PHASES:
+            self._enter(phase)
 
     def stop(self, action_name: str) -> None:
         """Leave an action."""
-        match self._phase(action_name):
-            case None | "after backward":
-                pass
-            case "before backward":
-                if "backward" not in self._stack:
-                    self._by_hand = True
-                    self._enter("backward")
-            case _:
-                self._leave()
+        phase = self._phase(action_name)
+        if phase == _BEFORE_BACKWARD and "backward" not in self._stack:
+            self._by_hand = True
+            self._enter("backward")
+        elif phase in PHASES:
+            self._leave()
         self.inner.stop(action_name)
 
     def summary(self) -> str:
