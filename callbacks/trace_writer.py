@@ -116,13 +116,13 @@ class TraceWriter:
 
     def _fit(self, path: Path, trace: Trace, steps: int) -> None:
         """Cut a file that came out larger than allowed, and remember."""
-        size = path.stat().st_size
-        fitting = self.budget.excess(size, steps)
-        if fitting is None and self.budget.max_bytes and size > self.budget.max_bytes:
-            limit = f"max_mb={self.budget.max_bytes / 1e6:g}"
-            _log.warning("%s: %s took %.3g MB with one step; give that much", limit, path.name, size / 1e6)
-        if fitting is not None:
-            self.budget.active = fitting
-            keep_first_steps(trace, fitting)
+        size, left = path.stat().st_size, steps
+        while (fitting := self.budget.excess(path.stat().st_size, left)) is not None:
+            self.budget.active = left = fitting
+            keep_first_steps(trace, left)
             write_trace(path, trace)
-            _log.warning("%s took %.3g MB; its last %d steps were left out", path.name, size / 1e6, steps - fitting)
+        if left < steps:
+            _log.warning("%s took %.3g MB; its last %d steps were left out", path.name, size / 1e6, steps - left)
+        if self.budget.max_bytes and (size := path.stat().st_size) > self.budget.max_bytes:
+            limit = f"max_mb={self.budget.max_bytes / 1e6:g}"
+            _log.warning("%s: %s takes %.3g MB with one step; give that much", limit, path.name, size / 1e6)
