@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from callbacks.journal import Journal
     from callbacks.memory import MemoryProfiler
-    from callbacks.phases import PhaseClock
+    from callbacks.phase_clock import PhaseClock
+    from callbacks.progress import ProgressBar
     from callbacks.python_profile import PythonProfiler
     from callbacks.steps import StepRecorder
     from callbacks.trace import TraceProfiler
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 _MODULES = {
     "Journal": "journal",
     "MemoryProfiler": "memory",
-    "PhaseClock": "phases",
+    "PhaseClock": "phase_clock",
+    "ProgressBar": "progress",
     "PythonProfiler": "python_profile",
     "StepRecorder": "steps",
     "TraceProfiler": "trace",
 }
-__all__ = ["Journal", "MemoryProfiler", "PhaseClock", "PythonProfiler", "StepRecorder", "TraceProfiler"]
+__all__ = ["Journal", "MemoryProfiler", "PhaseClock", "ProgressBar", "PythonProfiler", "StepRecorder", "TraceProfiler"]
 
 
 def __getattr__(name: str) -> Any:

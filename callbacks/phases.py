@@ -1,14 +1,25 @@
-"""The phases of a step, from the actions that Lightning reports to its profiler; and a clock of them."""
+"""The phases of a step, from the actions that Lightning reports to its profiler."""
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+from lightning import LightningModule
 from lightning.pytorch import Callback
-from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.profilers import PassThroughProfiler, Profiler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
+OWNED = "callbacks/"  # before the name of a callback, logger or module whose hook runs
+STEP_HOOKS = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_save_checkpoint",
+)
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
 
 
@@ -18,8 +29,9 @@ class PhaseWatch(Profiler):
     Lightning names what it does: ``[_TrainingEpochLoop].train_dataloader_next``,
     ``[Strategy]SingleDeviceStrategy.backward``, ``[Callback]ModelCheckpoint.on_train_batch_end`` and so on.
     Actions nest (with automatic optimization, forward and backward run inside the optimizer's closure); the
-    innermost known one counts, so that the phases are disjoint and add up. With manual optimization Lightning
-    reports no backward, but the hooks before and after it.
+    innermost known one counts, so that the phases are disjoint and add up. A hook is told apart by whose it is, as
+    ``callbacks/<name>``. With manual optimization Lightning reports no backward, but the hooks before and after it;
+    an optimizer that a module steps without Lightning's knowledge is seen by torch's own hooks.
     """
 
     def __init__(self, inner: Profiler) -> None:
@@ -27,35 +39,69 @@ class PhaseWatch(Profiler):
         self.inner = inner
         self._stack: list[str] = []
         self._known: dict[str, str | None] = {}
+        self._names: dict[str, str] = {}
         self._by_hand = False
+        self._hooks: list[Any] = []
 
     @abstractmethod
     def show(self, phase: str | None) -> None:
-        """From now on this phase is the innermost, or none is."""
+        """From now on this phase, or ``callbacks/<name>``, is the innermost, or none is."""
 
-    def ignore_idle_hooks(self, callbacks: Iterable[Callback]) -> None:
-        """Let hooks that do nothing, which Lightning reports for every callback, not interrupt a phase."""
-        self._known |= dict.fromkeys(_idle_hooks(callbacks))
+    def updated(self) -> None:
+        """An optimizer has stepped."""
+
+    def install(self, trainer: Any) -> None:
+        """Begin to watch; does nothing when it does already."""
+        if trainer.profiler is self:
+            return
+        # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
+        self.inner, trainer.profiler = trainer.profiler, self
+        self._names = _names(trainer.callbacks)
+        idle = _idle_hooks(trainer.callbacks) | _idle_module_hooks(trainer.lightning_module)
+        self._known = dict.fromkeys(idle)  # Lightning reports also hooks that do nothing: they interrupt no phase
+        self._hooks = [
+            register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
+            register_optimizer_step_post_hook(lambda *_: self._leave_update()),
+        ]
+
+    def remove(self, trainer: Any) -> None:
+        """Cease to watch; safe when it does not."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._stack = []
+        if trainer.profiler is self:
+            trainer.profiler = self.inner
 
     def start(self, action_name: str) -> None:
         """Enter an action."""
-        self.inner.start(action_name)
-        phase = self._phase(action_name)
-        if phase == _AFTER_BACKWARD and self._by_hand:
-            self._by_hand = False
-            self._leave()
-        elif phase in PHASES:
+        if type(self.inner) is not PassThroughProfiler:
+            self.inner.start(action_name)
+        try:
+            phase = self._known[action_name]
+        except KeyError:
+            phase = self._learn(action_name)
+        if phase is None:
+            return
+        if phase == _AFTER_BACKWARD:
+            if self._by_hand:
+                self._by_hand = False
+                self._leave()
+        elif phase != _BEFORE_BACKWARD:
             self._enter(phase)
 
     def stop(self, action_name: str) -> None:
         """Leave an action."""
-        phase = self._phase(action_name)
-        if phase == _BEFORE_BACKWARD and "backward" not in self._stack:
-            self._by_hand = True
-            self._enter("backward")
-        elif phase in PHASES:
-            self._leave()
-        self.inner.stop(action_name)
+        phase = self._known.get(action_name)
+        if phase is not None:
+            if phase == _BEFORE_BACKWARD:
+                if "backward" not in self._stack:
+                    self._by_hand = True
+                    self._enter("backward")
+            elif phase != _AFTER_BACKWARD:
+                self._leave()
+        if type(self.inner) is not PassThroughProfiler:
+            self.inner.stop(action_name)
 
     def summary(self) -> str:
         """The wrapped profiler's."""
@@ -82,59 +128,72 @@ class PhaseWatch(Profiler):
             self._stack.pop()
         self.show(self._stack[-1] if self._stack else None)
 
-    def _phase(self, action: str) -> str | None:
-        if action not in self._known:
-            self._known[action] = phase_of(action)
-        return self._known[action]
+    def _leave_update(self) -> None:
+        self.updated()
+        self._leave()
+
+    def _learn(self, action: str) -> str | None:
+        phase = self._known[action] = phase_of(action, self._names)
+        return phase
 
 
-class PhaseClock(PhaseWatch):
-    """Attributes each moment of a step to one phase.
+def phase_of(action: str, names: dict[str, str] | None = None) -> str | None:
+    """The phase that one of Lightning's action names belongs to; None for one that only contains others.
 
-    It is the host's time: on a GPU that is when work is submitted, not when it is done.
+    A hook's is ``callbacks/<name>``: what ``names`` has for a callback's state key, or its class.
     """
-
-    def __init__(self, inner: Profiler) -> None:
-        super().__init__(inner)
-        self._current = "other"
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a step now."""
-        self._seconds = dict.fromkeys(PHASES, 0.0)
-        self._since = time.perf_counter()
-
-    def lap(self) -> dict[str, float]:
-        """Seconds of each phase since the step began; begins the next one."""
-        self.show(self._current)
-        seconds, self._seconds = self._seconds, dict.fromkeys(PHASES, 0.0)
-        return seconds
-
-    def show(self, phase: str | None) -> None:
-        """Charge what has passed to the phase that ends."""
-        now = time.perf_counter()
-        self._seconds[self._current] += now - self._since
-        self._since = now
-        self._current = phase or "other"
-
-
-def phase_of(action: str) -> str | None:
-    """The phase that one of Lightning's action names belongs to; None for one that only contains others."""
-    owner, _, name = action.rpartition(".")
-    if owner.startswith("[Callback]"):
-        return "callbacks"
-    if owner.startswith("[Strategy]"):
-        return {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}.get(name)
-    if owner.startswith("[LightningModule]"):
+    owner, _, hook = action.rpartition(".")
+    kind, _, name = owner.partition("]")
+    if kind == "[Callback":
+        return OWNED + (names or {}).get(name, _class_of(name))
+    if kind == "[Strategy":
+        return {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}.get(hook)
+    if kind == "[LightningModule":
         return {
             "optimizer_step": "optimizer",
             "optimizer_zero_grad": "optimizer",
             "on_before_backward": _BEFORE_BACKWARD,
             "on_after_backward": _AFTER_BACKWARD,
-        }.get(name)
+            "on_train_batch_start": OWNED + name,
+            "on_train_batch_end": OWNED + name,
+        }.get(hook)
     if action == "optimizer_step":  # manual optimization
         return "optimizer"
     return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
+
+
+def owners(trainer: Any) -> list[str]:
+    """Names of the callbacks and of the module that have hooks in a step, as the phases name them."""
+    names = _names(trainer.callbacks)
+    found = [names[callback.state_key] for callback in trainer.callbacks if _overrides(callback, Callback, STEP_HOOKS)]
+    module = trainer.lightning_module
+    if _overrides(module, LightningModule, STEP_HOOKS[:2]):
+        found.append(type(module).__name__)
+    return list(dict.fromkeys(found))
+
+
+def checkpoint_names(trainer: Any) -> set[str]:
+    """Which of them write checkpoints."""
+    return {_names(trainer.callbacks)[callback.state_key] for callback in trainer.checkpoint_callbacks}
+
+
+def _names(callbacks: Iterable[Callback]) -> dict[str, str]:
+    """A name for each callback's state key: its class, numbered when there are several of it."""
+    names: dict[str, str] = {}
+    for key in dict.fromkeys(callback.state_key for callback in callbacks):
+        name, number = _class_of(key), 2
+        while name in names.values():
+            name, number = f"{_class_of(key)} {number}", number + 1
+        names[key] = name
+    return names
+
+
+def _class_of(state_key: str) -> str:
+    return state_key.partition("{")[0]
+
+
+def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
+    return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
 
 
 def _idle_hooks(callbacks: Iterable[Callback]) -> set[str]:
@@ -142,6 +201,11 @@ def _idle_hooks(callbacks: Iterable[Callback]) -> set[str]:
     idle, busy = set[str](), set[str]()
     for callback in callbacks:
         for hook in dir(Callback):
-            inherited = getattr(getattr(callback, hook), "__func__", callback) is getattr(Callback, hook)
-            (idle if inherited else busy).add(f"[Callback]{callback.state_key}.{hook}")
+            into = busy if _overrides(callback, Callback, [hook]) else idle
+            into.add(f"[Callback]{callback.state_key}.{hook}")
     return idle - busy
+
+
+def _idle_module_hooks(module: LightningModule | None) -> set[str]:
+    hooks = [hook for hook in STEP_HOOKS[:2] if module and not _overrides(module, LightningModule, [hook])]
+    return {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

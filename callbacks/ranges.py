@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from callbacks.phases import PHASES, PhaseWatch
 
@@ -40,42 +39,28 @@ class Step:
 class PhaseRanges(PhaseWatch):
     """Opens a ``record_function`` for each phase, while it is installed, that is in steps that are recorded.
 
-    Phases that Lightning nests are cut up, so that one ends where another begins. An optimizer that a module steps
-    without Lightning's knowledge is seen by torch's own hooks. Both may cut torch's range ``Optimizer.step#...``;
-    `callbacks.assemble.fit_updates` makes it fit.
+    Phases that Lightning nests are cut up, so that one ends where another begins. That may cut torch's range
+    ``Optimizer.step#...``; `callbacks.assemble.fit_updates` makes it fit.
     """
 
     def __init__(self) -> None:
         super().__init__(PassThroughProfiler())
         self.paused = True
         self.intervals: list[Interval] = []  # of the step so far; monotonic nanoseconds
-        self._hooks: list[Any] = []
         self._range: Any = None
         self._name = ""
         self._since = 0
 
     def install(self, trainer: Any) -> None:
         """Begin to watch; does nothing when it does already."""
-        if trainer.profiler is not self:
-            # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
-            self.inner, trainer.profiler = trainer.profiler, self
-            self.ignore_idle_hooks(trainer.callbacks)
-            self._hooks = [
-                register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
-                register_optimizer_step_post_hook(lambda *_: self._leave()),
-            ]
+        super().install(trainer)
         self.paused = False
 
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
         self.boundary()
         self.paused = True
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-        self._stack = []
-        if trainer.profiler is self:
-            trainer.profiler = self.inner
+        super().remove(trainer)
 
     def boundary(self) -> tuple[Interval, ...]:
         """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""
@@ -104,6 +89,7 @@ class PhaseRanges(PhaseWatch):
 
     def show(self, phase: str | None) -> None:
         """End the open range and open another, unless it is the same."""
+        phase = phase and phase.partition("/")[0]
         if self.paused or (self._range is not None and phase == self._name):
             return
         self._close()

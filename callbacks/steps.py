@@ -2,6 +2,9 @@
 
 import csv
 import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,24 +14,44 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 
 from callbacks.board import step_scalars
-from callbacks.phases import PHASES, PhaseClock
+from callbacks.device_clock import DeviceClock
+from callbacks.phase_clock import Lap, PhaseClock
+from callbacks.phases import OWNED, PHASES, checkpoint_names, owners
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
-COLUMNS = ("step", "epoch", "images", "profiled", "total", *PHASES)
+LIVE_STEPS = 20  # over which the latest rate is taken
+GAPS = ("validation", "checkpoints", "between")
+DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")
+COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS)
+
+
+@dataclass
+class Row:
+    """A step whose row is not written yet: the seconds that follow it are not known, or its device is not done."""
+
+    head: list[Any]
+    lap: Lap
+    gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
+    device: dict[str, float] | None = None
 
 
 class StepRecorder(Callback):
-    """Write ``COLUMNS`` to a CSV file, one row a training step: phases in seconds, ``images`` on all ranks.
+    """Write a CSV file with one row a training step, in seconds.
 
-    A step reaches from the end of the batch before to the end of its own last callback; the first of an epoch, or
-    after a validation, begins when that has ended. ``profiled`` is 1 while a profiler disturbed the step. ``images``
-    is empty for a kind of batch whose size Lightning cannot tell. Rank 0 alone writes. Every
-    `trainer.log_every_n_steps` steps the logger gets those of an undisturbed step, as ``step_seconds/<phase>``.
+    The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by CUDA events; and
+    ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
+    batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
+    has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
+    written there, and the rest. ``images`` are those on all ranks, empty for a kind of batch whose size Lightning
+    cannot tell. ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1
+    while a profiler disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets
+    the phases of an undisturbed step, as ``step_seconds/<phase>``.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._file: TextIO | None = None
+        self._clock: PhaseClock | None = None
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, behind the checkpoints, so that a step ends after all others."""
@@ -37,56 +60,72 @@ class StepRecorder(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
-        self._clock = PhaseClock(trainer.profiler)
-        self._clock.ignore_idle_hooks(trainer.callbacks)
-        trainer.profiler = self._clock
+        on_gpu = trainer.strategy.root_device.type == "cuda"
+        self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
+        self._clock.install(trainer)
+        self._clock.watch_loggers(trainer.loggers)
+        loggers = [type(logger).__name__ for logger in trainer.loggers]
+        self._owners = [*owners(trainer), *dict.fromkeys(loggers)]
+        self._checkpoints = checkpoint_names(trainer)
+        self._waiting: deque[Row] = deque()
+        self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
+        self._validating = 0
+        self._recording = False
         if trainer.is_global_zero:
             self._file = self.path.open("w", newline="", buffering=1 << 16)
             self._rows = csv.writer(self._file)
-            self._rows.writerow(COLUMNS)
+            device = [f"device_{name}" for name in DEVICE] if on_gpu else []
+            self._rows.writerow([*COLUMNS, *device, *(OWNED + owner for owner in self._owners)])
             self._file.flush()
             self._flushed = time.monotonic()
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
-        self._clock.restart()
+        self._begin()
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Nor what happened between epochs."""
-        self._clock.restart()
+        self._begin()
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Tell a validation from the rest."""
+        self._validating = time.perf_counter_ns()
 
     def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
         """Nor a validation in the middle of one."""
-        if not trainer.sanity_checking and self._file is not None:
-            self._clock.restart()
+        if self._clock is not None and not trainer.sanity_checking:
+            self._begin(validation=(time.perf_counter_ns() - self._validating) / 1e9)
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         """Note whether a profiler records this step."""
         self._recording = _recording(trainer)
 
-    def on_train_batch_end(
-        self,
-        trainer: Any,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        *_: Any,
-    ) -> None:
-        """Write the step's row."""
-        phases = self._clock.lap()
-        if self._file is None:
+    def on_train_batch_end(self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any) -> None:
+        """End the step."""
+        if self._clock is None:
             return
+        lap = self._clock.lap()
+        phases = lap.phases
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
-        step = trainer.fit_loop.epoch_loop.total_batch_idx
-        row = [step, trainer.current_epoch, _images(batch, trainer.world_size)]
-        seconds = [sum(phases.values()), *phases.values()]
-        self._rows.writerow([*row, int(profiled), *(f"{value:.7f}" for value in seconds)])
-        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
-            self._file.flush()
-            self._flushed = now
+        images = _images(batch, trainer.world_size)
+        step, total = trainer.fit_loop.epoch_loop.total_batch_idx, sum(phases.values())
+        self._recent.append((images or 0, total, phases["data_wait"]))
+        if self._file is not None:
+            self._write(self._clock.device.ready() if self._clock.device else ())
+            head = [step, trainer.current_epoch, images, lap.updates, int(profiled)]
+            self._waiting.append(Row(head, lap))
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             step_scalars(trainer, phases, trainer.global_step)
+
+    def live(self) -> tuple[float, float] | None:
+        """Images/s of the latest steps, and the share of their time that waited for data; None before the first."""
+        images, seconds, waited = (sum(step[column] for step in self._recent) for column in range(3))
+        return (images / seconds, waited / seconds) if images else None
+
+    def on_train_end(self, *_: Any) -> None:
+        """The last step is followed by what ends its epoch."""
+        self._begin()
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
@@ -96,19 +135,54 @@ class StepRecorder(Callback):
         """Keep what was measured."""
         self._close(trainer)
 
+    def _begin(self, validation: float = 0.0) -> None:
+        """Begin a step now; what passed since the last one ended is told in its row."""
+        if self._clock is None:
+            return
+        lap = self._clock.restart()
+        if not self._waiting:
+            return
+        gaps = self._waiting[-1].gaps
+        checkpoints = sum(lap.owned(name) for name in self._checkpoints)
+        within = min(checkpoints, validation)
+        gaps["checkpoints"] += checkpoints
+        gaps["validation"] += validation - within
+        gaps["between"] += max(0.0, sum(lap.phases.values()) - validation - checkpoints + within)
+
+    def _write(self, device: Sequence[dict[str, float]], *, last: bool = False) -> None:
+        """Write the rows about which all is known, at the `last` moment all."""
+        assert self._file is not None
+        assert self._clock is not None
+        for row, seconds in zip((row for row in self._waiting if row.device is None), device, strict=False):
+            row.device = seconds
+        while self._waiting and (last or self._clock.device is None or self._waiting[0].device is not None):
+            row = self._waiting.popleft()
+            phases = row.lap.phases
+            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values()]
+            if self._clock.device is not None:
+                values += [row.device.get(name) if row.device else None for name in DEVICE]
+            values += [row.lap.owned(owner) for owner in self._owners]
+            self._rows.writerow([*row.head, *(f"{value:.7f}" if value else value for value in values)])
+        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed = now
+
     def _close(self, trainer: Any) -> None:
-        if isinstance(trainer.profiler, PhaseClock):
-            trainer.profiler = trainer.profiler.inner
-        if self._file is not None:
+        clock = self._clock
+        if self._file is not None and clock is not None:
+            self._write(clock.device.finish() if clock.device else (), last=True)
             self._file.close()
             self._file = None
+        if clock is not None:
+            clock.remove(trainer)
+            self._clock = None
 
 
-def _images(batch: Any, ranks: int) -> int | str:
+def _images(batch: Any, ranks: int) -> int | None:
     try:
         return extract_batch_size(batch) * ranks
     except MisconfigurationException:
-        return ""
+        return None
 
 
 def _recording(trainer: Any) -> bool:

@@ -106,6 +106,7 @@ class ModelConfig:
     optimizer: str = knob("adam", choices=["adam", "adamw", "sgd"])
     lr: float = knob(1e-3, above=0)
     weight_decay: float = knob(0.0, min=0)
+    fused: bool | None = None  # the optimizer's update in one kernel; null: as torch chooses
     momentum: float = knob(0.9, min=0, below=1)  # sgd without a schedule; one_cycle moves it from 0.95 to 0.85 and back
     scheduler: str = knob("none", choices=["none", "one_cycle"])
     lr_scaling: str = knob("none", choices=["none", "linear"])
@@ -180,10 +181,14 @@ class Config:
     trainer: dict[str, Any] = MISSING  # Lightning's own arguments
     profiler: ProfilerConfig = MISSING
     logger: dict[str, Any] = MISSING  # Lightning's own arguments
+    callbacks: dict[str, Any] = field(default_factory=dict)  # more Lightning callbacks, each with its _target_
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     ckpt_path: str | None = None  # a file, or last: resume from it
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order and augmentation
     test: bool = True  # test after training
+    threads: int | None = knob(None, min=1)  # on which one operator of the training process computes; null: as torch does
+    ceilings: bool = True  # after training, measure loading and computing alone, and what would be faster
+    ceilings_seconds: float = knob(5.0, above=0)  # at most for each of these measurements
 
 
 SCHEMAS = (

@@ -41,6 +41,7 @@ class ImageClassifier(LightningModule):
         optimizer: str,
         lr: float,
         weight_decay: float,
+        fused: bool | None,
         momentum: float,
         scheduler: str,
         lr_scaling: str,
@@ -100,7 +101,8 @@ class ImageClassifier(LightningModule):
         chosen, lr = self.hparams, self.scaled_lr()
         kind = OPTIMIZERS[chosen["optimizer"]]
         extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
-        optimizer = kind(self.parameters(), lr=lr, weight_decay=chosen["weight_decay"], **extra)
+        decay, fused = chosen["weight_decay"], chosen["fused"]
+        optimizer = kind(self.parameters(), lr=lr, weight_decay=decay, fused=fused, **extra)
         if chosen["scheduler"] == "none":
             return optimizer
         steps = self.trainer.estimated_stepping_batches

@@ -1,0 +1,120 @@
+"""What a GPU did in each phase of a step, from events that are read later: training never waits for them."""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+DEVICE_PHASES = ("transfer", "forward", "backward", "optimizer")  # in which a step submits its work
+MOST_PENDING = 1000  # steps whose events are kept
+MOST_MARKS = 1000  # changes of phase in a step
+
+_IDLE = len(DEVICE_PHASES)
+_PLACE: dict[str | None, int] = {phase: place for place, phase in enumerate(DEVICE_PHASES)}
+
+_Mark = tuple[int, Any]  # the phase that begins, its event
+_Step = tuple[float, ...]  # seconds: of each phase, and idle
+
+
+class DeviceClock:
+    """Attributes the time of a CUDA stream to the phases of a step.
+
+    An event is put into the stream where a phase begins, and is reached when all work before it is done. A phase's
+    time on the device is what passes between two events. That holds the time in which the device starves within a
+    phase, because the host submits its work too slowly; `idle` is what passes outside the four phases, whether the
+    device still has work from there or waits for the host, as it does for data. A trace tells how busy it was.
+
+    All events go into the stream that is current when the clock is made, which also begins the first step. At most
+    ``MOST_PENDING`` steps lie unread: beyond that, which the few thousand launches that a driver queues do not allow
+    unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of phase
+    in a step counts as idle: a long validation has so many, which ``restart`` drops. Events are used again.
+
+    Args:
+        event: Makes an event with `record(stream)`, `query()`, `synchronize()` and `elapsed_time(later)` in
+            milliseconds; `torch.cuda.Event` by default.
+    """
+
+    def __init__(self, event: Callable[[], Any] | None = None) -> None:
+        self._stream = torch.cuda.current_stream() if event is None else None
+        self._new = event or partial(torch.cuda.Event, enable_timing=True)
+        self._unused: list[Any] = []
+        # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.
+        self._pending: deque[tuple[bool, list[_Mark]]] = deque()
+        self._read: list[_Step] = []
+        self._marks: list[_Mark] = []
+        self._place = _IDLE
+        self._begin()
+
+    def mark(self, phase: str | None) -> None:
+        """What is submitted from now on belongs to this phase; to none of the four if it is another, or None."""
+        place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
+        if place != self._place:
+            self._place = place
+            self._marks.append((place, self._record()))
+
+    def lap(self) -> None:
+        """End a step; the next one begins, in the same phase."""
+        end = (self._place, self._record())
+        self._marks.append(end)
+        self._pending.append((True, self._marks))
+        self._marks = [end]
+        if len(self._pending) > MOST_PENDING:
+            self._wait_for_oldest()
+
+    def restart(self) -> None:
+        """Begin a step now: what was submitted since the last one ended belongs to none."""
+        self._pending.append((False, self._marks))
+        self._begin()
+        if len(self._pending) > MOST_PENDING:
+            self._wait_for_oldest()
+
+    def ready(self) -> list[dict[str, float]]:
+        """Seconds of the steps that the device has ended, each given once and in order; does not wait.
+
+        Each has `total`, the four phases and `idle`, which add up to `total`.
+        """
+        while self._pending:
+            is_step, marks = self._pending[0]
+            if is_step and not marks[-1][1].query():
+                break
+            self._take_oldest()
+        read, self._read = self._read, []
+        return [{"total": sum(step), **dict(zip((*DEVICE_PHASES, "idle"), step, strict=True))} for step in read]
+
+    def finish(self) -> list[dict[str, float]]:
+        """The steps that are left, when the device has ended them."""
+        last = next((marks[-1][1] for is_step, marks in reversed(self._pending) if is_step), None)
+        if last is not None:
+            last.synchronize()
+        return self.ready()
+
+    def _begin(self) -> None:
+        self._marks = [(self._place, self._record())]
+
+    def _record(self) -> Any:
+        event = self._unused.pop() if self._unused else self._new()
+        event.record(self._stream)
+        return event
+
+    def _wait_for_oldest(self) -> None:
+        is_step, marks = self._pending[0]
+        if is_step:
+            marks[-1][1].synchronize()
+        self._take_oldest()
+
+    def _take_oldest(self) -> None:
+        is_step, marks = self._pending.popleft()
+        if is_step:
+            seconds = [0.0] * (_IDLE + 1)
+            (place, since), *later = marks
+            self._unused.append(since)
+            for next_place, event in later:
+                seconds[place] += since.elapsed_time(event) / 1000
+                place, since = next_place, event
+                self._unused.append(event)
+            self._unused.pop()  # begins what comes next
+            self._read.append(tuple(seconds))
+        else:
+            self._unused += [event for _, event in marks]

@@ -1,0 +1,110 @@
+"""How long each phase of a step took."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from lightning.pytorch.profilers import PassThroughProfiler, Profiler
+
+from callbacks.device_clock import DeviceClock
+from callbacks.phases import OWNED, PHASES, PhaseWatch
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What happened between two moments: nanoseconds of each phase, and of each ``callbacks/<name>``."""
+
+    spent: dict[str, int]
+    updates: int  # how often an optimizer stepped
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """Seconds of each of ``PHASES``."""
+        seconds = {phase: self.spent.get(phase, 0) / 1e9 for phase in PHASES}
+        seconds["callbacks"] = sum(spent for name, spent in self.spent.items() if name.startswith(OWNED)) / 1e9
+        return seconds
+
+    def owned(self, name: str) -> float:
+        """Seconds of the hooks of one callback, logger or module."""
+        return self.spent.get(OWNED + name, 0) / 1e9
+
+
+class PhaseClock(PhaseWatch):
+    """Attributes each moment of a step to one phase.
+
+    It is the host's time: on a GPU that is when work is submitted, not when it is done, which ``device``, if there
+    is one, tells.
+    """
+
+    def __init__(self, inner: Profiler | None = None, *, device: DeviceClock | None = None) -> None:
+        super().__init__(inner or PassThroughProfiler())
+        self.device = device
+        self._loggers: list[Any] = []
+        self._current = "other"
+        self._since = 0
+        self._begin(time.perf_counter_ns())
+
+    def restart(self) -> Lap:
+        """Begin a step now; what happened since the last one ended."""
+        lap = self._lap()
+        if self.device is not None:
+            self.device.restart()
+        return lap
+
+    def lap(self) -> Lap:
+        """End a step, and begin the next one."""
+        lap = self._lap()
+        if self.device is not None:
+            self.device.lap()
+        return lap
+
+    def show(self, phase: str | None) -> None:
+        """Charge what has passed to the phase that ends."""
+        now = time.perf_counter_ns()
+        spent, current = self._spent, self._current
+        spent[current] = spent.get(current, 0) + now - self._since
+        self._since = now
+        self._current = phase or "other"
+        if self.device is not None:
+            self.device.mark(phase)
+
+    def updated(self) -> None:
+        """Count an optimizer's step."""
+        self._updates += 1
+
+    def watch_loggers(self, loggers: list[Any]) -> None:
+        """Let the time that loggers take be theirs, which Lightning does not report, until :meth:`remove`."""
+        self._loggers = loggers
+        for logger in loggers:
+            for method in ("log_metrics", "save"):
+                setattr(logger, method, self._charged(getattr(logger, method), OWNED + type(logger).__name__))
+
+    def remove(self, trainer: Any) -> None:
+        """Cease to watch; safe when it does not."""
+        super().remove(trainer)
+        for logger in self._loggers:
+            for method in ("log_metrics", "save"):
+                vars(logger).pop(method, None)
+        self._loggers = []
+
+    def _charged(self, method: Any, owner: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._enter(owner)
+            try:
+                return method(*arguments, **named)
+            finally:
+                self._leave()
+
+        return call
+
+    def _lap(self) -> Lap:
+        now = time.perf_counter_ns()
+        self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
+        lap = Lap(self._spent, self._updates)
+        self._begin(now)
+        return lap
+
+    def _begin(self, now: int) -> None:
+        self._spent: dict[str, int] = {}
+        self._updates = 0
+        self._since = now
