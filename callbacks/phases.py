@@ -88,7 +88,8 @@ class PhaseWatch(Profiler):
                 self._by_hand = False
                 self._leave()
         elif phase != _BEFORE_BACKWARD:
-            self._enter(phase)
+            self._stack.append(phase)
+            self.show(phase)
 
     def stop(self, action_name: str) -> None:
         """Leave an action."""

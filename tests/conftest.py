@@ -31,6 +31,7 @@ QUICK = (
     "trainer.enable_progress_bar=false",
     "data.batch_size=4",
     "profiler=none",
+    "ceilings=false",
 )
 
 

@@ -93,10 +93,11 @@ def test_tensorboard_shows_scalars_pictures_texts_and_traces(ended: Ended) -> No
         scalars = ask(f"{tabs}/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
         assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
         assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
-        images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 3)[run]
-        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline"}
-        texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 2)[run]
-        assert {tag.removesuffix("/text_summary") for tag in texts} >= {"profiler/schedule", "profiler/operators"}
+        images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
+        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline", "strobe/step"}
+        texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
+        told = {tag.removesuffix("/text_summary") for tag in texts}
+        assert told >= {"profiler/schedule", "profiler/operators", "strobe/verdict"}
         plugin = Plugin(address, run)
         (worker,) = plugin.workers()
         assert plugin.spans(worker) == ["1", "2"]
@@ -155,3 +156,13 @@ def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.M
     assert "ZeroDivisionError: ours" in ended.output
     assert ended.summary["status"] == "failed"
     assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "ours"}
+
+
+def test_checkpoints_every_few_epochs_and_at_the_end(train: Train) -> None:
+    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2")
+    assert ended.code == 0, ended.output
+    state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 12
+    with (ended.directory / "steps.csv").open(newline="") as file:
+        saved = [int(row["step"]) for row in csv.DictReader(file) if float(row["checkpoints"]) > 0.02]
+    assert saved == [7, 11]

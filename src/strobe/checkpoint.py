@@ -13,7 +13,18 @@ FOLDER = "checkpoints"
 
 
 class Checkpoints(ModelCheckpoint):
-    """Remembers the best score also when a run is resumed into another directory, where Lightning would forget it."""
+    """Lightning's, but for two things.
+
+    It remembers the best score also when a run is resumed into another directory. One that saves every few epochs
+    saves at the end of training too.
+    """
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Keep the weights of the last epoch, whatever its number."""
+        due = (self._every_n_epochs or 0) > 1 and self._last_global_step_saved != trainer.global_step
+        if due and not trainer.fast_dev_run:
+            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+        super().on_train_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what was best so far; its file stays where it is."""

@@ -75,11 +75,15 @@ def _check_pair(cfg: DictConfig) -> None:
     if cfg.data.form in cfg.loader.reads:
         return
     choices = HydraConfig.get().runtime.choices
-    fitting = [name for name, reads in _loaders() if cfg.data.form in reads]
     raise ConfigError(
         f"loader={choices['loader']} does not read data={choices['data']}; "
-        f"loaders that fit: {', '.join(sorted(fitting))}"
+        f"loaders that fit: {', '.join(loaders_for(cfg.data.form))}"
     )
+
+
+def loaders_for(form: str) -> list[str]:
+    """The names of all loaders in conf/ that read this form of data."""
+    return sorted(name for name, reads in _loaders() if form in reads)
 
 
 def _loaders() -> Iterator[tuple[str, list[str]]]:

@@ -9,11 +9,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 
-from callbacks import Journal, StepRecorder
+from callbacks import Journal, ProgressBar, StepRecorder
 from strobe.checkpoint import FOLDER, Checkpoints
 from strobe.data.base import ImageData
 from strobe.drawing import Pictures
@@ -74,10 +74,10 @@ def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
 
 
 def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
-    """Checkpoints, pictures, progress, the profiler, and the record of steps."""
+    """Checkpoints, pictures, progress, the profiler, the record of steps, and what the user adds."""
     callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
     if cfg.trainer.enable_progress_bar:
-        callbacks.append(RichProgressBar(leave=True))
+        callbacks.append(ProgressBar(leave=True))
     if cfg.trainer.enable_checkpointing:
         callbacks += build_checkpoints(cfg, run_dir / FOLDER)
     if cfg.profiler._target_ is not None:
@@ -86,17 +86,19 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
             if folder.exists() and not folder.is_dir():
                 raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
         callbacks.append(instantiate(cfg.profiler, **folders))
+    callbacks += [instantiate(callback) for callback in cfg.callbacks.values()]
     return callbacks
 
 
 def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
-    monitor, steps = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps
+    monitor, steps, epochs = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps, cfg.checkpoint.every_n_epochs
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
     mode = "min" if monitor.endswith("loss") else "max"
+    each: dict[str, Any] = {"every_n_epochs": epochs, **common}
     checkpoints = [
-        Checkpoints(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **common),
-        Checkpoints(filename="last", save_on_train_epoch_end=True, **common),
+        Checkpoints(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **each),
+        Checkpoints(filename="last", save_on_train_epoch_end=True, **each),
     ]
     if steps is not None:
         checkpoints.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))

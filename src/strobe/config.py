@@ -167,6 +167,7 @@ class CheckpointConfig:
     """Which checkpoints are kept, beside the last one."""
 
     monitor: str = knob("val/accuracy", choices=["val/accuracy", "val/loss"])  # the best one by this
+    every_n_epochs: int = knob(1, min=1)  # how often best.ckpt and last.ckpt are looked after; and when training ends
     every_n_steps: int | None = knob(None, min=1)  # renew last.ckpt also within an epoch
 
 

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import socket
 import subprocess
 from importlib.metadata import version
@@ -32,7 +33,9 @@ def describe() -> dict[str, Any]:
         "cpu": _cpu(),
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "shm_free_bytes": _free_shared_memory(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "git_commit": _commit(),
         "page_cache": None,
@@ -56,6 +59,14 @@ def peak_memory() -> dict[str, int | None]:
         "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "device_peak_bytes": device,
     }
+
+
+def _free_shared_memory(folder: Path = Path("/dev/shm")) -> int | None:
+    """Bytes in which loader workers can pass batches on."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def _cpu() -> str:

@@ -2,10 +2,10 @@
 
     python -m strobe.bench.profiling [PART ...] [KEY=VALUE ...]
 
-Parts (default: all): `idle` (a trace callback that waits), `active` (recorded steps with each option, bytes a step, the
-stall at a cycle's end), `spans` (loader workers' spans), `python` (what event and sampling profiles do to a step's
-shares). Watched and unwatched pieces take turns in one process; ratios are of medians within a round, and the interval
-is over rounds. KEY=VALUE goes to the configuration, as in train.py.
+Parts (default: all): `timers` (the phase timers that are always on), `idle` (a trace callback that waits), `active`
+(recorded steps with each option, bytes a step, the stall at a cycle's end), `spans` (loader workers' spans), `python`
+(what event and sampling profiles do to a step's shares). Watched and unwatched pieces take turns in one process; ratios
+are of medians within a round, and the interval is over rounds. KEY=VALUE goes to the configuration, as in train.py.
 """
 
 import sys
@@ -30,7 +30,7 @@ from callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from callbacks.spans import SpanFolder, span
 from strobe import environment
 from strobe.bench.overhead import configure
-from strobe.bench.watching import Switched, Timed, Times, Tiny
+from strobe.bench.watching import Blocks, Switched, Timed, Times, Tiny
 from strobe.compose import build
 from strobe.launch import quieten_kineto
 from strobe.record import median_interval, read_rows
@@ -50,23 +50,46 @@ OPTIONS: dict[str, dict[str, Any]] = {
 NEVER = 10**9  # steps
 
 
+def timers(cfg: DictConfig, folder: Path, console: Console) -> None:
+    """The phase timers and their row a step, in short trainings with and without them by turns."""
+    pairs = []
+    for turn in range(6 * ROUNDS):
+        seconds = {}
+        for present in (turn % 2 == 0, turn % 2 == 1):
+            watch = Blocks()
+            train_tiny(10 * Blocks.block, watch, *([StepRecorder(folder / "steps.csv")] if present else []))
+            seconds[present] = median(watch.seconds)
+        pairs.append((seconds[True], seconds[False]))
+    report_cost("timers", pairs, cfg, folder, console)
+
+
 def idle(cfg: DictConfig, folder: Path, console: Console) -> None:
     """A waiting trace callback: microseconds a step in a tiny training, as a share of the configured one's step."""
     profiler = TraceProfiler(folder / "idle", skip_first=NEVER)
     switched = Switched(profiler)
-    quiet: dict[str, Any] = dict.fromkeys(
-        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
-    )
-    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, callbacks=[switched, profiler], **quiet)
-    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(320 * ROUNDS * Switched.block, 4)), batch_size=4))
+    train_tiny(80 * ROUNDS * Switched.block, switched, profiler)
     pairs = zip(switched.seconds[True], switched.seconds[False], strict=False)
+    report_cost("idle", list(pairs), cfg, folder, console)
+
+
+def report_cost(name: str, pairs: list[tuple[float, float]], cfg: DictConfig, folder: Path, console: Console) -> None:
+    """Print what a step costs more with something than without, also as a share of the configured training's step."""
     cost = median_interval([1e6 * (present - absent) for present, absent in pairs])
     step = 1e6 * median(run_traced(cfg, folder, {}).unwatched)
     shares = {key: 100 * value / step for key, value in cost.items() if value is not None}
     console.print(
-        f"idle: {cost['median']:.1f} us a step ({cost['low']:.1f} to {cost['high']:.1f}), "
+        f"{name}: {cost['median']:.1f} us a step ({cost['low']:.1f} to {cost['high']:.1f}), "
         f"{shares['median']:.3f}% ({shares['low']:.3f} to {shares['high']:.3f}) of a step of {step / 1e3:.1f} ms"
     )
+
+
+def train_tiny(steps: int, *callbacks: Callback) -> None:
+    """So many steps of a training that does next to nothing."""
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False
+    )
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, callbacks=list(callbacks), **quiet)
+    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(4 * steps, 4)), batch_size=4))
 
 
 def active(cfg: DictConfig, folder: Path, console: Console) -> None:
@@ -179,6 +202,7 @@ def _interval(values: dict[str, float | None], form: str) -> str:
 
 
 PARTS: dict[str, Callable[[DictConfig, Path, Console], None]] = {
+    "timers": timers,
     "idle": idle,
     "active": active,
     "spans": spans,

@@ -70,6 +70,23 @@ class Switched(Callback):
         self._since = time.perf_counter()
 
 
+class Blocks(Callback):
+    """Times blocks of steps, after a first one: seconds a step."""
+
+    block = 40
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """At a block's end the next one begins."""
+        if batch_idx % self.block == self.block - 1:
+            now = time.perf_counter()
+            if batch_idx > self.block:
+                self.seconds.append((now - self._since) / self.block)
+            self._since = now
+
+
 class Tiny(LightningModule):
     """So little work that a callback's microseconds show."""
 

@@ -1,8 +1,9 @@
 """What every data set has in common: splits, batches, and pixels made ready on the device."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from strobe.engines.order import EpochOrder, ShardedBatches
+from strobe.engines.order import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData, Loader
 
@@ -62,6 +63,7 @@ class ImageData(LightningDataModule, ABC):
         self.seed = seed
         self.augments = augment
         self.shuffle_seed = shuffle_seed
+        self.found: dict[str, Any] = {}  # the sources
         self.datasets: dict[str, LoadedData] = {}
 
     @abstractmethod
@@ -80,7 +82,16 @@ class ImageData(LightningDataModule, ABC):
     def setup(self, stage: str | None = None) -> None:
         """Find the files and split them; costs nothing the second time."""
         if not self.datasets:
-            self.datasets = {split: self.loader.dataset(source) for split, source in self.sources().items()}
+            self.found = self.sources()
+            self.datasets = {split: self.loader.dataset(source) for split, source in self.found.items()}
+
+    def loaded_by(self, other: "ImageData") -> Self:
+        """The same images, not searched for again, with ``other``'s loader, engine, batch sizes and augmentation."""
+        data = copy.copy(self)
+        data.loader, data.engine, data.augments = other.loader, other.engine, other.augments
+        data.batch_size, data.val_batch_size = other.batch_size, other.val_batch_size
+        data.datasets = {split: data.loader.dataset(source) for split, source in self.found.items()}
+        return data
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
@@ -96,15 +107,22 @@ class ImageData(LightningDataModule, ABC):
         return self.batches("test", self.val_batch_size)
 
     def batches(
-        self, split: str, batch_size: int, *, shuffle: bool = False, start: Callable[[], int] = lambda: 0
+        self,
+        split: str,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        start: Callable[[], int] = lambda: 0,
+        endless: bool = False,
     ) -> DataLoader[Batch]:
-        """This rank's batches of one split, with or without a trainer."""
+        """This rank's batches of one split, of one epoch or without an end, with or without a trainer."""
         dataset, trainer = self.datasets[split], self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world:
             raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
         order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
-        sharded = ShardedBatches(order, batch_size, rank=rank, world=world, start=start, split=split)
+        kind = EndlessBatches if endless else ShardedBatches
+        sharded = kind(order, batch_size, rank=rank, world=world, start=start, split=split)
         on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
         return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, on_gpu=on_gpu)
 

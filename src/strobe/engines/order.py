@@ -78,3 +78,12 @@ class ShardedBatches(Sampler[list[int]]):
             end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
             mine = indices[batch * stride + self.rank : end : self.world]
             yield Indices(mine, split=self.split, epoch=epoch, number=batch)
+
+
+class EndlessBatches(ShardedBatches):
+    """The same batches, epoch after epoch without a break, for whoever measures a steady state."""
+
+    def __iter__(self) -> Iterator[Indices]:
+        while len(self):
+            yield from super().__iter__()
+            self.sampler.set_epoch(self.sampler.epoch + 1)

@@ -7,29 +7,28 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import lightning
+import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
 
-from strobe import environment
 from strobe.checkpoint import find_checkpoint, require_fitting
 from strobe.checks import check
 from strobe.compose import Parts, build
 from strobe.errors import ConfigError, DataError
 from strobe.launch import rank
-from strobe.record import SCHEMA, measure_steps, write_summary
+from strobe.record import measure_steps, write_summary
 from strobe.report.terminal import print_summary
+from strobe.run.summary import summarise
+from strobe.run.verdict import measure_ceilings, report
 
 log = logging.getLogger(__name__)
 
-CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
 CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
-ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 NEEDED_BYTES = 3 * CHECKPOINT_BYTES
 
 
@@ -77,6 +76,8 @@ class Run:
         """Build the parts, train, and test the best weights."""
         cfg = self.cfg
         check(cfg)
+        if cfg.threads is not None:
+            torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         _require_space(self.run_dir, NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100)
         self.parts = parts = build(cfg, self.run_dir)
@@ -110,39 +111,19 @@ class Run:
             return  # another rank's failure came first, and is the cause of this one
         if alone and status != "completed" and self.parts is not None:
             self._keep_metrics()
-        summary = self.summary(status, error)
-        try:
-            write_summary(path, summary)
-        except OSError as failure:
-            log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
-        print_summary(summary, self.run_dir, Console())
+        summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
 
-    def summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        """``summary.json``; what later stages measure is null."""
-        cfg, hydra = self.cfg, HydraConfig.get()
-        trainer = self.parts.trainer if self.parts else None
-        device = trainer and trainer.strategy.root_device.type
-        return {
-            "schema": SCHEMA,
-            "status": status,
-            "error": error and {"type": type(error).__name__, "message": str(error)},
-            "data": self.parts.data.title if self.parts else None,
-            "overrides": list(hydra.overrides.task),
-            "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
-            "batch_size": cfg.data.batch_size,
-            "num_workers": cfg.engine.num_workers,
-            "accelerator": device,
-            "devices": trainer and trainer.num_devices,
-            "world_size": trainer and trainer.world_size,
-            "precision": str(cfg.trainer.precision),
-            "environment": environment.describe(),
-            **measure_steps(self.run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK),
-            "ceilings": {"loader": None, "model": None},
-            "memory": environment.peak_memory(),
-            "findings": [],
-            "traces": sorted(str(path.relative_to(self.run_dir)) for path in self.run_dir.rglob("*.pt.trace.json*")),
-            "metrics": self.metrics,
-        }
+        def save() -> None:
+            try:
+                write_summary(path, summary)
+            except OSError as failure:
+                log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
+
+        save()
+        if status == "completed" and self.cfg.ceilings and summary["steps"]["measured"] and self.parts:
+            measure_ceilings(self.cfg, self.parts, summary, save)
+        report(self.cfg, self.parts, summary, self.run_dir)
+        print_summary(summary, self.run_dir, Console())
 
 
 def _require_space(run_dir: Path, needed: int) -> None:

@@ -1,0 +1,101 @@
+"""The loader's ceiling: its batches are taken as fast as it makes them, and nobody trains."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from strobe.ceilings.meter import Meter, Rate
+from strobe.ceilings.untouched import let_go
+from strobe.data.base import ImageData
+from strobe.engines.order import Indices
+from strobe.engines.torch import WholeBatches
+from strobe.loaders.base import Batch
+
+
+@dataclass(frozen=True)
+class Loading:
+    """The ceiling, and one of its batches in memory of this process."""
+
+    rate: Rate
+    batch: Batch
+
+
+def measure_loader(data: ImageData, *, shuffle: bool, prefetch: int, seconds: float) -> Loading:
+    """Drain the training batches of ``data``, epoch after epoch without a break.
+
+    The workers and what they share are gone when it returns or raises.
+
+    Args:
+        data: set up; its trainer tells whether batches are pinned.
+        shuffle: whether the order is shuffled, as in training.
+        prefetch: batches that a worker keeps ready.
+        seconds: at most, from the first batch on.
+    """
+    others = {child.pid for child in multiprocessing.active_children()}
+    loader = data.batches("train", data.batch_size, shuffle=shuffle, endless=True)
+    workers: list[int] = []
+    meter = Meter(
+        seconds,
+        multiple=loader.num_workers,
+        warmup=loader.num_workers * (prefetch + 1) + 2,
+        cpu=lambda: cpu_seconds(workers),
+    )
+    batches = iter(loader)
+    try:
+        batch = next(batches)
+        workers += sorted(child.pid or 0 for child in multiprocessing.active_children() if child.pid not in others)
+        kept = _own(batch)
+        while not meter.add(len(batch[1])):
+            batch = next(batches)
+            if len(kept[1]) != data.batch_size == len(batch[1]):  # the first was the end of an epoch
+                kept = _own(batch)
+        return Loading(meter.rate(), kept)
+    except BaseException as error:
+        let_go(error)
+        raise
+    finally:
+        del batches, loader  # ends the workers
+
+
+def load_batch(data: ImageData) -> Batch:
+    """One batch of the training images, loaded in this process."""
+    dataset = data.datasets["train"]
+    count = min(data.batch_size, len(dataset))
+    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
+
+
+def repeat(batch: Batch, size: int) -> Batch:
+    """A batch of ``size`` images, made of those of another one."""
+    pixels, labels = batch
+    times = -(-size // len(labels))
+    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
+
+
+def cpu_seconds(workers: Iterable[int]) -> float | None:
+    """Core-seconds that this process, all its threads, and the workers have used; None where /proc does not tell.
+
+    Linux counts other processes in clock ticks, 10 ms by default (proc(5): fields 14 and 15 of stat).
+    """
+    total = time.process_time()
+    for pid in workers:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _own(batch: Batch) -> Batch:
+    """A copy that lies neither in shared nor in pinned memory."""
+
+    def copy(tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
+    pixels, labels = batch
+    return copy(pixels), copy(labels)

@@ -1,0 +1,46 @@
+"""Measurements leave no trace in this process."""
+
+import gc
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def untouched(threads: int | None = None) -> Iterator[None]:
+    """Put back random numbers (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
+
+    ``threads`` is how many one operator computes on within the block; None: as many as before.
+    """
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    before = torch.get_num_threads()
+    cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
+
+
+def let_go(error: BaseException) -> None:
+    """Free what the frames that an exception passed through still hold: loader processes, memory on the device."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    gc.collect()

@@ -1,0 +1,93 @@
+"""What is worth measuring once the run's own ceilings are known: only where the record shows the symptom."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from strobe.diagnose.predict import NOTABLE, Step, step_of
+from strobe.diagnose.record import Record
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded, start_share, steady_waiting, worker_limit
+
+MOST = 6  # each takes seconds to measure
+MOSTLY = 0.5  # of the step: where it waits for so much, computing is not what to look at
+OPTIMIZER_SHARE = 0.1  # from here on one kernel for the update, in place of many, can show
+BATCHES_AN_EPOCH = 4  # with fewer, a larger batch is no longer training as one knows it
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Settings whose ceiling is worth measuring, of the ``loader`` or of the ``model`` side."""
+
+    side: str
+    overrides: tuple[str, ...]
+
+
+def candidates(record: Record) -> list[Candidate]:
+    """Alternatives to measure, most promising first; none for a run without a measured step."""
+    step = step_of(record)
+    if step is None:
+        return []
+    loading = [Candidate("loader", (override,)) for override in _loading(record, step)]
+    computing = [Candidate("model", (override,)) for override in _computing(record, step)]
+    waiting = steady_waiting(record, step)
+    if waiting >= (NOTABLE if step.workers else MOSTLY):
+        computing = []  # behind workers the loader sets the pace, whatever computing takes
+    return [*loading[: MOST - min(2, len(computing))], *computing][:MOST]
+
+
+def _loading(record: Record, step: Step) -> Iterator[str]:
+    if steady_waiting(record, step) >= NOTABLE:
+        current = record.text("choices", "loader")
+        yield from (f"loader={name}" for name in record.items("loaders") if name != current)
+        if record.setting("loader.batched") is False:
+            yield "loader.batched=true"
+        if record.setting("loader.scale", "device") != "device":
+            yield "loader.scale=device"
+        yield from (f"engine.num_workers={count}" for count in _more_workers(record, step))
+    if crowded(record, step):
+        own = cores_of_a_rank(record) or 1
+        fewer = {0, max(0, math.floor(own) - 1)} if step.cores else {max(1, math.floor(own) - 1)}
+        yield from (f"engine.num_workers={count}" for count in sorted(fewer) if count < step.workers)
+
+
+def _more_workers(record: Record, step: Step) -> list[int]:
+    """As many as keep up with computing by what one does now, and as many as there can be."""
+    limit = worker_limit(record, step)
+    if limit is None or not record.has("engine.num_workers"):
+        return []
+    one = (1 / step.loader.value if step.loader else step.loading or 0.0) * max(1, step.workers)
+    enough = math.ceil(1.1 * one / step.compute)  # a tenth more: batches are uneven
+    wanted = {min(limit.workers, max(enough, step.workers + 1)), min(limit.workers, 2 * enough)}
+    return sorted(count for count in wanted if count > step.workers)
+
+
+def _computing(record: Record, step: Step) -> Iterator[str]:
+    own, threads = cores_of_a_rank(record), record.count("threads")
+    if own and threads and record.has("threads") and (threads > own or (step.cores and crowded(record, step))):
+        fitting = {max(1, math.floor(own)), max(1, math.floor(own) - step.workers)}
+        yield from (f"threads={count}" for count in sorted(fitting, reverse=True) if count < threads)
+    total = record.number("step_seconds", "total") or 0.0
+    update = record.number("step_seconds", "optimizer") or 0.0
+    if (
+        update >= OPTIMIZER_SHARE * total > 0
+        and record.has("model.fused")
+        and record.setting("model.fused") is not True
+    ):
+        yield "model.fused=true"
+    if record.setting("model.compile") is True and (start_share(record) or 0.0) >= NOTABLE:
+        yield "model.compile=false"
+    size, images = record.whole("data.batch_size"), record.number("train_images")
+    ranks = max(1, record.count("world_size") or 1)
+    larger = [size * factor for factor in (4, 2)] if size else []
+    yield from (
+        f"data.batch_size={count}" for count in larger if not images or count * ranks * BATCHES_AN_EPOCH <= images
+    )
+    capability = record.items("environment", "gpu_capability")
+    if capability and isinstance(capability[0], int) and capability[0] >= 7 and _full(record):
+        yield f"trainer.precision={'bf16-mixed' if capability[0] >= 8 else '16-mixed'}"
+    if isinstance(last := record.setting("model.channels_last"), bool):
+        yield f"model.channels_last={str(not last).lower()}"
+
+
+def _full(record: Record) -> bool:
+    return record.has("trainer.precision") and str(record.setting("trainer.precision")) in ("32", "32-true")

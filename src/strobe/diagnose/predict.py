@@ -1,0 +1,226 @@
+"""The model of a step: how fast training would be with another loader, other computing, or less of something.
+
+Everything is in seconds per image, over all ranks, so that steps of different sizes compare. A step waits for its
+batch and computes (everything that is not waiting). A loader in the training process is waited for whole; workers
+load meanwhile, so that the slower side sets the pace. Where both run on the same cores, work is conserved: what the
+loader computes beyond the cores that the model leaves idle is taken from the model.
+
+A prediction has a likely, a best and a worst case, which differ where the overlap is unknown. Around these stands the
+noise of the step and of every ceiling that was used, each by what moving it to the ends of its interval does to the
+result, added in quadrature as independent errors are.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strobe.diagnose.finding import Speedup
+from strobe.diagnose.record import UNKNOWN_NOISE, Measured, Record, as_number
+
+WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
+NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
+
+Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
+
+
+@dataclass(frozen=True)
+class Step:
+    """The mean step of a run, in seconds per image; see the module's text."""
+
+    images: float  # in a step, over all ranks
+    wait: float
+    compute: float  # the rest of the step
+    per_step: float  # what of `compute` is not in the model's ceiling, and is paid once a step: callbacks
+    between: float  # validation and what else lies between steps
+    busy: float  # of a GPU, which works on while the host waits: no step is shorter; 0 on a CPU
+    noise: float  # relative
+    workers: int  # loader processes of a rank
+    loader: Measured | None  # ceilings, images/s
+    model: Measured | None
+    cores: float | None  # that loader and model compete for; None when they do not
+    loader_cpu: float | None  # core-seconds
+    model_cpu: float | None
+
+    @property
+    def length(self) -> float:
+        """Of the step itself."""
+        return self.wait + self.compute
+
+    @property
+    def total(self) -> float:
+        """Of training: the step, and what lies between it and the next."""
+        return self.length + self.between
+
+    @property
+    def waiting(self) -> float:
+        """The share of the step that would be gone without waiting: none of it while a GPU is busy."""
+        return max(0.0, min(self.wait, self.length - self.busy)) / self.length
+
+    @property
+    def loading(self) -> float | None:
+        """What the loader took in the run itself; None if workers were never waited for, which hides it."""
+        if not self.workers:
+            return self.wait
+        return self.length if self.waiting >= NOTABLE else None
+
+    @property
+    def undisturbed(self) -> float:
+        """Computing without workers on the same cores."""
+        if self.cores is None or not self.workers or self.model is None:
+            return self.compute
+        return min(self.compute, 1 / self.model.value + self.per_step)
+
+
+def step_of(record: Record) -> Step | None:
+    """The mean step of a run; None if no step was measured."""
+    seconds = {name: max(0.0, as_number(value) or 0.0) for name, value in record.mapping("step_seconds").items()}
+    length = seconds.get("total", 0.0)
+    wait = min(seconds.get("data_wait", 0.0), length)
+    between = sum(max(0.0, as_number(value) or 0.0) for value in record.mapping("between_seconds").values())
+    images = _images(record, length + between)
+    if length <= wait or images <= 0:
+        return None
+    device = record.mapping("device_seconds")
+    busy = (as_number(device.get("total")) or 0.0) - (as_number(device.get("idle")) or 0.0)
+    devices, ranks = record.count("devices") or 1, record.count("world_size") or 1
+    cores = record.number("environment", "usable_cores")
+    return Step(
+        images=images,
+        wait=wait / images,
+        compute=(length - wait) / images,
+        per_step=min(seconds.get("callbacks", 0.0), length - wait) / images,
+        between=between / images,
+        busy=max(0.0, min(busy, length)) / images,
+        noise=_noise(record),
+        workers=max(0, record.count("num_workers") or 0),
+        loader=record.rate("loader"),
+        model=record.rate("model"),
+        cores=cores * max(1.0, ranks / devices) if cores and record.flag("ceilings", "shared_cores") else None,
+        loader_cpu=record.number("ceilings", "cpu_seconds", "loader"),
+        model_cpu=record.number("ceilings", "cpu_seconds", "model"),
+    )
+
+
+def with_loader(step: Step, rate: Measured, *, workers: int, cpu: float | None = None) -> Speedup:
+    """With a loader that alone gives so many images/s, in so many workers, at ``cpu`` core-seconds an image."""
+
+    def cases(new: float, old: float) -> Cases:
+        # In the run itself files were cold, or others busy: the new loader may suffer from that as the old one did.
+        slowed = step.loading * old / new if step.loading is not None and step.loader is not None else 1 / new
+        if not workers and step.workers:  # what slowed the workers may have been the model
+            return _spread(step.undisturbed + 1 / new, step.compute + 1 / new)
+        quick, slow = sorted((1 / new, slowed))
+        if not workers:
+            return _spread(step.compute + quick, step.compute + slow)
+        if step.cores is None:
+            return _spread(max(quick, step.compute), max(slow, step.compute))
+        return _shared(step, quick, slow, cpu if cpu is not None else workers / new)
+
+    return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
+
+
+def with_model(step: Step, rate: Measured, *, images: float | None = None) -> Speedup:
+    """With computing that alone reaches so many images/s, in steps of so many images (as now if None)."""
+    costs = step.per_step * step.images / (images or step.images)
+    work = max(step.compute - step.per_step, 1e-3 * step.compute)
+    own = step.model or Measured(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+
+    def cases(new: float, old: float) -> Cases:
+        # What the step holds beyond the replayed one stays as it is, or shrinks with it.
+        added, scaled = sorted((max(0.0, work - 1 / old) + 1 / new, work * old / new))
+        best, likely, worst = (_beside_loader(step, costs + seconds) for seconds in _spread(added, scaled))
+        return _floor((best, likely, worst), step.busy * old / new)
+
+    return _speedup(step, cases, rate, own)
+
+
+def without(step: Step, *, compute: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Speedup:
+    """Without so many seconds of each step's computing, of its waiting, and of what lies between two steps."""
+
+    def cases(share: float) -> Cases:
+        computing, waiting, beside = (share * seconds / step.images for seconds in (compute, wait, between))
+        length = _beside_loader(step, max(step.compute - computing, 1e-3 * step.compute)) if computing else step.length
+        length = min(max(length, step.busy), step.length) - min(waiting, step.wait)
+        length -= min(beside, step.between)
+        return length, length, length
+
+    return _speedup(step, cases, Measured(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
+
+
+def without_waiting(step: Step) -> Speedup:
+    """The most that any loader can give, and as little as nothing: what a finding without a measured remedy says."""
+    least = max(step.compute, step.busy)
+    return _speedup(step, lambda _: _spread(least, step.length), Measured(1.0, 1.0, 1.0))
+
+
+def _beside_loader(step: Step, compute: float) -> float:
+    """A step that computes for so long: in the training process the wait is added, beside workers it is hidden."""
+    if not step.workers:
+        return compute + step.wait
+    pace = 1 / step.loader.value if step.loader else (step.loading or 0.0)
+    unexplained = max(0.0, step.wait - max(0.0, pace - step.compute))  # uneven batches, cold files: it stays
+    return max(compute, pace) + unexplained
+
+
+def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
+    """Workers on the model's own cores, from a loader that takes ``quick`` to ``slow``, ``cpu`` of it computing."""
+    cores, alone = step.cores or 1.0, step.undisturbed
+    idle = 0.0 if step.model_cpu is None else max(0.0, cores * alone - step.model_cpu)  # core-seconds
+
+    def taken(seconds: float) -> float:
+        return max(0.0, seconds - idle)
+
+    # At best all cores share what is taken from the model; at worst the model stands still meanwhile.
+    best = max(quick, alone + taken(cpu) / cores)
+    worst = max(slow, alone + taken(cpu))
+    if not step.workers or step.loader_cpu is None or step.length <= alone:
+        return _spread(best, worst)
+    on_cores = min(cores, max(1.0, taken(step.loader_cpu) / (step.length - alone)))  # as the run shows it
+    return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
+
+
+def _spread(best: float, worst: float) -> Cases:
+    return best, (best + worst) / 2, worst
+
+
+def _floor(cases: Cases, least: float) -> Cases:
+    best, likely, worst = cases
+    return max(best, least), max(likely, least), max(worst, least)
+
+
+def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Speedup:
+    """The old time over the new one; ``cases`` gives the new step's from the values of ``inputs``."""
+    values = [item.value for item in inputs]
+
+    def moved(place: int, value: float) -> list[float]:
+        return [*values[:place], value, *values[place + 1 :]]
+
+    def times(case: int, at: list[float]) -> float:
+        return cases(*at)[case] + step.between
+
+    def noise(case: int) -> float:
+        middle = times(case, values)
+        squares = step.noise**2
+        for place, item in enumerate(inputs):
+            ends = (times(case, moved(place, end)) for end in (item.low, item.high))
+            squares += max(math.log(end / middle) ** 2 for end in ends)
+        return math.exp(math.sqrt(squares))
+
+    best, likely, worst = (step.total / times(case, values) for case in range(3))
+    return Speedup(likely, worst / noise(2), best * noise(0))
+
+
+def _images(record: Record, seconds: float) -> float:
+    """Images of a mean step and of all ranks; the last batch of an epoch is smaller than ``batch_size``."""
+    rate = record.number("overall_images_per_second")
+    if rate:
+        return rate * seconds
+    return (record.number("batch_size") or 0.0) * (record.count("world_size") or 1)
+
+
+def _noise(record: Record) -> float:
+    """Half the width of the rate's interval, relative to it."""
+    middle, low, high = (record.number("images_per_second", name) for name in ("median", "low", "high"))
+    if not middle or low is None or high is None:
+        return UNKNOWN_NOISE
+    return max(0.0, (high - low) / (2 * middle))

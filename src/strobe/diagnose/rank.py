@@ -1,0 +1,146 @@
+"""From all rules to what a person reads: ranked findings, the verdict, and the command to copy."""
+
+import importlib
+import inspect
+import pkgutil
+import shlex
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from strobe.diagnose import rules
+from strobe.diagnose.finding import Finding, duration, pace, percent
+from strobe.diagnose.predict import NOTABLE, WORTH
+from strobe.diagnose.record import Record
+from strobe.diagnose.symptoms import start_share
+
+Rule = Callable[[Record], Finding | list[Finding] | None]
+
+# A symptom, the cause that explains it when that gains more, and why.
+EXPLAINED = (
+    ("small_batch", "loader", "larger batches do not load faster"),
+    ("launch_bound", "loader", "the device idles because it waits for data"),
+    ("loader", "workers_hurt", "workers without a core load slowly"),
+    ("threads", "workers_hurt", "the threads are too many because the workers take their cores"),
+    ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
+    ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
+    ("optimizer", "small_batch", "larger batches update less often per image"),
+    ("launch_bound", "synchronisation", "the device idles because the host waits for it"),
+    ("small_batch", "synchronisation", "the device idles because the host waits for it"),
+    ("synchronisation", "callback", "the callback is what waits for the device"),
+    ("synchronisation", "logging", "the logger is what waits for the device"),
+)
+
+
+def diagnose(record: Record) -> list[Finding]:
+    """What to change, the greatest predicted gain first; exactly one finding, ``nothing``, if nothing would help.
+
+    A finding is left out if it promises less than 3%, if it may lose as much as it is likely to gain (as ratios,
+    ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is),
+    or if a stronger cause explains it (``EXPLAINED``).
+    """
+    found = [finding for rule in all_rules() for finding in _as_list(rule(record))]
+    helpful = [finding for finding in found if _helps(finding)]
+    helpful.sort(key=lambda finding: (-finding.predicted_speedup.median, finding.cause))
+    listed: list[Finding] = []
+    for finding in helpful:  # a cause that is itself explained away explains nothing
+        stronger = {other.cause for other in listed}
+        if not any(finding.cause == symptom and cause in stronger for symptom, cause, _ in EXPLAINED):
+            listed.append(finding)
+    return listed or [finding for finding in found if finding.cause == "nothing"][:1]
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every public function that is defined in a module of ``strobe.diagnose.rules``."""
+    names = [module.name for module in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}.")]
+    functions = [(name, found) for name in names for _, found in inspect.getmembers(importlib.import_module(name))]
+    return tuple(
+        found
+        for name, found in functions
+        if inspect.isfunction(found) and found.__module__ == name and not found.__name__.startswith("_")
+    )
+
+
+def verdict(record: Record, findings: Sequence[Finding]) -> str:
+    """One or two sentences for the terminal, the report and TensorBoard."""
+    status = record.text("status")
+    if not record.number("step_seconds", "total"):
+        ended = {"failed": "The run failed", "interrupted": "The run was interrupted"}.get(status or "")
+        return f"{ended} before a step was measured." if ended else "No step was measured."
+    before = f"The run {'was interrupted' if status == 'interrupted' else 'failed'}; until then: "
+    begin = before if status in ("failed", "interrupted") else ""
+    if not findings:
+        return f"{begin}No finding."
+    first = findings[0]
+    end = _first_step(record, findings)
+    if first.cause == "nothing":
+        return f"{begin}{first.title}: {_lower(first.evidence)}{end}"
+    change = " ".join(first.overrides) or "without it"
+    return f"{begin}{first.title}{_ceilings(record)}. Predicted: {change} -> {_short(first)}.{end}"
+
+
+def command(record: Record, overrides: Sequence[str]) -> str:
+    """The line that trains as this run did, with these overrides in place of its own for the same keys."""
+    own = [text for text in record.items("overrides") if isinstance(text, str)]
+    own = [text for text in own if not _key(text).startswith(("hydra.run.", "hydra.sweep."))]
+    for override in overrides:
+        own = _without(own, override) if override.startswith("~") else _with(own, override)
+    return " ".join(["python", "train.py", *(shlex.quote(text) for text in own)])
+
+
+def _with(own: list[str], override: str) -> list[str]:
+    """The run's overrides and one more, at the place of one for the same key, added as that was (``+``, ``++``)."""
+    key = _key(override)
+    places = [place for place, text in enumerate(own) if _key(text) == key]
+    if not places:
+        return [*own, override]
+    last = places[-1]
+    sign = own[last][: len(own[last]) - len(own[last].lstrip("+"))]
+    return [sign + override if place == last else text for place, text in enumerate(own) if place not in places[:-1]]
+
+
+def _without(own: list[str], override: str) -> list[str]:
+    """The run's overrides less those that add a key; the deletion itself if a file adds it."""
+    key = _key(override)
+    kept = [text for text in own if _key(text) != key and not _key(text).startswith(f"{key}.")]
+    return kept if len(kept) < len(own) else [*own, override]
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _helps(finding: Finding) -> bool:
+    predicted = finding.predicted_speedup
+    return finding.cause != "nothing" and predicted.median >= WORTH and predicted.low * predicted.median > 1
+
+
+def _as_list(found: Finding | list[Finding] | None) -> list[Finding]:
+    if found is None:
+        return []
+    return [found] if isinstance(found, Finding) else found
+
+
+def _ceilings(record: Record) -> str:
+    rates = {name: record.number("ceilings", name) for name in ("loader", "model")}
+    known = ", ".join(f"{name} ceiling {pace(rate)}" for name, rate in rates.items() if rate)
+    return f" ({known})" if known else ""
+
+
+def _first_step(record: Record, findings: Sequence[Finding]) -> str:
+    """A sentence about a first step that took a notable share of the run, which no rate shows."""
+    share, first = start_share(record), record.number("first_step_seconds")
+    if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
+        return ""
+    return f" The first step took {duration(first)}, {percent(share)} of all steps' time, and counts in no rate."
+
+
+def _short(finding: Finding) -> str:
+    predicted = finding.predicted_speedup
+    digits = 1 if predicted.median >= 1.5 else 2
+    middle, low, high = (f"{value:.{digits}f}" for value in (predicted.median, predicted.low, predicted.high))
+    return f"{middle}x ({low} to {high})"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

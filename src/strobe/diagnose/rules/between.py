@@ -1,0 +1,92 @@
+"""What is not in the steady state: validation between steps, and the first step."""
+
+import math
+from typing import Any
+
+from strobe.diagnose.finding import Finding, Speedup, duration, percent
+from strobe.diagnose.predict import NOTABLE, step_of, with_model, without
+from strobe.diagnose.record import Record
+from strobe.diagnose.symptoms import start_share
+
+INTERVAL = "trainer.val_check_interval"
+EPOCHS = "trainer.check_val_every_n_epoch"
+
+
+def validation(record: Record) -> Finding | None:
+    """Validation takes a notable share of training: validate less often, until it does not."""
+    step, seconds = step_of(record), record.number("between_seconds", "validation") or 0.0
+    share = 0.0 if step is None else seconds / step.images / step.total
+    if step is None or share < NOTABLE:
+        return None
+    rest = step.total * step.images - seconds
+    factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
+    overrides, left, advice = _seldomer(record, factor)
+    return Finding(
+        "validation",
+        f"Validation takes {percent(share)} of training",
+        f"It takes {duration(seconds)} for each training step of {duration(step.length * step.images)}.",
+        advice,
+        overrides,
+        without(step, between=seconds * (1 - left)),
+    )
+
+
+def first_step(record: Record) -> Finding | None:
+    """Compiling costs more time than it saves in a run as short as this one.
+
+    The first step is no part of the steady state, whose rate is what speed-ups are of. Here alone the time is that of
+    all the run's steps, so the finding needs the rate without compiling to have been measured. Of other long first
+    steps the verdict tells, as there is nothing to change about them.
+    """
+    step, share = step_of(record), start_share(record)
+    if step is None or share is None or share < NOTABLE or record.setting("model.compile") is not True:
+        return None
+    plain = [entry for entry in record.alternatives("model") if entry.changes == {"model.compile": "false"}]
+    if not plain:
+        return None
+    steady = with_model(step, plain[0].rate)
+    first, usual = record.number("first_step_seconds") or 0.0, step.length * step.images
+    all_steps = (first - usual) * (1 / share - 1) / usual
+    predicted = Speedup(*(ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high)))
+    return Finding(
+        "first_step",
+        f"Compiling takes {percent(share)} of the run",
+        f"The first step takes {duration(first)}, the {all_steps:,.0f} of the run {duration(usual)} each.",
+        "Do not compile for a run this short; in a longer one compiling may pay.",
+        plain[0].overrides,
+        predicted,
+    )
+
+
+def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
+    """Overrides for validating so many times less often, the share of validations that stays, and the advice."""
+    interval, epochs = record.setting(INTERVAL), record.whole(EPOCHS)
+    if epochs is None:
+        if record.has(EPOCHS) and isinstance(interval, int) and math.isfinite(factor):
+            every = interval * int(factor)
+            return (f"{INTERVAL}={every}",), 1 / factor, f"Validate every {every} batches."
+        return (), 1 / factor, "Validate less often, or on fewer images."
+    times = _times_an_epoch(interval, record.number("batches_per_epoch"))
+    overrides: list[str] = []
+    left = 1.0
+    if times > 1 and record.has(INTERVAL):
+        overrides.append(f"{INTERVAL}=null")
+        left = 1 / times
+    wanted, most = factor * left, record.whole("trainer.max_epochs") or -1
+    every = most if most > 0 and epochs * wanted > most else math.ceil(epochs * min(wanted, 1e6))
+    if every > epochs:
+        overrides.append(f"{EPOCHS}={every}")
+        left *= epochs / every
+    if not overrides:
+        return (), 1 / factor, "Validate on fewer images, with trainer.limit_val_batches."
+    often = "once an epoch" if every <= epochs == 1 else f"every {max(every, epochs)} epochs"
+    return tuple(overrides), left, f"Validate {often}."
+
+
+def _times_an_epoch(interval: Any, batches: float | None) -> float:
+    """How often validation runs in an epoch: Lightning takes a float as a share of it, a whole number as batches."""
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
+        return 1.0
+    if isinstance(interval, float):
+        return max(1.0, 1 / interval)
+    return max(1.0, math.floor(batches / interval)) if batches else 1.0

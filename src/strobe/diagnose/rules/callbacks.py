@@ -1,0 +1,166 @@
+"""What looks on at each step: callbacks, loggers, checkpoints within an epoch."""
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from strobe.diagnose.finding import Finding, duration, percent
+from strobe.diagnose.predict import Step, step_of, without
+from strobe.diagnose.record import Record, as_number
+
+NOTABLE = 0.02  # of the step, for one of them
+TARGET = 0.01  # of the step, that logging and checkpoints may take
+LOG_EVERY = "trainer.log_every_n_steps"
+SAVE_EVERY = "checkpoint.every_n_steps"
+
+
+@dataclass(frozen=True)
+class _Hook:
+    """One callback, logger or module: seconds of a mean step, of its longest one, steps in which it did something."""
+
+    name: str
+    kind: str
+    mean: float
+    longest: float
+    calls: float
+    measured: float
+
+    def __str__(self) -> str:
+        often = f"in {self.calls:,.0f} of {self.measured:,.0f} steps, " if self.calls and self.measured else ""
+        return f"{self.name} takes {duration(self.mean)} of a mean step, {often}{duration(self.longest)} at most."
+
+    @property
+    def each(self) -> float | None:
+        """Seconds each time that it does something."""
+        return self.mean * self.measured / self.calls if self.calls and self.measured else None
+
+    def seldom_enough(self, step: Step) -> int | None:
+        """In every how many steps it may do something, to take a hundredth of the rest of the step."""
+        rest = step.length * step.images - self.mean
+        return None if self.each is None or rest <= 0 else _rounded(self.each / (TARGET * rest))
+
+
+def callback(record: Record) -> list[Finding]:
+    """Each callback, or the module's own hooks, that takes a notable share of the step."""
+    found = []
+    step = step_of(record)
+    for hook in _hooks(record, step):
+        if step is None or hook.kind == "logger" or _saves(hook):
+            continue
+        overrides, advice = _removal(record, hook)
+        title = _title(hook, step)
+        found.append(Finding("callback", title, str(hook), advice, overrides, without(step, compute=hook.mean)))
+    return found
+
+
+def logging(record: Record) -> list[Finding]:
+    """A logger that takes a notable share of the step: log less often."""
+    found = []
+    step = step_of(record)
+    for hook in _hooks(record, step):
+        if step is None or hook.kind != "logger":
+            continue
+        now, seldom = record.whole(LOG_EVERY), hook.seldom_enough(step)
+        overrides: tuple[str, ...] = ()
+        if now and seldom and seldom > now and hook.each is not None:
+            saved, overrides = hook.mean - hook.each / seldom, (f"{LOG_EVERY}={seldom}",)
+            advice = f"Log every {seldom} steps: that takes at most {percent(TARGET)}."
+        else:
+            saved = hook.mean
+            advice = "Log fewer figures a step, or without waiting for where they are written."
+        found.append(
+            Finding("logging", _title(hook, step), str(hook), advice, overrides, without(step, compute=max(0.0, saved)))
+        )
+    return found
+
+
+def checkpoint(record: Record) -> list[Finding]:
+    """Checkpoints within an epoch that take a notable share of the step: save less often."""
+    found = []
+    step = step_of(record)
+    for hook in _hooks(record, step):
+        if step is None or not _saves(hook):
+            continue
+        now, seldom = record.whole(SAVE_EVERY), hook.seldom_enough(step)
+        epoch = record.number("batches_per_epoch")
+        overrides: tuple[str, ...] = ()
+        if not now:
+            saved = hook.mean
+            advice = "Save less often, or to a faster disk."
+        elif seldom is None or (epoch is not None and seldom >= epoch) or hook.each is None:
+            saved, overrides = hook.mean, (f"{SAVE_EVERY}=null",)
+            advice = "Save after each epoch only."
+        else:
+            seldom = max(seldom, now)
+            saved, overrides = hook.mean - hook.each / seldom, (f"{SAVE_EVERY}={seldom}",)
+            advice = f"Save every {seldom} steps: that takes at most {percent(TARGET)}."
+        found.append(
+            Finding(
+                "checkpoint", _title(hook, step), str(hook), advice, overrides, without(step, compute=max(0.0, saved))
+            )
+        )
+    return found
+
+
+def _hooks(record: Record, step: Step | None) -> list[_Hook]:
+    """Those that take a notable share of the step."""
+    measured = record.number("steps", "measured") or 0.0
+    found = []
+    for entry in record.items("callbacks"):
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            continue
+        mean = as_number(entry.get("mean")) or 0.0
+        longest, calls = as_number(entry.get("longest")) or mean, as_number(entry.get("calls")) or 0.0
+        if step is not None and mean >= NOTABLE * step.length * step.images:
+            found.append(_Hook(entry["name"], str(entry.get("kind")), mean, longest, calls, measured))
+    return found
+
+
+def _saves(hook: _Hook) -> bool:
+    return hook.kind != "logger" and "Checkpoint" in hook.name
+
+
+def _title(hook: _Hook, step: Step) -> str:
+    return f"{hook.name} takes {percent(hook.mean / step.images / step.length)} of each step"
+
+
+def _removal(record: Record, hook: _Hook) -> tuple[tuple[str, ...], str]:
+    """The overrides that leave it out, none where the configuration has no key for that, and the advice."""
+    key = _added(record).get(hook.name)
+    if key is not None:
+        return (f"~callbacks.{key}",), f"Leave {hook.name} out, or have it do its work less often."
+    if "ProgressBar" in hook.name and record.has("trainer.enable_progress_bar"):
+        return ("trainer.enable_progress_bar=false",), "Train without the progress bar."
+    if _class(record.setting("profiler._target_")) == _base(hook.name):
+        return ("profiler=none",), "Train without a profiler."
+    if hook.kind == "module":
+        return (), f"Make the hooks of {hook.name} cheaper, or have them do their work less often."
+    return (), f"Make {hook.name} cheaper, or have it do its work less often."
+
+
+def _added(record: Record) -> dict[str, str]:
+    """Keys below ``callbacks`` by the names that the record has for them: the class, from the second on numbered."""
+    names: dict[str, str] = {}
+    seen: Counter[str] = Counter()
+    added = record.setting("callbacks")
+    for key, node in added.items() if isinstance(added, dict) else ():
+        name = _class(node.get("_target_")) if isinstance(node, dict) else ""
+        seen[name] += 1
+        names[name if seen[name] == 1 else f"{name} {seen[name]}"] = str(key)
+    return names
+
+
+def _class(target: Any) -> str:
+    return str(target).rpartition(".")[2]
+
+
+def _base(name: str) -> str:
+    return re.sub(r" \d+$", "", name)
+
+
+def _rounded(steps: float) -> int:
+    """Up to a round number: 10, 20, 50, 100 ..."""
+    power = 10 ** max(0, math.floor(math.log10(steps))) if steps >= 1 else 1
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= steps)

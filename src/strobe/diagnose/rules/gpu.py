@@ -1,0 +1,212 @@
+"""On a GPU: waiting for it in every step, kernels too short to launch, slow copies to it, idle tensor cores."""
+
+from dataclasses import replace
+from typing import Any
+
+from strobe.diagnose.finding import Finding, Speedup, duration, percent
+from strobe.diagnose.predict import NOTABLE, Step, step_of, with_model, without
+from strobe.diagnose.record import Alternative, Record, as_number
+
+WORTH = 1.03  # below, a remedy is not worth naming
+MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
+TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
+INTEGER_SHARE = {"array": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
+
+_OTHERS = {"transfer", "fetch", "validation"}  # phases in which waiting is another cause's
+_ADVICE = {
+    "aten::item": "Keep the value on the GPU: log tensors (self.log takes them), and call .item() every N steps only.",
+    "aten::is_nonzero": "Replace the condition on a tensor's value by torch.where, or check it every N steps only.",
+    "aten::to": "Make the tensor on the GPU, or copy it with non_blocking=True from or to pinned memory.",
+    "aten::nonzero": "Replace the selection, whose size depends on values, by torch.where or a product with the mask.",
+}
+_ALIKE = {
+    "aten::_local_scalar_dense": "aten::item",
+    "aten::equal": "aten::is_nonzero",
+    "aten::copy_": "aten::to",
+    "aten::_to_copy": "aten::to",
+    **dict.fromkeys(("aten::index", "aten::masked_select", "aten::repeat_interleave"), "aten::nonzero"),
+}
+
+
+def synchronisation(record: Record) -> Finding | None:
+    """Training waits for the GPU within its steps, which so cannot be submitted ahead; the trace names where."""
+    step, trace = _step(record), record.mapping("trace_evidence")
+    syncs = [sync for sync in _dicts(trace.get("syncs")) if sync.get("phase") not in _OTHERS]
+    stall = sum(_seconds(sync) for sync in syncs)
+    if step is None or not trace or stall < NOTABLE * _length(step):
+        return None
+    # Recording slows the host down, which so reaches the GPU later than it else does, and waits less for it.
+    hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - _length(step))
+    predicted = _between(step, step, likely=stall, most=stall + hidden)
+    if predicted.median < WORTH:
+        return None
+    worst = max(syncs, key=_seconds)
+    name = str(worst.get("name"))
+    during = f" in {worst['phase']}" if worst.get("phase") else ""
+    share = percent(min(1.0, stall / _length(step)))
+    others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
+    known = _ADVICE.get(_ALIKE.get(name, name), "Take the call out of the step, or make it every N steps only.")
+    return Finding(
+        "synchronisation",
+        f"{name}{during} waits for the GPU for {duration(_seconds(worst))} of each step",
+        f"By the trace {name}{during} waits for {duration(_seconds(worst))} a step in {worst.get('calls', 0):.3g} "
+        f"calls{others}: {share} of a step of {duration(_length(step))}, in which the GPU works for "
+        f"{duration(step.busy * step.images)}.",
+        f"{known} torch.cuda.set_sync_debug_mode('warn') names the line.",
+        (),
+        predicted,
+    )
+
+
+def launch_bound(record: Record) -> Finding | None:
+    """The GPU ends its kernels sooner than the host can launch others: larger batches, or fewer kernels."""
+    step, trace = _step(record), record.mapping("trace_evidence")
+    busy, kernels, kernel = (
+        as_number(trace.get(k)) for k in ("device_busy", "kernels_per_step", "kernel_seconds_median")
+    )
+    if step is None or busy is None or not kernels or kernel is None:
+        return None
+    phases = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "optimizer"))
+    computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
+    starving = computing - step.busy * step.images
+    is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * _length(step), step.wait * step.images)
+    if not is_idle or kernel >= computing / kernels:
+        return None
+    measured = [(with_model(step, entry.rate, images=entry.images), entry) for entry in _fewer_launches(record)]
+    predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
+    overrides: tuple[str, ...] = best.overrides if best else ()
+    if predicted is None or predicted.median < WORTH:
+        tried = any("model.compile" in entry.changes for _, entry in measured)
+        if tried or record.setting("model.compile") is not False:
+            return None
+        overrides, predicted = ("model.compile=true",), _between(step, step, likely=starving / 2, most=starving)
+    compiled = "model.compile=true" in overrides
+    return Finding(
+        "launch_bound",
+        f"The GPU works in {percent(step.busy / step.length)} of each step: the host launches too many short kernels",
+        f"{kernels:,.0f} kernels a step, of {1e6 * kernel:.1f} us each (median); the host takes "
+        f"{1e6 * computing / kernels:.1f} us to launch one, and the GPU waits for it for {duration(starving)} "
+        f"of {duration(_length(step))}.",
+        "Let the compiler join kernels; the first step then takes longer."
+        if compiled
+        else "Give each kernel more to do.",
+        overrides,
+        predicted,
+    )
+
+
+def transfer(record: Record) -> Finding | None:
+    """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
+    step = _step(record)
+    host = record.number("step_seconds", "transfer") or 0.0
+    longest = max(host, record.number("device_seconds", "transfer") or 0.0)
+    if step is None or longest < NOTABLE * _length(step):
+        return None
+    copies = [copy for copy in _dicts(record.mapping("trace_evidence").get("copies")) if _to_device(copy)]
+    copying = sum(_seconds(copy) for copy in copies) or longest
+    pageable = sum(_seconds(copy) for copy in copies if str(copy.get("kind")).endswith("pageable"))
+    overrides, advice = [], []
+    spared, fewer = 0.0, 0.0  # shares of the host's time, and of the bytes
+    pinned = record.setting("engine.pin_memory")
+    if record.has("engine.pin_memory") and pinned is not True and (pinned is False or pageable > copying / 2):
+        overrides.append("engine.pin_memory=true")
+        advice.append("Pin batches: the GPU then fetches them while the host goes on.")
+        spared = 1.0
+    share = INTEGER_SHARE.get(str(record.setting("data.form")))
+    if record.setting("loader.scale", "device") != "device" and share is not None:
+        overrides.append("loader.scale=device")
+        advice.append(f"Copy pixels as they are stored, {percent(share)} of the bytes, and scale them on the GPU.")
+        spared, fewer = max(spared, 1 - share), 1 - share
+    if not overrides:
+        return None
+
+    def sparing(part: float) -> Step:
+        return replace(step, busy=max(0.0, step.busy - part * copying / step.images))
+
+    # A host that takes less time than the copies submits them without waiting: whether it is spared then is unknown.
+    likely = spared * (host if host >= copying / 2 else (host + longest) / 2)
+    size = record.number("ceilings", "batch_bytes")
+    batch = f"a batch of {size / 1e6:,.1f} MB" if size else "a batch"
+    rate = f", {size / copying / 1e9:.1f} GB/s" if size and copies else ""
+    return Finding(
+        "transfer",
+        f"Copying batches to the GPU takes {percent(min(1.0, longest / _length(step)))} of each step",
+        f"The host spends {duration(host)} of {duration(_length(step))} on {batch}, and the GPU {duration(copying)} "
+        f"({percent(pageable / copying)} from pageable memory{rate}).",
+        " ".join(advice),
+        tuple(overrides),
+        _between(sparing(fewer), sparing(spared), likely=likely, most=spared * longest),
+    )
+
+
+def precision(record: Record) -> Finding | None:
+    """Full precision on a GPU with tensor cores, which was measured to be faster in mixed precision."""
+    step, capability = _step(record), record.items("environment", "gpu_capability")
+    major = as_number(capability[0]) if capability else None
+    full = record.text("precision") in ("32", "32-true")
+    if step is None or major is None or major < TENSOR_CORES or not full or not record.has("trainer.precision"):
+        return None
+    wanted = "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+    entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
+    predicted = with_model(step, entry.rate, images=entry.images) if entry else None
+    if entry is None or predicted is None or predicted.median < WORTH:
+        return None
+    used = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
+    idle = f" {percent(used)} of the kernels' time used tensor cores." if used is not None else ""
+    now = f"{step.model.value:,.0f}" if step.model else "fewer"
+    return Finding(
+        "precision",
+        "Full precision leaves the GPU's tensor cores idle",
+        f"The model alone computes {entry.rate.value:,.0f} images/s in {wanted}, {now} in full precision.{idle}",
+        "Compute in mixed precision, and compare the accuracy.",
+        entry.overrides,
+        predicted,
+    )
+
+
+def _step(record: Record) -> Step | None:
+    """The step of a run on a GPU; by its trace, where there is one, the GPU's work is without its gaps."""
+    step = step_of(record)
+    if step is None or record.text("accelerator") not in ("cuda", "gpu"):
+        return None
+    trace = record.mapping("trace_evidence")
+    share, seconds = as_number(trace.get("device_busy")), as_number(trace.get("step_seconds"))
+    if share is None or seconds is None:
+        return step
+    return replace(step, busy=min(share * seconds / step.images, step.length))
+
+
+def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Speedup:
+    """From nothing to all that may be gained, with the run's own noise around; seconds of a step's computing."""
+    return Speedup(
+        without(likely_step, compute=likely).median,
+        without(likely_step).low,
+        max(without(most_step, compute=most).high, without(likely_step, compute=likely).high),
+    )
+
+
+def _fewer_launches(record: Record) -> list[Alternative]:
+    size = record.whole("data.batch_size") or 0
+
+    def fewer(key: str, value: str) -> bool:
+        larger = key == "data.batch_size" and value.isdigit() and int(value) > size
+        return larger or (key, value) == ("model.compile", "true")
+
+    return [e for e in record.alternatives("model") if all(fewer(key, value) for key, value in e.changes.items())]
+
+
+def _dicts(found: Any) -> list[dict[str, Any]]:
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _seconds(entry: dict[str, Any]) -> float:
+    return as_number(entry.get("seconds")) or 0.0
+
+
+def _to_device(copy: dict[str, Any]) -> bool:
+    return str(copy.get("kind")).startswith("HtoD")
+
+
+def _length(step: Step) -> float:
+    """Of a step, in seconds."""
+    return step.length * step.images

@@ -1,0 +1,138 @@
+"""Waiting for data: a slow loader, workers that take the model's cores, workers that are started anew each epoch."""
+
+import math
+
+from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_loader, without, without_waiting
+from strobe.diagnose.record import Alternative, Measured, Record
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
+
+WORKERS = "engine.num_workers"
+PREFETCH = "engine.prefetch_factor"
+
+_Remedy = tuple[Speedup, tuple[str, ...], str]  # predicted, overrides, advice
+
+
+def loader(record: Record) -> Finding | None:
+    """A notable share of the step waits for data, beyond noise: the best remedy that was measured, or can be bounded.
+
+    Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
+    """
+    step = step_of(record)
+    if step is None:
+        return None
+    if steady_waiting(record, step) < max(NOTABLE, step.noise):
+        return None
+    remedies = [remedy for entry in record.alternatives("loader") if (remedy := _measured(record, step, entry))]
+    remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
+    best = max(remedies, key=lambda remedy: remedy[0].median, default=None)
+    if best is None or best[0].median < WORTH:
+        best = without_waiting(step), (), _nothing_measured(record, step)
+    predicted, overrides, advice = best
+    wait = f"Of {duration(step.length * step.images)} a step, {duration(step.wait * step.images)} wait for data"
+    known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
+    alone = ", ".join(f"the {name} alone reaches {pace(rate.value)}" for name, rate in known)
+    return Finding(
+        "loader",
+        f"{percent(step.waiting)} of each step waits for data",
+        f"{wait}; {alone}." if alone else f"{wait}.",
+        advice,
+        overrides,
+        predicted,
+    )
+
+
+def workers_hurt(record: Record) -> Finding | None:
+    """Workers take cores that training needs, and fewer of them are predicted to be faster."""
+    step = step_of(record)
+    if step is None or not crowded(record, step):
+        return None
+    fewer = [
+        (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
+        for entry in record.alternatives("loader")
+        if entry.changes.keys() == {WORKERS} and (count := _workers(entry, step)) < step.workers
+    ]
+    predicted, best = max(fewer, key=lambda pair: pair[0].median, default=(None, None))
+    if predicted is None or best is None:
+        return None
+    own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
+    wanting = f"{step.workers} workers and {threads} computing threads share {own:g} cores"
+    left = _workers(best, step)
+    return Finding(
+        "workers_hurt",
+        f"{step.workers} workers take cores that training needs",
+        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.value)}.",
+        f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
+        best.overrides,
+        predicted,
+    )
+
+
+def workers_restart(record: Record) -> Finding | None:
+    """Workers end with each epoch, and the next one waits until new ones have started and loaded a first batch."""
+    step = step_of(record)
+    saved = None if step is None else restarts(record, step)
+    if step is None or not saved or not record.has("engine.persistent_workers"):
+        return None
+    start = record.number("epoch_starts", "data_wait") or 0.0
+    return Finding(
+        "workers_restart",
+        "Each epoch starts its workers anew",
+        f"The first step of an epoch waits {duration(start)} for data, a usual one "
+        f"{duration(usual_wait(record, step))}; that is {percent(saved / step.images / step.length)} of all steps.",
+        "Keep the workers between epochs.",
+        ("engine.persistent_workers=true",),
+        without(step, wait=saved),
+    )
+
+
+def _measured(record: Record, step: Step, entry: Alternative) -> _Remedy | None:
+    """What a measured loader promises; None for fewer workers, too many, or one that noise cannot tell apart."""
+    workers, limit = _workers(entry, step), worker_limit(record, step)
+    if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
+        return None
+    if workers == step.workers and step.loader is not None and entry.rate.low <= step.loader.high:
+        return None
+    predicted = with_loader(step, entry.rate, workers=workers, cpu=entry.cpu_seconds)
+    advice = f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.value)}."
+    return predicted, entry.overrides, advice
+
+
+def _more_workers(record: Record, step: Step) -> _Remedy | None:
+    """Workers whose gain was not measured: between none, and each as fast as one is now."""
+    limit = worker_limit(record, step)
+    tried = any(WORKERS in entry.changes for entry in record.alternatives("loader"))
+    if tried or limit is None or limit.workers <= step.workers or not record.has(WORKERS):
+        return None
+    now = step.loader.value if step.loader else 1 / (step.loading or step.length)
+    one = now / max(1, step.workers)
+    count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
+    guess = Measured(math.sqrt(now * one * count), now, one * count)
+    predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
+    return predicted, (f"{WORKERS}={count}",), f"Load in {count} workers; how fast they are was not measured."
+
+
+def _prefetch(record: Record, step: Step) -> _Remedy | None:
+    """Workers fast enough on the whole that are waited for all the same: deeper queues even out what varies."""
+    factor = record.whole(PREFETCH)
+    if not step.workers or step.loader is None or not factor or not record.has(PREFETCH):
+        return None
+    free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
+    if 1 / step.loader.low > step.compute or (free and size and 4 * factor * step.workers * size > free):
+        return None
+    advice = "The workers are fast enough, and unevenly so: let each keep more batches ready."
+    return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
+
+
+def _nothing_measured(record: Record, step: Step) -> str:
+    advice = "Nothing that was measured loads faster: look at the storage and at what decoding an image takes."
+    limit = worker_limit(record, step)
+    if limit is not None and limit.workers <= step.workers:
+        advice += f" More workers do not fit: {limit.by} carries {limit.workers} for each rank."
+    return advice
+
+
+def _workers(entry: Alternative, step: Step) -> int:
+    """The workers of an alternative, those of the run if it does not change them."""
+    value = entry.changes.get(WORKERS, "")
+    return int(value) if value.isdigit() else step.workers

@@ -1,0 +1,90 @@
+"""What a record shows before anything is predicted: cores and memory for workers, their restarts, the first step."""
+
+import math
+from dataclasses import dataclass
+
+from strobe.diagnose.predict import Step
+from strobe.diagnose.record import Record
+
+SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
+
+
+@dataclass(frozen=True)
+class WorkerLimit:
+    """The most worker processes that a rank can have, and what limits it: cores, or /dev/shm."""
+
+    workers: int
+    by: str
+
+
+def worker_limit(record: Record, step: Step) -> WorkerLimit | None:
+    """How many workers a rank's share of the cores and of /dev/shm carries; None if the cores are unknown.
+
+    A worker that waits for its disk leaves its core to others: by the share of the time in which workers compute,
+    there may be more of them than cores. Beside a GPU one core is the training process's own.
+    """
+    own = cores_of_a_rank(record)
+    if own is None:
+        return None
+    busy = 1.0
+    if step.loader is not None and step.loader_cpu is not None:
+        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.value / max(1, step.workers)))
+    most = WorkerLimit(max(1, math.floor((own if step.cores else own - 1) / busy + 1e-6)), "cores")
+    free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
+    if free is not None and size:
+        each = size * (record.whole("engine.prefetch_factor") or 2) * (record.count("devices") or 1)
+        fitting = math.floor(SHM_SHARE * free / each)
+        if fitting < most.workers:
+            return WorkerLimit(fitting, "/dev/shm")
+    return most
+
+
+def cores_of_a_rank(record: Record) -> float | None:
+    """Cores that this process may use by affinity and cgroup quota, shared fairly with the host's other ranks."""
+    cores = record.number("environment", "usable_cores")
+    return cores / max(1, record.count("devices") or 1) if cores else None
+
+
+def crowded(record: Record, step: Step) -> bool:
+    """Whether workers and the training process together want more cores than a rank has."""
+    own, threads = cores_of_a_rank(record), record.count("threads") or 1
+    return own is not None and step.workers > 0 and step.workers + (threads if step.cores else 1) > own
+
+
+def start_share(record: Record) -> float | None:
+    """What the first step took beyond a usual one (compiling, autotuning), as a share of all steps of the run."""
+    first, usual = record.number("first_step_seconds"), record.number("step_seconds", "total")
+    count = sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
+    if not first or not usual or count < 1:
+        return None
+    extra = max(0.0, first - usual)
+    return extra / (extra + count * usual)
+
+
+def restarts(record: Record, step: Step) -> float | None:
+    """Seconds of a mean step that restarting workers costs; None if they are not restarted.
+
+    Workers that are kept begin an epoch with empty queues too: its first batch takes one worker as long as it takes.
+    """
+    start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
+    measured = record.number("steps", "measured")
+    if not step.workers or record.setting("engine.persistent_workers") is not False:
+        return None
+    if start is None or not count or not measured:
+        return None
+    pace_now = 1 / step.loader.value if step.loader else step.loading or 0.0
+    first_batch = step.images * step.workers * pace_now
+    extra = start - max(first_batch, usual_wait(record, step))
+    return max(0.0, extra) * min(1.0, count / measured) or None
+
+
+def usual_wait(record: Record, step: Step) -> float:
+    """Seconds that a step waits which does not begin an epoch."""
+    start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
+    measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
+    return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else mean
+
+
+def steady_waiting(record: Record, step: Step) -> float:
+    """The share of the step that waits for data, less the waits for workers that are started anew."""
+    return max(0.0, step.waiting - (restarts(record, step) or 0.0) / step.images / step.length)

@@ -1,0 +1,89 @@
+"""The command ``python -m strobe.report``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from strobe.diagnose.record import Record, load_record
+from strobe.errors import DataError
+from strobe.report.html import write_report
+from strobe.view.runs import runs_in
+from strobe.view.serving import open_browser
+
+EXAMPLES = """
+Findings and verdict are worked out anew from the record; nothing is measured, and no record is changed.
+Exit code 1: something is missing or damaged, and one sentence says what; the other runs have their reports.
+
+Examples
+  python -m strobe.report outputs/runs/DATE/RUN
+  python -m strobe.report outputs/sweeps/DATE/TIME          every run of a sweep
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Rebuild the reports that were asked for; exits with 1 when one of them cannot be made."""
+    parser = argparse.ArgumentParser(
+        prog="python -m strobe.report",
+        description="Rebuild report.html of runs from their records alone.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of a sweep")
+    parser.add_argument("--open", action="store_true", help="open the first report in a browser")
+    given = parser.parse_args(arguments)
+    written, failed = [], False
+    for path in dict.fromkeys(given.runs):
+        for run in _runs(path):
+            try:
+                written.append(_rebuild(run))
+            except DataError as error:
+                failed = True
+                print(error, file=sys.stderr)
+            except OSError as error:
+                failed = True
+                print(f"{run / 'report.html'} cannot be written ({error.strerror or error})", file=sys.stderr)
+    if written:
+        open_browser(written[0].absolute().as_uri(), wanted=given.open)
+    if failed:
+        sys.exit(1)
+
+
+def _runs(path: Path) -> list[Path]:
+    """The run, or a sweep's; the path itself where it is neither, so that its error names it.
+
+    No deeper: this command writes, and a folder far above may hold runs that nobody meant.
+    """
+    if (path / "summary.json").is_file() or not any(path.glob("*/summary.json")):
+        return [path]
+    return [run for run in runs_in(path) if run.parent == path]
+
+
+def _rebuild(run: Path) -> Path:
+    """Write a run's report, and print its path and the verdict."""
+    record = _judged(load_record(run))
+    report = write_report(run, record)
+    print(report)
+    print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
+    return report
+
+
+def _judged(record: Record) -> Record:
+    """The record with findings and verdict worked out anew; as it is where no step was measured."""
+    try:
+        from strobe.diagnose.rank import diagnose, verdict
+    except ImportError:
+        return record
+    if not record.count("steps", "measured"):
+        return record
+    findings = diagnose(record)
+    words = {"findings": [finding.as_dict() for finding in findings], "verdict": verdict(record, findings)}
+    return replace(record, summary=record.summary | words)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,245 @@
+"""The clock of a GPU's phases, on a device that is simulated: a queue of work, and a host that runs ahead of it."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from callbacks import device_clock
+from callbacks.device_clock import DEVICE_PHASES, DeviceClock
+from callbacks.phases import PHASES
+
+
+class Device:
+    """Does what is submitted, one after the other. Times are seconds, of one clock for host and device."""
+
+    def __init__(self) -> None:
+        self.now = 0.0  # the host's time
+        self.end = 0.0  # when the device has done all that was submitted
+        self.made = 0
+        self.recorded = 0
+        self.waited = 0
+
+    def submit(self, seconds: float) -> None:
+        self.end = max(self.end, self.now) + seconds
+
+    def host(self, seconds: float) -> None:
+        self.now += seconds
+
+    def event(self) -> "Event":
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    """As torch.cuda.Event."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.at: float | None = None
+
+    def record(self, stream: Any) -> None:
+        self.device.recorded += 1
+        self.at = max(self.device.end, self.device.now)
+
+    def query(self) -> bool:
+        assert self.at is not None
+        return self.at <= self.device.now
+
+    def synchronize(self) -> None:
+        assert self.at is not None
+        self.device.waited += self.at > self.device.now
+        self.device.now = max(self.device.now, self.at)
+
+    def elapsed_time(self, later: "Event") -> float:
+        assert self.query()
+        assert later.query()
+        assert self.at is not None
+        assert later.at is not None
+        return 1000 * (later.at - self.at)
+
+
+@pytest.fixture
+def device() -> Device:
+    return Device()
+
+
+@pytest.fixture
+def clock(device: Device) -> DeviceClock:
+    return DeviceClock(device.event)
+
+
+WORK = {"transfer": 1.0, "forward": 2.0, "backward": 4.0, "optimizer": 0.5}
+
+
+def step(clock: DeviceClock, device: Device, scale: float = 1.0, host: float = 0.0) -> None:
+    for phase, seconds in WORK.items():
+        clock.mark(phase)
+        device.host(host)
+        device.submit(scale * seconds)
+        clock.mark(None)
+    clock.lap()
+
+
+def seconds(total: float, **phases: float) -> Any:
+    return pytest.approx(dict.fromkeys((*DEVICE_PHASES, "idle"), 0.0) | {"total": total} | phases)
+
+
+def test_phases_are_those_of_the_host() -> None:
+    assert set(DEVICE_PHASES) < set(PHASES)
+
+
+def test_work_goes_to_the_phase_that_submits_it_however_late_it_is_done(clock: DeviceClock, device: Device) -> None:
+    for scale in (1, 2, 3):
+        step(clock, device, scale)
+    assert clock.ready() == []  # the host has all submitted at once
+    device.host(7.5)
+    assert clock.ready() == [seconds(7.5, **WORK)]
+    device.host(37.4)
+    assert clock.ready() == [seconds(15, **{phase: 2 * each for phase, each in WORK.items()})]
+    assert clock.ready() == []
+    device.host(0.1)
+    assert clock.ready() == [seconds(22.5, **{phase: 3 * each for phase, each in WORK.items()})]
+    assert device.waited == 0
+
+
+def test_a_device_that_waits_for_data_is_idle_and_one_that_has_work_left_is_not(
+    clock: DeviceClock, device: Device
+) -> None:
+    clock.mark("data_wait")
+    device.host(3)
+    clock.mark("forward")
+    device.submit(2)
+    clock.mark("data_wait")
+    device.host(0.5)
+    clock.lap()
+    clock.mark("forward")
+    device.submit(1)
+    clock.mark("callbacks")
+    clock.lap()
+    device.host(10)
+    assert clock.ready() == [seconds(5, idle=3, forward=2), seconds(1, forward=1)]
+
+
+def test_work_outside_the_four_phases_and_starving_within_one(clock: DeviceClock, device: Device) -> None:
+    clock.mark("callbacks")
+    device.submit(1)
+    clock.mark("backward")
+    device.host(5)
+    device.submit(2)
+    clock.mark("other")
+    clock.lap()
+    assert clock.finish() == [seconds(7, idle=1, backward=6)]
+
+
+def test_a_phase_that_comes_twice_is_added_up(clock: DeviceClock, device: Device) -> None:
+    for phase, work in (("optimizer", 1.0), ("forward", 2.0), ("backward", 3.0), ("optimizer", 4.0)):
+        clock.mark(phase)
+        device.submit(work)
+    clock.lap()
+    assert clock.finish() == [seconds(10, optimizer=5, forward=2, backward=3)]
+
+
+def test_a_phase_may_reach_over_the_end_of_a_step(clock: DeviceClock, device: Device) -> None:
+    clock.mark("forward")
+    device.submit(1)
+    clock.lap()
+    device.submit(2)
+    clock.mark(None)
+    clock.lap()
+    assert clock.finish() == [seconds(1, forward=1), seconds(2, forward=2)]
+
+
+def test_what_lies_between_a_lap_and_a_restart_belongs_to_no_step(clock: DeviceClock, device: Device) -> None:
+    clock.mark("transfer")
+    device.submit(100)
+    clock.mark(None)
+    clock.restart()  # before the first step
+    step(clock, device)
+    clock.mark("transfer")
+    device.submit(50)  # a validation
+    clock.mark(None)
+    clock.restart()
+    clock.restart()
+    step(clock, device, 2)
+    device.host(100)
+    assert clock.ready() == []
+    assert clock.finish() == [seconds(7.5, **WORK), seconds(15, **{phase: 2 * each for phase, each in WORK.items()})]
+    assert clock.finish() == []
+
+
+def test_a_restart_after_the_step_was_read(clock: DeviceClock, device: Device) -> None:
+    step(clock, device)
+    assert len(clock.finish()) == 1
+    device.submit(50)
+    clock.restart()
+    step(clock, device)
+    assert clock.finish() == [seconds(7.5, **WORK)]
+
+
+def test_marks_that_change_nothing_record_nothing(clock: DeviceClock, device: Device) -> None:
+    before = device.recorded
+    for phase in (None, "data_wait", "other", "callbacks", None):
+        clock.mark(phase)
+    assert device.recorded == before
+    for phase in ("forward", "forward", "callbacks", "other"):
+        clock.mark(phase)
+    assert device.recorded == before + 2
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_events_are_used_again(clock: DeviceClock, device: Device, gap: bool) -> None:
+    def some(count: int) -> int:
+        for _ in range(count):
+            step(clock, device, host=0.1)
+            if gap:
+                clock.mark("transfer")
+                clock.restart()
+                clock.mark(None)
+            device.host(7.5)
+            clock.ready()
+        return device.made
+
+    assert some(10) == some(1000)
+
+
+def test_a_clock_that_nobody_reads_keeps_few_events_and_every_step(
+    clock: DeviceClock, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_clock, "MOST_PENDING", 5)
+    for number in range(1, 51):
+        step(clock, device, number)
+        if number == 25:
+            clock.restart()
+    assert device.waited == 45
+    assert device.made <= (5 + 2) * 2 * (len(WORK) + 1)
+    assert [each["total"] for each in clock.finish()] == pytest.approx([7.5 * number for number in range(1, 51)])
+
+
+def test_a_step_with_very_many_changes_keeps_few_events(
+    clock: DeviceClock, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_clock, "MOST_MARKS", 20)
+    for _ in range(100):
+        clock.mark("transfer")
+        device.submit(1)
+        clock.mark(None)
+    assert device.made <= 21
+    clock.lap()
+    step(clock, device)
+    assert clock.finish() == [seconds(100, transfer=10, idle=90), seconds(7.5, **WORK)]
+
+
+def test_a_mark_costs_little(clock: DeviceClock, device: Device) -> None:
+    def cost(mark: Callable[[str], None]) -> float:
+        """Microseconds of a mark that records nothing; the least of many, as other processes disturb."""
+        best = float("inf")
+        for _ in range(50):
+            start = time.perf_counter()
+            for _ in range(100):
+                mark("callbacks")
+            best = min(best, (time.perf_counter() - start) / 100)
+        return 1e6 * best
+
+    assert cost(clock.mark) < 1

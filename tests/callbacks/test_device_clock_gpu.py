@@ -1,0 +1,125 @@
+"""The clock of a GPU's phases on a real one: no call waits, and known work comes back in its phase."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from callbacks.device_clock import DEVICE_PHASES, DeviceClock
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+CYCLES = 20_000_000  # some 10 ms on a GPU of 1 to 2 GHz
+WORK = {"transfer": 1, "forward": 2, "backward": 4, "optimizer": 1}
+
+
+@contextmanager
+def never_waiting() -> Iterator[None]:
+    """Operations that wait for the GPU raise."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def work(times: int) -> None:
+    for _ in range(times):
+        torch.cuda._sleep(CYCLES)
+
+
+def step(clock: DeviceClock) -> None:
+    for phase, times in WORK.items():
+        clock.mark(phase)
+        work(times)
+    clock.mark("callbacks")
+    clock.lap()
+
+
+@pytest.fixture
+def unit() -> float:
+    """Seconds of one piece of work, when the GPU's clock has risen."""
+    work(20)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work(10)
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 10_000
+
+
+def test_known_work_comes_back_in_its_phase_and_nothing_waits(unit: float) -> None:
+    clock = DeviceClock()
+    begin = time.perf_counter()
+    with never_waiting():
+        clock.restart()
+        for _ in range(3):
+            step(clock)
+        early = clock.ready()
+    submitted = time.perf_counter() - begin
+    assert submitted < 3 * 8 * unit / 2
+    steps = early + clock.finish()
+    assert len(steps) == 3
+    for each in steps:
+        assert each["total"] == pytest.approx(sum(each[phase] for phase in (*DEVICE_PHASES, "idle")))
+        assert each["idle"] < unit / 2
+        for phase, times in WORK.items():
+            assert each[phase] == pytest.approx(times * unit, rel=0.3)
+
+
+def test_steps_come_in_order_when_they_have_ended(unit: float) -> None:
+    clock = DeviceClock()
+    found = []
+    for times in (1, 3, 5):
+        clock.mark("forward")
+        work(times)
+        clock.mark(None)
+        clock.lap()
+    assert clock.ready() == []  # 9 pieces of work were only just submitted
+    deadline = time.monotonic() + 60
+    while len(found) < 3 and time.monotonic() < deadline:
+        found += clock.ready()
+    assert [each["forward"] / unit for each in found] == pytest.approx([1, 3, 5], rel=0.3)
+
+
+def test_a_device_without_work_is_idle_and_gaps_are_left_out(unit: float) -> None:
+    clock = DeviceClock()
+    time.sleep(5 * unit)
+    clock.mark("forward")
+    work(1)
+    clock.mark(None)
+    clock.lap()
+    clock.mark("transfer")
+    work(20)
+    clock.restart()
+    clock.mark("forward")
+    work(1)
+    clock.mark(None)
+    clock.lap()
+    first, second = clock.finish()
+    assert first["idle"] >= 4 * unit
+    assert first["transfer"] == 0
+    assert second["total"] < 4 * unit
+    assert clock.finish() == []
+
+
+def test_the_host_spends_little_on_it() -> None:
+    clock = DeviceClock()
+    for _ in range(10):
+        clock.mark("forward")
+        clock.mark(None)
+        clock.lap()
+        clock.ready()
+    count = 1000
+    begin = time.perf_counter()
+    with never_waiting():
+        for _ in range(count):
+            for phase in ("data_wait", "transfer", None, "callbacks", "forward", "backward", "optimizer", None):
+                clock.mark(phase)
+            clock.lap()
+            clock.ready()
+    assert (time.perf_counter() - begin) / count < 100e-6
+    clock.finish()

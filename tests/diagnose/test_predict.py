@@ -1,0 +1,225 @@
+"""The model of a step: against a simulated queue, by hand, and by what must hold of any prediction."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from recorded import CAUSES, example
+
+from strobe.diagnose.finding import Speedup
+from strobe.diagnose.predict import Step, step_of, with_loader, with_model, without, without_waiting
+from strobe.diagnose.record import Measured, Record
+
+MILLI = 1e-3
+SERIAL = Step(
+    images=32,
+    wait=3 * MILLI,
+    compute=2 * MILLI,
+    per_step=0.2 * MILLI,
+    between=0.0,
+    busy=0.0,
+    noise=0.0,
+    workers=0,
+    loader=Measured(1 / (3 * MILLI), 1 / (3 * MILLI), 1 / (3 * MILLI)),
+    model=Measured(1 / (1.8 * MILLI), 1 / (1.8 * MILLI), 1 / (1.8 * MILLI)),
+    cores=None,
+    loader_cpu=3 * MILLI,
+    model_cpu=3.6 * MILLI,
+)
+
+
+def exactly(rate: float) -> Measured:
+    return Measured(rate, rate, rate)
+
+
+def about(rate: float, noise: float) -> Measured:
+    return Measured(rate, rate * (1 - noise), rate * (1 + noise))
+
+
+def simulated(
+    loading: float, compute: float, workers: int, *, prefetch: int = 2, steps: int = 400
+) -> tuple[float, float]:
+    """Mean seconds of a step, and of its waiting, by playing the queue of a DataLoader through, batch by batch."""
+    if not workers:
+        return loading + compute, loading
+    asked = [0.0] * (workers * prefetch)
+    free, ready = [0.0] * workers, []
+    now = waited = 0.0
+    for batch in range(steps):
+        worker = batch % workers
+        free[worker] = max(free[worker], asked[batch]) + loading
+        ready.append(free[worker])
+        waited += max(0.0, ready[batch] - now)
+        now = max(now, ready[batch])
+        asked.append(now)  # the next one is asked for when a batch is taken
+        now += compute
+    return now / steps, waited / steps
+
+
+def run_of(loading: float, compute: float, workers: int) -> Step:
+    """The step that a run with this loader would have recorded, in steps of one image."""
+    _, wait = simulated(loading, compute, workers)
+    alone = exactly(max(1, workers) / loading)
+    return replace(
+        SERIAL,
+        images=1,
+        wait=wait,
+        compute=compute,
+        per_step=0.0,
+        workers=workers,
+        loader=alone,
+        model=exactly(1 / compute),
+    )
+
+
+@pytest.mark.parametrize("before", [(3.0, 0), (3.0, 1), (6.0, 2), (1.5, 0), (0.4, 1)])
+@pytest.mark.parametrize("after", [(3.0, 1), (3.0, 4), (1.0, 0), (0.5, 0), (0.5, 2), (8.0, 2)])
+def test_another_loader_is_predicted_as_the_queue_behaves(before: tuple[float, int], after: tuple[float, int]) -> None:
+    compute = 2.0
+    now = run_of(before[0], compute, before[1])
+    measured = simulated(before[0], compute, before[1])[0] / simulated(after[0], compute, after[1])[0]
+    rate = exactly(max(1, after[1]) / after[0])
+    assert with_loader(now, rate, workers=after[1]).median == pytest.approx(measured, rel=0.02)
+
+
+@pytest.mark.parametrize(("loading", "workers"), [(3.0, 0), (3.0, 1), (6.0, 2), (0.5, 0), (4.0, 4), (9.0, 3)])
+@pytest.mark.parametrize("compute", [0.5, 1.0, 1.5, 4.0])
+def test_other_computing_is_predicted_as_the_queue_behaves(loading: float, workers: int, compute: float) -> None:
+    now = run_of(loading, 2.0, workers)
+    measured = simulated(loading, 2.0, workers)[0] / simulated(loading, compute, workers)[0]
+    assert with_model(now, exactly(1 / compute)).median == pytest.approx(measured, rel=0.02)
+    if compute < 2.0:
+        assert without(now, compute=2.0 - compute).median == pytest.approx(measured, rel=0.02)
+
+
+def test_a_loader_in_the_training_process_is_waited_for_whole() -> None:
+    twice = with_loader(SERIAL, exactly(2 / (3 * MILLI)), workers=0)
+    assert twice.low == pytest.approx(5 / 3.5) == twice.high
+
+
+def test_cold_files_leave_open_how_much_a_faster_loader_gains() -> None:
+    cold = replace(SERIAL, loader=exactly(1 / MILLI))  # alone, a second time, it loads in a third of the time
+    predicted = with_loader(cold, exactly(2 / MILLI), workers=0)
+    assert predicted.high == pytest.approx(5 / 2.5)  # the new one reaches its ceiling
+    assert predicted.low == pytest.approx(5 / 3.5)  # or suffers as the old one did
+
+
+def test_on_shared_cores_workers_gain_only_what_was_idle() -> None:
+    full = replace(SERIAL, cores=2.0, model_cpu=4 * MILLI)  # two cores, and the model computes on both
+    predicted = with_loader(full, exactly(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI)
+    assert predicted.high == pytest.approx(5 / ((3 + 4) / 2))  # all work, on both cores, without a pause
+    assert predicted.low == pytest.approx(1.0)  # the model stands still while a worker has its core
+    idle = replace(full, cores=8.0)
+    assert with_loader(idle, exactly(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI).low == pytest.approx(5 / 2)
+
+
+def test_a_loader_that_waits_takes_no_cores() -> None:
+    slow_disk = replace(SERIAL, cores=2.0, model_cpu=4 * MILLI, loader_cpu=0.1 * MILLI)
+    assert with_loader(slow_disk, exactly(2 / (3 * MILLI)), workers=2, cpu=0.1 * MILLI).low > 2.3
+
+
+def test_workers_that_hurt_are_predicted_to() -> None:
+    alone = 2 * MILLI
+    crowded = replace(
+        SERIAL, workers=4, cores=2.0, wait=0.1 * MILLI, compute=3 * MILLI, model=exactly(1 / (alone - 0.2 * MILLI))
+    )
+    assert with_loader(crowded, exactly(1 / (0.1 * MILLI)), workers=0, cpu=0.1 * MILLI).median > 1.15
+
+
+def test_a_step_is_no_shorter_than_the_gpu_is_busy() -> None:
+    busy = replace(SERIAL, busy=4 * MILLI)
+    assert busy.waiting == pytest.approx(1 / 5)
+    for predicted in (with_loader(busy, exactly(1e9), workers=8), without(busy, compute=1.9 * MILLI * 32)):
+        assert predicted.high <= 5 / 4 + 1e-9
+
+
+def test_per_step_costs_are_shared_by_more_images() -> None:
+    same = exactly(1 / (1.8 * MILLI))
+    assert with_model(SERIAL, same, images=32).median == pytest.approx(1.0)
+    assert with_model(SERIAL, same, images=64).median == pytest.approx(5 / 4.9)
+
+
+def test_what_lies_between_steps_stays_unless_it_is_taken_away() -> None:
+    step = replace(SERIAL, between=5 * MILLI)
+    assert with_loader(step, exactly(1e12), workers=0).high == pytest.approx(10 / 7)
+    assert without(step, between=5 * MILLI * 32).median == pytest.approx(2.0)
+    assert without(step, between=99.0).median == pytest.approx(2.0)
+
+
+STEPS = [
+    replace(
+        SERIAL,
+        wait=chance.uniform(0, 4) * MILLI,
+        compute=chance.uniform(0.5, 4) * MILLI,
+        between=chance.uniform(0, 1) * MILLI,
+        noise=chance.uniform(0, 0.1),
+        workers=chance.choice((0, 1, 4)),
+        cores=chance.choice((None, 2.0, 16.0)),
+        loader=chance.choice((None, about(chance.uniform(200, 4000), 0.03))),
+        model=chance.choice((None, about(chance.uniform(200, 4000), 0.03))),
+        loader_cpu=chance.choice((None, chance.uniform(0, 4) * MILLI)),
+        model_cpu=chance.choice((None, chance.uniform(0, 9) * MILLI)),
+    )
+    for chance in [random.Random(7)]
+    for _ in range(60)
+]
+PREDICTIONS: dict[str, Callable[[Step, float, float], Speedup]] = {
+    "loader without workers": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=0),
+    "loader with workers": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=2),
+    "loader that waits": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=2, cpu=1e-5),
+    "model": lambda step, rate, noise: with_model(step, about(rate, noise)),
+    "model, larger steps": lambda step, rate, noise: with_model(step, about(rate, noise), images=128),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("predict", PREDICTIONS.values(), ids=PREDICTIONS)
+def test_what_holds_of_any_prediction(step: Step, predict: Callable[[Step, float, float], Speedup]) -> None:
+    rates = [50.0 * 1.5**power for power in range(16)]
+    predicted = [predict(step, rate, 0.02) for rate in rates]
+    for slower, faster in pairwise(predicted):
+        assert faster.median >= slower.median - 1e-12
+    for rate, one in zip(rates, predicted, strict=True):
+        assert 0 < one.low <= one.median <= one.high < math.inf
+        noisier = [predict(step, rate, 0.2), predict(replace(step, noise=step.noise + 0.1), rate, 0.02)]
+        assert all(other.low <= one.low and one.high <= other.high for other in noisier)
+        assert noisier[1].high / noisier[1].low > one.high / one.low
+    bound = step.total / (step.between + 0.0) if step.between else math.inf
+    assert predicted[-1].median <= bound
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_holds_of_any_removal(step: Step) -> None:
+    nothing = without(step)
+    assert nothing.median == pytest.approx(1.0)
+    savings = [without(step, compute=share * step.compute * step.images) for share in (0.0, 0.1, 0.5, 0.9, 2.0)]
+    assert all(less.median <= more.median + 1e-12 for less, more in pairwise(savings))
+    assert all(one.low <= one.median <= one.high for one in [*savings, without_waiting(step)])
+    assert without_waiting(step).median >= 1
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_step_adds_up_to_the_record(cause: str) -> None:
+    record = example(cause)
+    step = step_of(record)
+    assert step is not None
+    assert step.length * step.images == pytest.approx(record.summary["step_seconds"]["total"])
+    assert 1 / step.total == pytest.approx(record.summary["overall_images_per_second"], rel=1e-4)
+
+
+def test_an_old_record_has_a_step_too() -> None:
+    seconds = {"total": 0.2, "data_wait": 0.05}
+    step = step_of(Record({"batch_size": 32, "world_size": 2, "step_seconds": seconds}))
+    assert step is not None
+    assert step.images == 64
+    assert step.noise > 0.1  # unknown is not zero
+
+
+@pytest.mark.parametrize(
+    "seconds", [None, {}, {"total": None}, {"total": 0.0}, {"total": 0.1, "data_wait": 0.1}, "0.1"]
+)
+def test_without_a_measured_step_there_is_none(seconds: object) -> None:
+    assert step_of(Record({"batch_size": 32, "step_seconds": seconds})) is None

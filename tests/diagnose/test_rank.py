@@ -1,0 +1,180 @@
+"""Findings in order and without symptoms of each other, the verdict, and a command that can be run as it stands."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from hydra import compose, initialize_config_dir
+from recorded import CAUSES, example
+
+from strobe.config import register
+from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
+from strobe.diagnose.record import Record
+
+CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
+
+
+def causes(record: Record) -> list[str]:
+    return [finding.cause for finding in diagnose(record)]
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_findings_survive_json(cause: str) -> None:
+    for finding in diagnose(example(cause)):
+        as_read = json.loads(json.dumps(finding.as_dict()))
+        assert as_read == finding.as_dict()
+        assert as_read["predicted_speedup"].keys() == {"median", "low", "high"}
+
+
+def test_the_greatest_gain_comes_first() -> None:
+    record = example("validation", summary__callbacks=[CALLBACK])
+    assert causes(record) == ["validation", "callback"]
+    medians = [finding.predicted_speedup.median for finding in diagnose(record)]
+    assert medians == sorted(medians, reverse=True)
+
+
+def test_little_gain_is_no_finding() -> None:
+    assert causes(example("nothing", summary__callbacks=[CALLBACK | {"mean": 0.005}])) == ["callback"]
+    assert causes(example("nothing", summary__callbacks=[CALLBACK | {"mean": 0.002}])) == ["nothing"]
+
+
+def test_a_gain_within_noise_is_no_finding() -> None:
+    noisy = {"median": 410.0, "low": 330.0, "high": 490.0}
+    hooks = [CALLBACK | {"mean": 0.006}]
+    assert causes(example("nothing", summary__callbacks=hooks)) == ["callback"]
+    assert causes(example("nothing", summary__callbacks=hooks, summary__images_per_second=noisy)) == ["nothing"]
+
+
+def with_batches(record: Record, rate: float) -> Record:
+    """The same run, with a measured batch of twice the size that computes so many images/s."""
+    size = record.config["data"]["batch_size"] * 2
+    record.summary["ceilings"]["alternatives"].append(
+        {
+            "overrides": [f"data.batch_size={size}"],
+            "side": "model",
+            "rate": rate,
+            "interval": [rate * 0.98, rate * 1.02],
+            "cpu_seconds": 0.01,
+            "images_per_step": size,
+        }
+    )
+    return record
+
+
+def test_a_run_that_waits_for_data_is_not_told_to_take_larger_batches() -> None:
+    assert causes(with_batches(example("loader"), 900.0)) == ["loader"]
+    assert causes(with_batches(example("nothing"), 900.0)) == ["small_batch"]
+
+
+def test_a_stronger_symptom_is_not_hidden_by_a_weaker_cause() -> None:
+    waiting = with_batches(example("nothing"), 900.0)
+    waiting.summary["step_seconds"]["data_wait"] += 0.008
+    waiting.summary["step_seconds"]["total"] += 0.008
+    assert causes(waiting) == ["small_batch", "loader"]
+
+
+def test_larger_batches_explain_the_optimizers_share() -> None:
+    record = with_batches(example("optimizer", summary__ceilings__alternatives=[]), 900.0)
+    assert causes(record) == ["small_batch"]
+
+
+def test_what_explains_and_what_is_explained_are_rules() -> None:
+    rules = {rule.__name__ for rule in all_rules()}
+    assert {name for symptom, cause, _ in EXPLAINED for name in (symptom, cause)} <= rules
+    assert all(reason for *_, reason in EXPLAINED)
+
+
+def test_a_verdict_says_cause_ceilings_and_prediction() -> None:
+    record = example("loader")
+    findings = diagnose(record)
+    text = verdict(record, findings)
+    assert text.startswith("61% of each step waits for data (loader ceiling 280 img/s, model ceiling 430 img/s).")
+    assert f"Predicted: {findings[0].overrides[0]} -> {findings[0].predicted_speedup.median:.1f}x (" in text
+
+
+def test_a_verdict_without_ceilings_is_whole() -> None:
+    record = example("callback", summary__ceilings=None)
+    assert verdict(record, diagnose(record)).startswith(
+        "WeightAudit takes 28% of each step. Predicted: ~callbacks.audit"
+    )
+
+
+def test_nothing_to_fix_says_why() -> None:
+    record = example("nothing")
+    assert "96% of what the model alone reaches (430 img/s)" in verdict(record, diagnose(record))
+    unknown = example("nothing", summary__efficiency=None, summary__ceilings={"reason": "ceilings=false."})
+    assert "were not measured (ceilings=false)." in verdict(unknown, diagnose(unknown))
+
+
+def test_a_long_first_step_is_told_apart() -> None:
+    record = example("nothing", summary__first_step_seconds=12.0)
+    assert causes(record) == ["nothing"]
+    assert "The first step took 12.0 s" in verdict(record, diagnose(record))
+    assert "The first step took" not in verdict(example("nothing"), diagnose(example("nothing")))
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ("failed", "The run failed before a step was measured."),
+        ("interrupted", "The run was interrupted before a step was measured."),
+        ("completed", "No step was measured."),
+    ],
+)
+def test_without_a_step_the_verdict_says_so(status: str, text: str) -> None:
+    record = Record({"schema": 1, "status": status, "step_seconds": {"total": None}, "ceilings": None})
+    findings = diagnose(record)
+    assert [finding.cause for finding in findings] == ["nothing"]
+    assert verdict(record, findings) == text
+    assert verdict(record, []) == text
+
+
+def test_a_run_that_broke_off_has_a_verdict_on_what_it_did() -> None:
+    failed = example("loader", summary__status="failed")
+    assert verdict(failed, diagnose(failed)).startswith("The run failed; until then: 61% of each step waits")
+
+
+def test_every_rule_is_found_by_listing() -> None:
+    sources = (ROOT / "src" / "strobe" / "diagnose" / "rules").glob("*.py")
+    lines = [line for path in sources for line in path.read_text().splitlines() if line.startswith("def ")]
+    public = [line[4:].partition("(")[0] for line in lines]
+    assert sorted(rule.__name__ for rule in all_rules()) == sorted(name for name in public if not name.startswith("_"))
+
+
+def overriding(*own: str) -> Record:
+    return Record({"schema": 1, "overrides": list(own)})
+
+
+@pytest.mark.parametrize(
+    ("own", "overrides", "line"),
+    [
+        ([], ["loader=rasterio"], "loader=rasterio"),
+        (["data=eurosat", "loader=skimage", "seed=1"], ["loader=rasterio"], "data=eurosat loader=rasterio seed=1"),
+        (["hydra.run.dir=/tmp/x", "seed=1"], [], "seed=1"),
+        (["seed=1", "seed=2"], ["seed=3"], "seed=3"),
+        (["++data.batch_size=8"], ["data.batch_size=16"], "++data.batch_size=16"),
+        (["+callbacks.a._target_=A", "+callbacks.a.x=1", "+callbacks.ab.y=B"], ["~callbacks.a"], "+callbacks.ab.y=B"),
+        (["seed=1"], ["~callbacks.a"], "seed=1 '~callbacks.a'"),
+        (["data.bands=[3,2,1]"], ["data.root=/my tiles"], "'data.bands=[3,2,1]' 'data.root=/my tiles'"),
+    ],
+)
+def test_a_command_replaces_what_the_run_was_given(own: list[str], overrides: list[str], line: str) -> None:
+    assert command(overriding(*own), overrides) == f"python train.py {line}".rstrip()
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
+    record = example(cause)
+    finding = diagnose(record)[0]
+    program, script, *given = shlex.split(command(record, finding.overrides))
+    assert (program, script) == ("python", "train.py")
+    register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        cfg = compose("config", given)
+    for key, value in (text.split("=") for text in finding.overrides if "=" in text and "." in text):
+        chosen: Any = cfg
+        for name in key.split("."):
+            chosen = chosen[name]
+        assert ("null" if chosen is None else str(chosen).lower()) == value

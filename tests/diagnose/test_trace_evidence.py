@@ -1,0 +1,336 @@
+"""What traces tell of a run: small ones made by hand, real ones of GPUs where they are, and one of a real loader."""
+
+import copy
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import DATA, Ended
+
+from callbacks.normalise import normalise
+from callbacks.tracefile import Trace, read_trace, write_trace
+from strobe.diagnose import trace as diagnose_trace
+from strobe.diagnose.trace import read_evidence, trace_evidence
+
+Event = dict[str, Any]
+MAIN, AUTOGRAD, PINNING = 7, 8, 9
+GEMM = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4>(Params)"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4>(int)"
+
+
+def event(name: str, cat: str, ts: float, dur: float, tid: int = MAIN, pid: int = 1, **args: Any) -> Event:  # noqa: PLR0917
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def step(number: int, ts: float, dur: float) -> Event:
+    return event(f"ProfilerStep#{number}", "user_annotation", ts, dur)
+
+
+def launched(name: str, cat: str, ts: float, dur: float, by: Event, **args: Any) -> list[Event]:
+    """Work of the GPU and the call that submits it."""
+    number = by["ts"]
+    by["args"]["correlation"] = number
+    return [by, event(name, cat, ts, dur, 20, 0, device=0, correlation=number, **args)]
+
+
+def call(name: str, ts: float, dur: float, tid: int = MAIN, **args: Any) -> Event:
+    return event(name, "cuda_runtime", ts, dur, tid, **args)
+
+
+def evidence(*events: Event) -> dict[str, Any]:
+    found = trace_evidence({"traceEvents": list(events)})
+    assert found is not None
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_a_trace_without_steps_tells_nothing() -> None:
+    assert trace_evidence() is None
+    assert (
+        trace_evidence({"traceEvents": [event("aten::mm", "cpu_op", 0, 5), {"ph": "M", "name": "process_name"}]})
+        is None
+    )
+    assert trace_evidence({"traceEvents": [step(1, 0, 0)]}) is None
+
+
+def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu() -> None:
+    found = evidence(step(4, 100, 50), step(5, 150, 70), event("aten::item", "cpu_op", 110, 5))
+    assert found["steps"] == 2
+    assert found["step_seconds"] == pytest.approx(60e-6)
+    assert found["syncs"] == found["copies"] == []
+    assert found["loader_workers"] == {}
+    absent = ("device_busy", "sync_seconds", "kernels_per_step", "kernel_seconds_median", "tensor_core_share")
+    assert [found[name] for name in absent] == [None] * 5
+
+
+def test_a_gpu_is_busy_while_any_stream_works_within_the_steps() -> None:
+    found = evidence(
+        step(1, 1000, 100),
+        step(2, 1150, 100),  # a validation lay between
+        event(ELEMENTWISE, "kernel", 990, 20, 20, 0, device=0),  # 10 within
+        event(ELEMENTWISE, "kernel", 1020, 30, 20, 0, device=0),
+        event("Memset (Device)", "gpu_memset", 1030, 40, 21, 0, device=0),  # to 1070, overlaps
+        event(ELEMENTWISE, "kernel", 1090, 80, 20, 0, device=0),  # 10 in the first, 20 in the second step
+        event(ELEMENTWISE, "kernel", 1000, 60, 30, 1, device=1),  # another GPU, less busy
+        event("forward", "gpu_user_annotation", 1000, 250, 20, 0),
+    )
+    assert found["device_busy"] == pytest.approx((10 + 50 + 10 + 20) / 200)
+
+
+def test_work_counts_for_the_step_that_submits_it() -> None:
+    found = evidence(
+        step(1, 1000, 100),
+        *launched(GEMM, "kernel", 1200, 30, call("cudaLaunchKernel", 1010, 5)),  # done after the step
+        *launched(ELEMENTWISE, "kernel", 1240, 10, call("cudaLaunchKernel", 1020, 5)),
+        *launched(ELEMENTWISE, "kernel", 1010, 500, call("cudaLaunchKernel", 900, 5)),  # of an earlier one
+        *launched(
+            "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", 1300, 8, call("cudaMemcpyAsync", 1030, 5), bytes=64
+        ),
+        *launched(
+            "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", 1310, 4, call("cudaMemcpyAsync", 1040, 5), bytes=32
+        ),
+        *launched("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 1320, 20, call("cudaMemcpyAsync", 1050, 5), bytes=9),
+        *launched("Memcpy DtoD (Device -> Device)", "gpu_memcpy", 1340, 1, call("cudaMemcpyAsync", 1060, 5)),
+    )
+    assert found["kernels_per_step"] == 2
+    assert found["kernel_seconds_median"] == pytest.approx(20e-6)
+    assert found["tensor_core_share"] == pytest.approx(0.75)
+    kinds = [(copy["kind"], round(1e6 * copy["seconds"], 3), copy["bytes"], copy["calls"]) for copy in found["copies"]]
+    assert kinds == [("HtoD pinned", 20, 9, 1), ("HtoD pageable", 12, 96, 2), ("DtoD", 1, 0, 1)]
+
+
+def synchronising() -> list[Event]:
+    """Two steps: `.item()` in each forward, a mask in one backward, a bare wait, and others that do not count."""
+    found = []
+    for number, start in enumerate((1000, 2000)):
+        found += [
+            step(number, start, 900),
+            event("forward", "user_annotation", start + 100, 300),
+            event("mine", "user_annotation", start + 110, 200),
+            event("aten::item", "cpu_op", start + 120, 100),
+            event("aten::_local_scalar_dense", "cpu_op", start + 121, 98),
+            *launched(
+                "Memcpy DtoH (Device -> Pageable)",
+                "gpu_memcpy",
+                start + 190,
+                2,
+                call("cudaMemcpyAsync", start + 130, 65),
+            ),
+            call("cudaStreamSynchronize", start + 200, 5),
+        ]
+    return [
+        *found,
+        event("backward", "user_annotation", 1400, 300),
+        event("autograd::engine::evaluate_function: IndexBackward0", "cpu_op", 1410, 200, AUTOGRAD),
+        event("IndexBackward0", "cpu_op", 1411, 190, AUTOGRAD),
+        event("aten::index", "cpu_op", 1420, 100, AUTOGRAD),
+        event("aten::nonzero", "cpu_op", 1430, 60, AUTOGRAD),
+        call("cudaStreamSynchronize", 1440, 30, AUTOGRAD),
+        call("hipDeviceSynchronize", 2800, 11),
+        call("cudaEventSynchronize", 1100, 400, PINNING),  # of a thread that training does not wait for
+        call("cudaStreamSynchronize", 1950, 30),  # between the steps
+        call("cudaMemcpyAsync", 1710, 30),
+        call("cudaEventQuery", 1750, 30),
+    ]
+
+
+def test_waits_are_told_by_operator_and_phase() -> None:
+    found = evidence(*synchronising())
+    syncs = [(s["name"], s["phase"], round(1e6 * s["seconds"], 3), s["calls"]) for s in found["syncs"]]
+    assert syncs == [
+        ("aten::item", "forward", 70, 1),
+        ("aten::index", "backward", 15, 0.5),
+        ("hipDeviceSynchronize", None, 5.5, 0.5),
+    ]
+    assert found["sync_seconds"] == pytest.approx(90.5e-6)
+
+
+def test_a_trace_tells_the_same_when_it_was_normalised() -> None:
+    events = synchronising()
+    for number, each in enumerate(events):
+        each["args"]["External id"] = number + 1
+    trace = {"traceEvents": copy.deepcopy(events)}
+    assert normalise(trace)
+    assert trace_evidence(trace) == evidence(*events)
+
+
+def test_old_categories_count_too() -> None:
+    old = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "cuda_runtime": "Runtime", "cpu_op": "Operator"}
+    events = [event | {"cat": old.get(event["cat"], event["cat"])} for event in synchronising()]
+    assert evidence(*events) == evidence(*synchronising())
+
+
+def worker(pid: int, title: str, *batches: tuple[float, float]) -> list[Event]:
+    named = {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": title}}
+    spans = [event("batch", "loader", start, end - start, pid, pid) for start, end in batches]
+    reads = [event("read", "loader", start, (end - start) / 2, pid, pid) for start, end in batches]
+    return [named, *spans, *reads, event("batch 3 waiting", "loader", 0, 5000, pid + 1, pid)]
+
+
+def test_workers_are_busy_while_they_have_a_training_batch() -> None:
+    found = evidence(
+        step(1, 1000, 100),
+        step(2, 1100, 100),
+        *worker(50, "loader worker 0", (900, 1020), (1050, 1130), (1190, 1500)),
+        *worker(60, "loader worker 1 (val), 3 spans lost", (1000, 1200)),
+        *worker(70, "loader worker 0", (1010, 1030)),  # one that was started anew
+        *worker(80, "loader in the training process", (1000, 1010)),
+        event("batch (val)", "loader", 1000, 200, 90, 60),
+        event("batch", "loader", 1000, 200, 90, 91),  # of a process without a name
+    )
+    assert found["loader_workers"] == pytest.approx({"worker 0": 0.6, "worker 1": 1.0, "training process": 0.05})
+
+
+def test_traces_of_a_run_are_taken_together() -> None:
+    first = {"traceEvents": [step(1, 0, 100), *worker(50, "loader worker 0", (0, 100))]}
+    second = {"traceEvents": [step(2, 0, 300), *worker(50, "loader worker 0", (0, 100))]}
+    found = trace_evidence(first, second)
+    assert found is not None
+    assert found["steps"] == 2
+    assert found["step_seconds"] == pytest.approx(200e-6)
+    assert found["loader_workers"] == pytest.approx({"worker 0": 0.5})
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"ph": "X", "cat": "kernel", "name": None, "ts": 1010, "dur": 5},
+        {"ph": "X", "cat": "gpu_memcpy", "name": "CopyDeviceToHost", "ts": 1010, "dur": 5, "args": {"bytes": "many"}},
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": "soon", "dur": 5},
+        {"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "ts": 1010, "dur": 5, "args": [1]},
+        {"ph": "M", "name": "process_name", "pid": 1},
+        {"cat": ["kernel"]},
+    ],
+)
+def test_odd_events_do_no_harm(odd: Event) -> None:
+    assert evidence(*synchronising(), odd)["syncs"] == evidence(*synchronising())["syncs"]
+
+
+def written(folder: Path, number: int, *events: Event) -> Path:
+    path = folder / f"host_1_rank0.{number:019d}.pt.trace.json.gz"
+    write_trace(path, {"traceEvents": list(events)})
+    return path
+
+
+def test_the_newest_traces_are_read(tmp_path: Path) -> None:
+    paths = [written(tmp_path, number, step(number, 0, 10 * number)) for number in (9, 1, 2, 3, 10)]
+    found = read_evidence(paths)
+    assert found is not None
+    assert found["steps"] == diagnose_trace.NEWEST == 3
+    assert found["step_seconds"] == pytest.approx((10 + 9 + 3) * 10e-6 / 3)
+    assert read_evidence([]) is None
+
+
+def test_damaged_and_huge_traces_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = written(tmp_path, 1, step(1, 0, 50))
+    cut = written(tmp_path, 2, step(2, 0, 50))
+    cut.write_bytes(cut.read_bytes()[:-20])
+    huge = written(tmp_path, 3, *(step(number, 100 * number, 100) for number in range(1000)))
+    monkeypatch.setattr(diagnose_trace, "MOST_BYTES", 10_000)
+    caplog.set_level(logging.WARNING)
+    found = read_evidence([good, cut, huge])
+    assert found is not None
+    assert found["steps"] == 1
+    assert {name: sum(name in line for line in caplog.messages) for name in (cut.name, huge.name)} == {
+        cut.name: 1,
+        huge.name: 1,
+    }
+    assert read_evidence([cut, tmp_path / "absent.json"]) is None
+
+
+def test_a_large_trace_takes_seconds(tmp_path: Path) -> None:
+    events = [step(number, 1000 * number, 1000) for number in range(50)]
+    shapes = {"Input Dims": [[64, 3, 224, 224], [64, 3, 7, 7], []], "Input type": ["float", "float", ""]}
+    for number in range(20_000):
+        at = 2.5 * number
+        submit = call("cudaLaunchKernel", at + 0.5, 1)
+        events += [event("aten::conv2d", "cpu_op", at, 2, **shapes), *launched(GEMM, "kernel", at + 90, 2, submit)]
+        events += [event("aten::item", "cpu_op", at + 2, 0.4), call("cudaStreamSynchronize", at + 2.1, 0.1)]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    del events
+    megabytes = path.stat().st_size / 1e6
+    assert megabytes > 10
+    assert _seconds(path) / megabytes < 5 / 50
+
+
+def _seconds(path: Path) -> float:
+    start = time.process_time()
+    assert read_evidence([path]) is not None
+    return time.process_time() - start
+
+
+@pytest.fixture(scope="module")
+def a100() -> Trace:
+    path = DATA / "traces" / "gpu_training_a100.json.gz"
+    if not path.exists():
+        pytest.skip("no real traces")
+    return read_trace(path)
+
+
+def test_a_real_trace_of_a_gpu(a100: Trace) -> None:
+    found = trace_evidence(a100)
+    assert found is not None
+    ranges = [event for event in a100["traceEvents"] if event.get("ph") == "X"]
+    steps = [event for event in ranges if event["name"].startswith("ProfilerStep#")]
+    assert found["steps"] == len(steps) == 6
+    assert found["step_seconds"] == pytest.approx(sum(step["dur"] for step in steps) / 6e6)
+    assert found["kernels_per_step"] == sum(event["cat"] == "kernel" for event in ranges) / 6
+
+    # A point in time at each microsecond, against the union of intervals.
+    busy: set[int] = set()
+    for each in ranges:
+        if each["cat"] in {"kernel", "gpu_memcpy", "gpu_memset"}:
+            busy.update(range(each["ts"], each["ts"] + each["dur"]))
+    during = [point for step in steps for point in range(step["ts"], step["ts"] + step["dur"])]
+    assert found["device_busy"] == pytest.approx(len(busy.intersection(during)) / len(during))
+
+    assert {(sync["name"], sync["phase"]) for sync in found["syncs"]} == {
+        ("aten::item", "## sparse_data_dist ##"),
+        ("aten::to", "## sparse_data_dist ##"),
+        ("aten::to", "## wait_sparse_data_dist ##"),
+    }
+    copies = {e["args"]["correlation"] for e in ranges if e["name"] == "Memcpy DtoH (Device -> Pageable)"}
+    waits = [
+        event
+        for event in ranges
+        if event["name"] == "cudaStreamSynchronize"
+        or (event["name"] == "cudaMemcpyAsync" and event["args"]["correlation"] in copies)
+    ]
+    assert found["sync_seconds"] == pytest.approx(sum(event["dur"] for event in waits) / 6e6)
+    assert sum(sync["calls"] for sync in found["syncs"]) == len(copies) / 6
+    assert 0.1 < found["tensor_core_share"] < 0.2
+
+
+def test_real_traces_of_another_gpu_and_of_a_cpu(a100: Trace) -> None:
+    found = read_evidence([DATA / "traces" / "gpu_rank0_no_dataloader.json.gz"])
+    assert found is not None
+    assert found["device_busy"] > 0.95
+    assert found["syncs"] == []  # that of the profiler itself, which ends the recording, is none of the steps'
+    assert found["tensor_core_share"] == 0  # Volta in full precision
+    assert [copy["kind"] for copy in found["copies"]] == ["DtoD"]
+    found = read_evidence([DATA / "traces" / "cpu_only.json.gz"])
+    assert found is not None
+    assert (found["steps"], found["device_busy"]) == (1, None)
+
+
+def test_a_runs_own_trace_shows_its_workers(train: Any) -> None:
+    ended: Ended = train(
+        "profiler=trace",
+        "profiler.active=2",
+        "profiler.repeat=1",
+        "engine.num_workers=1",
+        "trainer.limit_train_batches=5",
+    )
+    assert ended.code == 0
+    found = read_evidence([ended.directory / path for path in ended.summary["traces"]])
+    assert found is not None
+    assert found["steps"] == 2
+    assert found["loader_workers"].keys() == {"worker 0"}
+    assert 0 < found["loader_workers"]["worker 0"] <= 1
+    assert found["device_busy"] is None

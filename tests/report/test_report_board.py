@@ -1,0 +1,209 @@
+"""The verdict in TensorBoard's own tabs, read back from event files that real loggers wrote."""
+
+import json
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from PIL import Image
+from readers import ask, board
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader
+
+from strobe.report.board import show_verdict
+from strobe.report.step_picture import step_picture
+
+SCALARS = {"images_per_second", "efficiency", "ceilings/loader", "ceilings/model"}
+TEXT, PICTURE = "strobe/verdict", "strobe/step"
+
+
+class Model(LightningModule):
+    """A linear layer that logs its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def training_step(self, batch: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.layer(batch).sum()
+        self.log("train/loss", loss)
+        return loss
+
+    def test_step(self, batch: torch.Tensor) -> None:
+        self.log("test/accuracy", 0.75)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def quiet(logger: Any, **settings: Any) -> Trainer:
+    off = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    return Trainer(
+        accelerator="cpu", max_epochs=1, logger=logger, log_every_n_steps=1, **settings | dict.fromkeys(off, False)
+    )
+
+
+def folder(path: Path) -> TensorBoardLogger:
+    return TensorBoardLogger(path, name="", version="tensorboard", default_hp_metric=False)
+
+
+def events(path: Path) -> EventAccumulator:
+    return EventAccumulator(str(path / "tensorboard"), size_guidance={"images": 0, "tensors": 0}).Reload()
+
+
+def text_of(read: EventAccumulator) -> str:
+    (text,) = read.Tensors(f"{TEXT}/text_summary")
+    return str(text.tensor_proto.string_val[0].decode())
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    phases = {"total": 0.05, "data_wait": 0.03, "forward": 0.01, "backward": 0.01}
+    return {
+        "status": "completed",
+        "data": "generated sample data",
+        "overrides": ["data.batch_size=8"],
+        "choices": {"data": "sample", "loader": "skimage", "engine": "torch", "model": "resnet18"},
+        "batch_size": 8,
+        "num_workers": 2,
+        "accelerator": "cpu",
+        "world_size": 1,
+        "precision": "32-true",
+        "environment": {"usable_cores": 2},
+        "images_per_second": {"median": 160.0, "low": 155.0, "high": 166.0},
+        "step_seconds": phases,
+        "ceilings": {"loader": 250.0, "model": 400.0, "joint": None, "reason": None},
+        "efficiency": 0.64,
+        "verdict": "60% of each step waits for data_wait.",
+        "findings": [
+            {
+                "cause": "loader",
+                "title": "The loader cannot keep up",
+                "evidence": "It gives 250 images/s.",
+                "advice": "Read faster.",
+                "overrides": ["loader=memory"],
+                "predicted_speedup": {"median": 1.5, "low": 1.4, "high": 1.6},
+            }
+        ],
+    } | changes
+
+
+def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_path: Path) -> None:
+    trainer, data = quiet([CSVLogger(tmp_path), folder(tmp_path)]), DataLoader(torch.ones(12, 4), batch_size=4)
+    trainer.fit(model := Model(), data)
+    trainer.test(model, data, verbose=False)
+    writer = trainer.loggers[1].experiment
+    assert writer.file_writer is None  # Lightning has closed it
+    before = set((tmp_path / "tensorboard").iterdir())
+
+    show_verdict(trainer, record())
+    assert writer.file_writer is None
+    (added,) = set((tmp_path / "tensorboard").iterdir()) - before
+    assert "tfevents" in added.name
+    read = events(tmp_path)
+    scalars = {name: [(e.step, e.value) for e in read.Scalars(name)] for name in read.Tags()["scalars"]}
+    assert {"train/loss", "test/accuracy"} <= scalars.keys()
+    assert {name: scalars[name] for name in SCALARS} == {
+        "images_per_second": [(3, 160.0)],
+        "efficiency": [(3, pytest.approx(0.64))],
+        "ceilings/loader": [(3, 250.0)],
+        "ceilings/model": [(3, 400.0)],
+    }
+    (image,) = read.Images(PICTURE)
+    picture = step_picture(record())
+    assert picture is not None
+    assert image.step == 3
+    assert Image.open(BytesIO(image.encoded_image_string)).tobytes() == picture.tobytes()
+    assert "**60% of each step" in text_of(read)
+
+
+@pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")
+def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.plugin_util import markdown_to_safe_html
+
+    found = record()["findings"][0]
+    by_hand = found | {"title": "my_slow_callback <b>", "overrides": [], "advice": "Call it * less | often."}
+    trainer = quiet(folder(tmp_path))
+    show_verdict(trainer, record(findings=[found, by_hand], overrides=["data.root='/a b/*c_d_e*'"]))
+    html = markdown_to_safe_html(text_of(events(tmp_path)))
+    assert "<strong>60% of each step waits for data_wait.</strong>" in html
+    assert "<p>Ceilings: loader 250, model 400 images/s; efficiency 64% of the loader ceiling.</p>" in html
+    assert "<h4>The loader cannot keep up. Predicted: 1.5x (1.4 to 1.6)</h4>" in html
+    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: 1.5x" in html
+    assert "<p>Call it * less | often.</p>" in html
+    code = html.partition("<pre><code>")[2].partition("</code></pre>")[0].strip()
+    assert code.startswith("python train.py ")
+    assert "*c_d_e*" in code
+    assert "loader=memory" in code.split()
+    assert "\n" not in code
+
+
+def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("median", "low", "high"))
+    old = record(images_per_second=nothing, step_seconds={"total": None}, ceilings={"loader": None, "model": 9.0})
+    for key in ("verdict", "findings", "efficiency", "environment"):
+        del old[key]
+    show_verdict(quiet(folder(tmp_path / "old")), old)
+    assert events(tmp_path / "old").Tags()["scalars"] == ["ceilings/model"]
+    show_verdict(quiet(folder(tmp_path / "none")), old | {"ceilings": None, "status": "failed"})
+    tags = events(tmp_path / "none").Tags()
+    assert not [*tags["scalars"], *tags["images"]]
+    assert f"{TEXT}/text_summary" not in tags["tensors"]
+
+
+@pytest.mark.parametrize("logger", [False, CSVLogger], ids=["none", "another"])
+def test_another_logger_is_left_alone(tmp_path: Path, logger: type[Logger] | bool) -> None:
+    show_verdict(quiet(logger and CSVLogger(tmp_path)), record())
+    assert not [*tmp_path.rglob("*")]
+
+
+def test_another_rank_shows_no_verdict(tmp_path: Path) -> None:
+    class OfTheSecondRank(SingleDeviceStrategy):
+        is_global_zero = False
+
+    show_verdict(quiet(folder(tmp_path), strategy=OfTheSecondRank("cpu")), record())
+    assert not [*tmp_path.rglob("*")]
+
+
+def test_runs_of_a_sweep_are_compared_in_the_hparams_tab(tmp_path: Path) -> None:
+    show_verdict(quiet(folder(tmp_path / "0")), record(ceilings=None, efficiency=None, batch_size=8))
+    show_verdict(quiet(folder(tmp_path / "1")), record(batch_size=32))
+    columns = ["ceilings/loader", "ceilings/model", "efficiency", "images_per_second"]
+    query = {
+        "experimentName": "",
+        "allowedStatuses": ["STATUS_SUCCESS", "STATUS_UNKNOWN", "STATUS_RUNNING"],
+        "colParams": [{"metric": {"group": "", "tag": tag}} for tag in columns],
+        "startIndex": 0,
+        "sliceSize": 9,
+    }
+
+    with board(tmp_path) as address:
+        tab = f"{address}/data/plugin/hparams"
+        shown = ask(f"{tab}/experiment?{urlencode({'request': '{}'})}", lambda found: len(found["hparamInfos"]) > 0)
+        answer = ask(
+            f"{tab}/session_groups?{urlencode({'request': json.dumps(query)})}",
+            lambda found: len(found.get("sessionGroups", [])) == 2,
+        )
+    assert {"loader", "engine", "batch_size", "num_workers"} <= {info["name"] for info in shown["hparamInfos"]}
+    assert {"test/accuracy", *columns} <= {info["name"]["tag"] for info in shown["metricInfos"]}
+    rows = {
+        group["hparams"]["batch_size"]: {value["name"]["tag"]: value["value"] for value in group["metricValues"]}
+        for group in answer["sessionGroups"]
+    }
+    assert rows[8] == {"images_per_second": 160.0}
+    assert rows[32].keys() == set(columns)
+    assert rows[32]["ceilings/loader"] == 250.0
+
+
+@pytest.mark.parametrize("module", ["terminal", "step_picture", "board", "colours"])
+def test_reports_start_without_torch(module: str) -> None:
+    code = f"import sys, strobe.report.{module}; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
+    assert not {"torch", "lightning", "tensorboard"} & set(loaded)

@@ -1,0 +1,119 @@
+"""``python -m strobe.report``: reports from records alone, and what it says when there are none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_html_page import complete, steps
+
+from strobe.diagnose import rank
+from strobe.diagnose.record import load_record
+from strobe.record import write_summary
+from strobe.report.__main__ import main
+
+HEAVY = {"torch", "lightning", "torchvision", "tensorboard", "rasterio"}
+
+
+def make_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    write_summary(folder / "summary.json", complete() | {"verdict": "What was said before."})
+    rows = steps(10)
+    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    (folder / "steps.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def failure(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one sentence with which the command ends, with exit code 1."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert stop.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert said
+    assert "\n" not in said
+    return said
+
+
+def test_it_says_where_the_report_is_and_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run")
+    before = (run / "summary.json").read_bytes()
+    main([str(run)])
+    path, verdict = capsys.readouterr().out.splitlines()
+    assert path == str(run / "report.html")
+    record = load_record(run)
+    assert verdict.strip() == rank.verdict(record, rank.diagnose(record))  # the record itself says something else
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert "What was said before." not in text
+    assert (run / "summary.json").read_bytes() == before
+
+
+def test_a_run_without_steps_keeps_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_summary(tmp_path / "summary.json", {"schema": 1, "status": "failed", "verdict": "The run failed early."})
+    main([str(tmp_path)])
+    assert "The run failed early." in capsys.readouterr().out
+
+
+def test_a_sweep_has_a_report_for_each_run_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run(tmp_path / f"{number}-batch_size-{number}") for number in (2, 10, 1)]
+    main([str(tmp_path)])
+    assert capsys.readouterr().out.splitlines()[::2] == [str(runs[at] / "report.html") for at in (2, 0, 1)]
+
+
+def test_it_writes_no_deeper_than_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "sweeps" / "today" / "0")
+    assert "holds no summary.json" in failure(tmp_path, capsys=capsys)
+    assert not (run / "report.html").exists()
+
+
+def test_a_bad_run_among_good_ones_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = make_run(tmp_path / "good"), make_run(tmp_path / "bad")
+    (bad / "summary.json").write_text('{"schema": 1, "sta')
+    assert f"{bad / 'summary.json'} is damaged" in failure(bad, good, capsys=capsys)
+    assert (good / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "holds no summary.json"),
+        ("", "is damaged"),
+        ("\x00\xff", "is damaged"),
+        ("[]", "is not a run's record"),
+        (json.dumps({"coverage": 1}), "schema None"),
+        (json.dumps({"schema": 2}), "schema 2"),
+    ],
+)
+def test_other_directories_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / "summary.json").write_text(content, encoding="latin-1")
+    assert said in failure(tmp_path, capsys=capsys)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_what_is_no_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert "is not a directory" in failure(tmp_path / "file", capsys=capsys)
+    assert "is not a directory" in failure(tmp_path / "nothing", capsys=capsys)
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run")
+    (run / "report.html").mkdir()
+    assert "report.html cannot be written (Is a directory)" in failure(run, capsys=capsys)
+
+
+def test_it_starts_without_torch(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    code = f"import sys, strobe.report.__main__ as m; m.main([{str(run)!r}]); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
+    assert "strobe.diagnose.rank" in loaded
+    assert not HEAVY & set(loaded)
+
+
+def test_help_is_the_commands_own() -> None:
+    said = subprocess.check_output([sys.executable, "-m", "strobe.report", "--help"], text=True, timeout=60)
+    assert "python -m strobe.report outputs/runs/DATE/RUN" in said
