@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers import composed_data
 
-from strobe.bench.faults import SlowCallback, SlowLogger, SmallClassifier, WideClassifier
+from strobe.bench.faults import PooledClassifier, SlowCallback, SlowLogger, SmallClassifier, WideClassifier
 from strobe.record import read_rows
 
 OPTIONS: dict[str, Any] = {
@@ -67,7 +67,10 @@ def test_a_slow_disk_gives_the_same_pixels_later(sample_root: Path) -> None:
         assert label == also
 
 
-@pytest.mark.parametrize(("kind", "at_least", "below"), [(SmallClassifier, 1, 30_000), (WideClassifier, 1 << 22, 5e6)])
+@pytest.mark.parametrize(
+    ("kind", "at_least", "below"),
+    [(SmallClassifier, 1, 30_000), (PooledClassifier, 1, 30_000), (WideClassifier, 1 << 23, 9e6)],
+)
 def test_the_networks_have_the_size_that_they_are_for(kind: type[SmallClassifier], at_least: int, below: float) -> None:
     model = kind(**OPTIONS)
     assert at_least <= sum(weights.numel() for weights in model.parameters()) < below

@@ -1,5 +1,6 @@
 """Rates from blocks, by a clock that the test moves."""
 
+import pytest
 import torch
 
 from strobe.ceilings.meter import Meter, clock
@@ -36,7 +37,7 @@ def test_the_warm_up_is_not_timed() -> None:
         assert not meter.add(10)
     drive(meter, clock, [0.5])
     rate = meter.rate()
-    assert (rate.median, rate.low, rate.high, rate.cpu_seconds) == (20.0, 20.0, 20.0, 0.05)
+    assert (rate.median, rate.low, rate.high, rate.cpu_seconds) == pytest.approx((20.0, 20.0, 20.0, 0.05))
 
 
 def test_blocks_hold_whole_rounds() -> None:
@@ -44,7 +45,7 @@ def test_blocks_hold_whole_rounds() -> None:
     meter = clock.meter(0.05, multiple=2)
     drive(meter, clock, [0.0, 1.0])  # two workers, whose batches arrive together
     rate = meter.rate()
-    assert (rate.low, rate.median, rate.high) == (20.0, 20.0, 20.0)
+    assert (rate.low, rate.median, rate.high) == pytest.approx((20.0, 20.0, 20.0))
 
 
 def test_short_batches_are_timed_together() -> None:
@@ -72,6 +73,16 @@ def test_excluded_time_is_not_counted() -> None:
 def test_at_least_two_blocks_are_timed_however_slow() -> None:
     clock = Clock()
     assert drive(clock.meter(1.0, warmup=1), clock, [60.0]) == 3  # one to warm up
+
+
+def test_few_blocks_know_little() -> None:
+    clock = Clock()
+    meter = clock.meter(1.0, warmup=1)
+    drive(meter, clock, [1.0, 1.0, 1.1])
+    rate = meter.rate()
+    assert rate.low < 10 / 1.1 / 1.5  # the extremes of two values enclose the median half of the time
+    assert rate.high > 10 * 1.5
+    assert rate.low < rate.median < rate.high
 
 
 def test_it_ends_at_the_limit() -> None:

@@ -248,7 +248,12 @@ def test_mixed_precision_is_proposed_as_measured() -> None:
 
 @pytest.mark.parametrize("capability", [[6, 1], None, [], ["8", "0"]])
 def test_hardware_without_tensor_cores_keeps_full_precision(capability: Any) -> None:
-    assert changed("precision", lambda s, _: s["environment"].update(gpu_capability=capability)) is None
+    def other(summary: dict[str, Any], _: Any) -> None:
+        summary["environment"]["gpu_capability"] = capability
+        entry = summary["ceilings"]["alternatives"][0]
+        summary["ceilings"]["alternatives"].append(entry | {"overrides": ["trainer.precision=16-mixed"]})
+
+    assert changed("precision", other) is None
 
 
 def test_before_ampere_it_is_half_precision() -> None:

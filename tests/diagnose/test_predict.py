@@ -142,6 +142,22 @@ def test_per_step_costs_are_shared_by_more_images() -> None:
     assert with_model(SERIAL, same, images=64).median == pytest.approx(5 / 4.9)
 
 
+def test_a_loader_is_no_slower_than_the_run_shows() -> None:
+    hindered = replace(SERIAL, workers=2, wait=0.1 * MILLI, loader=exactly(1 / (9 * MILLI)))  # its ceiling was
+    assert with_model(hindered, exactly(1 / (0.1 * MILLI))).median >= 1
+    assert without(hindered, compute=MILLI * 32).median >= 1
+
+
+def test_on_a_cpu_cores_are_shared_by_the_ranks_of_a_host() -> None:
+    ranks = {"accelerator": "cpu", "devices": 2, "world_size": 4, "environment": {"usable_cores": 8}, "batch_size": 8}
+    step = step_of(Record({**ranks, "step_seconds": {"total": 0.2, "data_wait": 0.05}}))
+    assert step is not None
+    assert step.cores == 16  # two hosts
+    gpu = step_of(Record({**ranks, "accelerator": "cuda", "step_seconds": {"total": 0.2, "data_wait": 0.05}}))
+    assert gpu is not None
+    assert gpu.cores is None
+
+
 def test_what_lies_between_steps_stays_unless_it_is_taken_away() -> None:
     step = replace(SERIAL, between=5 * MILLI)
     assert with_loader(step, exactly(1e12), workers=0).high == pytest.approx(10 / 7)

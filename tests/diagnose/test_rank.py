@@ -80,6 +80,12 @@ def test_larger_batches_explain_the_optimizers_share() -> None:
     assert causes(record) == ["small_batch"]
 
 
+@pytest.mark.parametrize("cause", CAUSES)
+def test_no_two_findings_change_the_same(cause: str) -> None:
+    changes = [finding.overrides for finding in diagnose(example(cause)) if finding.overrides]
+    assert len(set(changes)) == len(changes)
+
+
 def test_what_explains_and_what_is_explained_are_rules() -> None:
     rules = {rule.__name__ for rule in all_rules()}
     assert {name for symptom, cause, _ in EXPLAINED for name in (symptom, cause)} <= rules

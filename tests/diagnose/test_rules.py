@@ -226,3 +226,14 @@ def test_validation_is_made_as_rare_as_needed(interval: Any, epochs: Any, longes
         config__trainer__max_epochs=longest,
     )
     assert of("validation", record)[0].overrides == overrides
+
+
+def test_checkpoints_between_epochs_are_written_as_seldom_as_it_takes() -> None:
+    finding = of("epoch_checkpoint", example("epoch_checkpoint"))[0]
+    every = int(finding.overrides[0].removeprefix("checkpoint.every_n_epochs="))
+    record = example("epoch_checkpoint")
+    between = record.number("between_seconds", "checkpoints") or 0.0
+    assert 1 < every <= record.config["trainer"]["max_epochs"]
+    total = 32 / (record.number("overall_images_per_second") or 0.0)
+    assert finding.predicted_speedup.median == pytest.approx(total / (total - between * (1 - 1 / every)), rel=0.01)
+    assert not of("epoch_checkpoint", example("epoch_checkpoint", summary__between_seconds__checkpoints=0.001))

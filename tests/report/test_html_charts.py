@@ -75,6 +75,12 @@ def test_shared_cores_are_told() -> None:
     assert "of the ceiling 98% 2,500 images/s: both on these cores" in page.text.lower()
 
 
+def test_more_than_a_ceiling_is_explained() -> None:
+    said = "More than a ceiling cannot be"
+    assert said in page_of(complete() | {"efficiency": 1.16})[0].text
+    assert said not in page_of(complete() | {"efficiency": 1.01})[0].text
+
+
 def test_why_there_are_no_ceilings_is_told() -> None:
     page, _ = page_of(complete() | {"ceilings": {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}})
     assert "The run was <b>cut</b>." in page.text

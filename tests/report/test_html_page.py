@@ -318,6 +318,12 @@ def test_an_old_record_is_judged_by_its_phases() -> None:
     assert "trace" not in page.sections
 
 
+def test_the_head_offers_the_first_findings_command() -> None:
+    _, text = page_of(complete() | {"verdict": "The loader is the limit."})
+    head = text[text.index("<header>") : text.index("</header>")]
+    assert "python train.py data=eurosat loader=memory engine.num_workers=4" in head
+
+
 def test_a_failed_run_says_what_went_wrong() -> None:
     nothing = dict.fromkeys(["median", "low", "high"])
     page, _ = page_of(

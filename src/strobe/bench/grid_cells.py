@@ -7,6 +7,7 @@ from strobe.environment import usable_cores
 
 FAULTS = "strobe.bench.faults"
 SMALL = f"model._target_={FAULTS}.SmallClassifier"
+POOLED = f"model._target_={FAULTS}.PooledClassifier"
 WIDE = f"model._target_={FAULTS}.WideClassifier"
 
 BASE = (
@@ -23,6 +24,8 @@ BASE = (
 )
 PHOTOS = ("data=cifar10", "data.verify=false", "data.batch_size=512")  # 3 x 32 x 32, in memory
 TILES = ("data=sample", "data.batch_size=32")  # 3 of 13 bands, 64 x 64, a file each
+# Where a larger batch would help as much, so few photos that an epoch holds too few of such batches to propose one.
+FEW = "data.val_fraction=0.3"
 FITTING = ("nothing", "small_batch", "memory_layout", "threads", "optimizer", "first_step")
 
 
@@ -70,20 +73,37 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     slow = f"+callbacks.slow._target_={FAULTS}.SlowCallback"
     return (
         Cell("slow-decoder", "loader", (*TILES, SMALL, "loader=rasterio", "loader.scale=numpy")),
-        Cell("image-by-image", "loader", (*PHOTOS, SMALL, "loader.batched=false", "loader.scale=numpy")),
+        Cell(
+            "image-by-image",
+            "loader",
+            (*PHOTOS, SMALL, "data.augment=false", "loader.batched=false", "loader.scale=numpy"),
+        ),
         Cell(
             "slow-disk",
             "loader",
-            (*TILES, SMALL, "loader=tifffile", f"loader._target_={FAULTS}.SlowDisk", "+loader.seconds=0.004"),
+            (*TILES, SMALL, "loader=tifffile", f"loader._target_={FAULTS}.SlowDisk", "+loader.seconds=0.002"),
         ),
-        Cell("many-workers", "workers_hurt", (*PHOTOS, SMALL, f"engine.num_workers={many}")),
+        Cell("many-workers", "workers_hurt", (*PHOTOS, SMALL, "data.augment=false", f"engine.num_workers={many}")),
         Cell(
             "restarted-workers",
             "workers_restart",
-            (*PHOTOS, SMALL, "engine.num_workers=1", "engine.persistent_workers=false"),
+            (
+                *PHOTOS,
+                SMALL,
+                "data.augment=false",
+                "engine.num_workers=2",
+                "engine.persistent_workers=false",
+                "trainer.limit_train_batches=3",
+                "trainer.check_val_every_n_epoch=1000",
+                "trainer.enable_checkpointing=false",
+            ),
         ),
         Cell("small-batch", "small_batch", (*PHOTOS, SMALL, "data.batch_size=16")),
-        Cell("slow-optimizer", "optimizer", (*PHOTOS, WIDE, "trainer.enable_checkpointing=false")),
+        Cell(
+            "slow-optimizer",
+            "optimizer",
+            (*PHOTOS, WIDE, FEW, "trainer.enable_checkpointing=false"),
+        ),
         Cell("slow-callback", "callback", (*PHOTOS, SMALL, slow, "+callbacks.slow.seconds=0.04")),
         Cell(
             "slow-logger",
@@ -97,14 +117,18 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
                 "trainer.log_every_n_steps=1",
             ),
         ),
-        Cell("frequent-checkpoints", "checkpoint", (*PHOTOS, SMALL, "checkpoint.every_n_steps=1")),
+        Cell(
+            "frequent-checkpoints",
+            "checkpoint",
+            (*PHOTOS, WIDE, "model.optimizer=sgd", "model.momentum=0", "checkpoint.every_n_steps=1"),
+        ),
         Cell(
             "frequent-validation",
             "validation",
             (*PHOTOS, SMALL, "trainer.val_check_interval=2", "trainer.check_val_every_n_epoch=1"),
         ),
         Cell("too-many-threads", "threads", (*PHOTOS, SMALL, f"threads={many}")),
-        Cell("slow-layout", "memory_layout", (*PHOTOS, "data.batch_size=64", "model.channels_last=true")),
+        Cell("slow-layout", "memory_layout", (*PHOTOS, POOLED, FEW, "model.channels_last=false")),
         Cell("control-photos", None, (*PHOTOS, SMALL)),
         Cell("control-large-batch", None, (*PHOTOS, SMALL, "data.batch_size=1024", "data.augment=false")),
         Cell("control-accumulation", None, (*PHOTOS, SMALL, "trainer.accumulate_grad_batches=4")),

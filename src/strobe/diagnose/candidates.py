@@ -85,6 +85,8 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
     capability = record.items("environment", "gpu_capability")
     if capability and isinstance(capability[0], int) and capability[0] >= 7 and _full(record):
         yield f"trainer.precision={'bf16-mixed' if capability[0] >= 8 else '16-mixed'}"
+    if capability and record.setting("model.compile") is False:
+        yield "model.compile=true"
     if isinstance(last := record.setting("model.channels_last"), bool):
         yield f"model.channels_last={str(not last).lower()}"
 

@@ -80,22 +80,22 @@ def step_of(record: Record) -> Step | None:
     images = _images(record, length + between)
     if length <= wait or images <= 0:
         return None
-    device = record.mapping("device_seconds")
-    busy = (as_number(device.get("total")) or 0.0) - (as_number(device.get("idle")) or 0.0)
     devices, ranks = record.count("devices") or 1, record.count("world_size") or 1
-    cores = record.number("environment", "usable_cores")
+    cores, shared = record.number("environment", "usable_cores"), record.flag("ceilings", "shared_cores")
+    if shared is None:  # ceilings are not measured with several ranks
+        shared = record.text("accelerator") == "cpu"
     return Step(
         images=images,
         wait=wait / images,
         compute=(length - wait) / images,
         per_step=min(seconds.get("callbacks", 0.0), length - wait) / images,
         between=between / images,
-        busy=max(0.0, min(busy, length)) / images,
+        busy=max(0.0, min(_busy(record), length)) / images,
         noise=_noise(record),
         workers=max(0, record.count("num_workers") or 0),
         loader=record.rate("loader"),
         model=record.rate("model"),
-        cores=cores * max(1.0, ranks / devices) if cores and record.flag("ceilings", "shared_cores") else None,
+        cores=cores * max(1.0, ranks / devices) if cores and shared else None,
         loader_cpu=record.number("ceilings", "cpu_seconds", "loader"),
         model_cpu=record.number("ceilings", "cpu_seconds", "model"),
     )
@@ -157,7 +157,8 @@ def _beside_loader(step: Step, compute: float) -> float:
     """A step that computes for so long: in the training process the wait is added, beside workers it is hidden."""
     if not step.workers:
         return compute + step.wait
-    pace = 1 / step.loader.value if step.loader else (step.loading or 0.0)
+    pace = 1 / step.loader.value if step.loader else step.loading or 0.0
+    pace = min(pace, step.length)  # the run itself shows that its loader takes no longer
     unexplained = max(0.0, step.wait - max(0.0, pace - step.compute))  # uneven batches, cold files: it stays
     return max(compute, pace) + unexplained
 
@@ -216,6 +217,15 @@ def _images(record: Record, seconds: float) -> float:
     if rate:
         return rate * seconds
     return (record.number("batch_size") or 0.0) * (record.count("world_size") or 1)
+
+
+def _busy(record: Record) -> float:
+    """Seconds of a step in which a GPU works: by a trace, else by events, which take starving in a phase for work."""
+    share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))
+    if share is not None and seconds is not None:
+        return share * seconds
+    device = record.mapping("device_seconds")
+    return (as_number(device.get("total")) or 0.0) - (as_number(device.get("idle")) or 0.0)
 
 
 def _noise(record: Record) -> float:

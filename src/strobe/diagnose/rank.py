@@ -36,15 +36,13 @@ def diagnose(record: Record) -> list[Finding]:
 
     A finding is left out if it promises less than 3%, if it may lose as much as it is likely to gain (as ratios,
     ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is),
-    or if a stronger cause explains it (``EXPLAINED``).
+    or if a stronger one explains it (``EXPLAINED``) or changes the same.
     """
     found = [finding for rule in all_rules() for finding in _as_list(rule(record))]
     helpful = [finding for finding in found if _helps(finding)]
-    helpful.sort(key=lambda finding: (-finding.predicted_speedup.median, finding.cause))
     listed: list[Finding] = []
-    for finding in helpful:  # a cause that is itself explained away explains nothing
-        stronger = {other.cause for other in listed}
-        if not any(finding.cause == symptom and cause in stronger for symptom, cause, _ in EXPLAINED):
+    for finding in sorted(helpful, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
+        if not any(_covers(stronger, finding) for stronger in listed):  # what is itself explained explains nothing
             listed.append(finding)
     return listed or [finding for finding in found if finding.cause == "nothing"][:1]
 
@@ -113,6 +111,11 @@ def _key(override: str) -> str:
 def _helps(finding: Finding) -> bool:
     predicted = finding.predicted_speedup
     return finding.cause != "nothing" and predicted.median >= WORTH and predicted.low * predicted.median > 1
+
+
+def _covers(stronger: Finding, finding: Finding) -> bool:
+    explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
+    return explained or (bool(finding.overrides) and finding.overrides == stronger.overrides)
 
 
 def _as_list(found: Finding | list[Finding] | None) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What is not in the steady state: validation between steps, and the first step."""
+"""What is not in the steady state: validation and checkpoints between steps, and the first step."""
 
 import math
 from typing import Any
@@ -10,6 +10,7 @@ from strobe.diagnose.symptoms import start_share
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
+SAVES = "checkpoint.every_n_epochs"
 
 
 def validation(record: Record) -> Finding | None:
@@ -28,6 +29,27 @@ def validation(record: Record) -> Finding | None:
         advice,
         overrides,
         without(step, between=seconds * (1 - left)),
+    )
+
+
+def epoch_checkpoint(record: Record) -> Finding | None:
+    """Checkpoints at the ends of epochs take a notable share of training: save after several of them."""
+    step, seconds = step_of(record), record.number("between_seconds", "checkpoints") or 0.0
+    share = 0.0 if step is None else seconds / step.images / step.total
+    if step is None or share < NOTABLE:
+        return None
+    rest = step.total * step.images - seconds
+    factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else 2
+    now, most = record.whole(SAVES), record.whole("trainer.max_epochs") or -1
+    every = min(now * factor, most) if now and most > 0 else (now or 1) * factor
+    known = now is not None and every > now
+    return Finding(
+        "epoch_checkpoint",
+        f"Saving checkpoints takes {percent(share)} of training",
+        f"Between steps it takes {duration(seconds)} for each training step of {duration(step.length * step.images)}.",
+        f"Save after every {every} epochs, and at the end." if known else "Save less often, or to a faster disk.",
+        (f"{SAVES}={every}",) if known else (),
+        without(step, between=seconds * (1 - (now or 1) / every if known else 1)),
     )
 
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, percent
-from strobe.diagnose.predict import NOTABLE, Step, step_of, with_model, without
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_model, without
 from strobe.diagnose.record import Alternative, Record, as_number
 
-WORTH = 1.03  # below, a remedy is not worth naming
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 INTEGER_SHARE = {"array": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
@@ -31,7 +30,7 @@ _ALIKE = {
 def synchronisation(record: Record) -> Finding | None:
     """Training waits for the GPU within its steps, which so cannot be submitted ahead; the trace names where."""
     step, trace = _step(record), record.mapping("trace_evidence")
-    syncs = [sync for sync in _dicts(trace.get("syncs")) if sync.get("phase") not in _OTHERS]
+    syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
     stall = sum(_seconds(sync) for sync in syncs)
     if step is None or not trace or stall < NOTABLE * _length(step):
         return None
@@ -44,12 +43,13 @@ def synchronisation(record: Record) -> Finding | None:
     name = str(worst.get("name"))
     during = f" in {worst['phase']}" if worst.get("phase") else ""
     share = percent(min(1.0, stall / _length(step)))
+    calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
     known = _ADVICE.get(_ALIKE.get(name, name), "Take the call out of the step, or make it every N steps only.")
     return Finding(
         "synchronisation",
         f"{name}{during} waits for the GPU for {duration(_seconds(worst))} of each step",
-        f"By the trace {name}{during} waits for {duration(_seconds(worst))} a step in {worst.get('calls', 0):.3g} "
+        f"By the trace {name}{during} waits for {duration(_seconds(worst))} a step, in {calls:.3g} "
         f"calls{others}: {share} of a step of {duration(_length(step))}, in which the GPU works for "
         f"{duration(step.busy * step.images)}.",
         f"{known} torch.cuda.set_sync_debug_mode('warn') names the line.",
@@ -200,7 +200,7 @@ def _dicts(found: Any) -> list[dict[str, Any]]:
 
 
 def _seconds(entry: dict[str, Any]) -> float:
-    return as_number(entry.get("seconds")) or 0.0
+    return max(0.0, as_number(entry.get("seconds")) or 0.0)
 
 
 def _to_device(copy: dict[str, Any]) -> bool:

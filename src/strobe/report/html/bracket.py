@@ -8,6 +8,7 @@ from strobe.report.html.pieces import interval, named, section, table
 from strobe.report.html.text import duration, esc, percent, rate, size, times
 
 ROW = 26  # pixels
+_ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
 _FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
 _NAMES = {
     "loader": ("Loader alone", "the same loader, nobody trains"),
@@ -110,6 +111,8 @@ def _words(record: Record, ceilings: list[_Rate], measured: float | None) -> str
         share = measured / least.value
     if share is not None:
         lines.append(f"This run reaches <b>{percent(share)}</b> of the lowest ceiling ({least.name.lower()}).")
+    if share is not None and share > _ABOVE:
+        lines.append("More than a ceiling cannot be: the machine was slower while that was measured.")
     if record.flag("ceilings", "shared_cores"):
         words = "Loader and model compete for the same cores, so neither ceiling can be reached while both work"
         joint = record.number("ceilings", "joint")

@@ -68,14 +68,13 @@ def memory(record: Record) -> str:
     """The most that was held, against what there is."""
     pairs = []
     whole = record.number("environment", "memory_bytes")
-    for key, name, of in (
-        ("rss_peak_bytes", "This process, at most", whole),
-        ("device_peak_bytes", "On the device, at most", record.number("environment", "gpu_memory_bytes")),
-    ):
-        held = record.number("memory", key)
-        if held is not None:
-            share = f"<small> of {size(of)}</small>{_meter(held / of)}" if of and held <= of else ""
-            pairs.append((name, f"{size(held)}{share}"))
+    held = record.number("memory", "rss_peak_bytes")
+    if held is not None:
+        share = f"<small> of {size(whole)}</small>{_meter(held / whole)}" if whole and held <= whole else ""
+        pairs.append(("This process, at most", f"{size(held)}{share}"))
+    held = record.number("memory", "device_peak_bytes")
+    if held is not None:
+        pairs.append(("On the device, at most", size(held)))
     free = record.number("environment", "shm_free_bytes")
     if free is not None:
         pairs.append(("Free in /dev/shm", size(free)))

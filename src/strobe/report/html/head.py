@@ -4,6 +4,7 @@ import re
 
 from strobe.diagnose.record import Record
 from strobe.report.html.bracket import lowest
+from strobe.report.html.findings import rerun
 from strobe.report.html.pieces import command, interval
 from strobe.report.html.text import NBSP, TIMES, counted, duration, esc, percent, rate
 
@@ -17,6 +18,7 @@ def head(record: Record, name: str) -> str:
     """Kicker, status, verdict, the command that it advises, and headline figures."""
     status = record.text("status") or "unknown"
     first, rest, advised = _verdict(record)
+    advised = advised or _best(record)
     size = "long" if len(first) > LONGEST_HEADLINE else ""
     return (
         f'<header><p class="kicker"><span class="brand">Strobe</span><span class="what">{esc(_what(record))}</span>'
@@ -53,6 +55,13 @@ def _verdict(record: Record) -> tuple[str, str, str]:
     return first, "This record holds no verdict.", ""
 
 
+def _best(record: Record) -> str:
+    """The command of the first finding; empty where there is nothing to change by a command."""
+    first = next((entry for entry in record.items("findings") if isinstance(entry, dict)), {})
+    given = first.get("overrides")
+    return rerun(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
+
+
 def _error(record: Record, status: str) -> str:
     kind, message = record.text("error", "type"), record.text("error", "message")
     if not (kind or message):
@@ -66,12 +75,13 @@ def _error(record: Record, status: str) -> str:
 
 def _what(record: Record) -> str:
     """What ran where, in a line."""
+    workers = record.count("num_workers")
     parts = [
         record.text("data") or record.text("choices", "data"),
         record.text("choices", "model"),
         _with("loader ", record.text("choices", "loader")),
         _with("batch ", record.count("batch_size")),
-        _with("", record.count("num_workers"), " workers"),
+        None if workers is None else counted(workers, "worker"),
         _with("", record.count("world_size"), f" {TIMES} {record.text('accelerator') or 'device'}"),
         record.text("precision"),
     ]

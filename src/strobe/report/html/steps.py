@@ -9,7 +9,8 @@ from strobe.report.html.pieces import more, named, section, table
 from strobe.report.html.text import duration, esc, milliseconds, percent
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
-MOST_CALLBACKS = 8
+FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
+_NOTABLE = 0.001  # share of a step from which on a callback is always listed
 BAR = 44  # pixels
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
 _WIDE = 0.09  # share of a bar from which on its figure fits, on a phone too
@@ -69,14 +70,17 @@ def _callbacks(record: Record, total: float) -> str:
     if not found:
         return ""
     found.sort(key=lambda entry: -(as_number(entry.get("mean")) or 0.0))
-    shown, rest = found[:MOST_CALLBACKS], found[MOST_CALLBACKS:]
+    notable = sum(1 for entry in found if (as_number(entry["mean"]) or 0.0) >= _NOTABLE * total)
+    count = min(MOST_CALLBACKS, max(FEWEST_CALLBACKS, notable))
+    shown, rest = found[:count], found[count:]
     rows = []
     for entry in shown:
         mean, longest = as_number(entry.get("mean")) or 0.0, as_number(entry.get("longest"))
         calls, kind = as_number(entry.get("calls")), str(entry.get("kind") or "")
         rows.append(
             (
-                f"{named(entry.get('name') or 'unnamed')}<small>{esc(kind, 40)}</small>",
+                named(entry.get("name") or "unnamed"),
+                f"<small>{esc(kind, 40)}</small>",
                 duration(mean),
                 percent(mean / total),
                 "" if longest is None else duration(longest),
@@ -84,7 +88,7 @@ def _callbacks(record: Record, total: float) -> str:
             )
         )
     left = sum(as_number(entry.get("mean")) or 0.0 for entry in rest)
-    heads = ("Callbacks, loggers and hooks", "#Mean a step", "#Share", "#Longest", "#Steps with it")
+    heads = ("Callbacks, loggers and hooks", "", "#Mean a step", "#Share", "#Longest", "#Steps with it")
     return table(heads, rows, "hooks") + more(len(rest), "of them", f", together {duration(left)} a step")
 
 
@@ -94,7 +98,8 @@ def _between(record: Record, total: float) -> str:
     for name in record.mapping("between_seconds"):
         value, words = record.number("between_seconds", name), _BETWEEN.get(name, esc(name))
         if value:
-            parts.append(f"{duration(value)} of {words} (+{percent(value / total)})")
+            share = value / total
+            parts.append(f"{duration(value)} of {words} ({'+' * (share >= 0.005)}{percent(share)})")
     lines = [f"Between steps, spread over all: {' and '.join(parts)}."] if parts else []
     first = record.number("first_step_seconds")
     if first:
