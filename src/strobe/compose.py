@@ -49,10 +49,15 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data = build_data(cfg)
     data.prepare_data()
     data.setup()
+    return Parts(data, build_model(cfg, data), trainer)
+
+
+def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
+    """A new model for the classes and channels of ``data``, which is set up."""
     model: ImageClassifier = _make(
         cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
     )
-    return Parts(data, model, trainer)
+    return model
 
 
 def build_data(cfg: DictConfig) -> ImageData:

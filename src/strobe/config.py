@@ -187,7 +187,9 @@ class Config:
     ckpt_path: str | None = None  # a file, or last: resume from it
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order and augmentation
     test: bool = True  # test after training
-    threads: int | None = knob(None, min=1)  # on which one operator of the training process computes; null: as torch does
+    threads: int | None = knob(
+        None, min=1
+    )  # on which one operator of the training process computes; null: as torch does
     ceilings: bool = True  # after training, measure loading and computing alone, and what would be faster
     ceilings_seconds: float = knob(5.0, above=0)  # at most for each of these measurements
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,3 +48,14 @@ def random_states() -> list[Any]:
 def order(data: ImageData) -> list[list[int]]:
     """The indices of each batch of the first epoch, without loading them."""
     return [list(indices) for indices in data.batches("train", data.batch_size, shuffle=True).batch_sampler]
+
+
+def slow(data: Any, seconds: float) -> None:
+    """Let the loader of ``data`` sleep before each tile."""
+    read = data.loader.read
+
+    def sleeping(path: str, source: Any) -> Any:
+        time.sleep(seconds)
+        return read(path, source)
+
+    data.loader.read = sleeping

@@ -1,24 +1,18 @@
-"""What is measured, that it orders rightly, and that nothing is left behind or changed."""
+"""What is measured, and that it orders rightly."""
 
 import copy
 import json
-import multiprocessing
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ceilings_parts import composed, order, random_states
-from lightning import LightningModule
+from ceilings_parts import composed, slow
 
 from strobe.ceilings import measure as measuring
-from strobe.ceilings.loading import load_batch, measure_loader, repeat
+from strobe.ceilings.loading import load_batch, repeat
 from strobe.ceilings.measure import SEVERAL, Ceilings, blank
 from strobe.ceilings.replay import measure_model
-from strobe.ceilings.untouched import untouched
 from strobe.engines.order import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.errors import DataError
 from strobe.loaders.base import TileData
@@ -28,21 +22,6 @@ KEYS = {
     "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "alternatives",
     "seconds", "reason",
 }  # fmt: skip
-
-
-def shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").glob("*")}
-
-
-def slow(data: Any, seconds: float) -> None:
-    """Let the loader of ``data`` sleep before each tile."""
-    read = data.loader.read
-
-    def sleeping(path: str, source: Any) -> Any:
-        time.sleep(seconds)
-        return read(path, source)
-
-    data.loader.read = sleeping
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -138,85 +117,6 @@ def test_the_step_is_the_runs_own(sample_root: Path, monkeypatch: pytest.MonkeyP
             alike = [torch.allclose(images, plain) for images in seen]
             assert all(alike) if augment == "false" else not all(alike)
             assert torch.allclose(torch.stack([s.mean() for s in seen]), plain.mean(), atol=1e-4)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_measuring_changes_nothing(sample_root: Path, workers: int) -> None:
-    with composed(sample_root, f"engine.num_workers={workers}") as (cfg, data, overrides):
-        attributes = dict(vars(data))
-        expected = [batch[1].tolist() for batch in data.batches("train", 4, shuffle=True)]
-        before, orders, shared = random_states(), order(data), shared_memory()
-        ceilings = Ceilings(cfg, data, overrides)
-        ceilings.measure()
-        assert ceilings.alternative("model", ["data.batch_size=8"]) is not None
-        assert ceilings.alternative("loader", ["loader=rasterio", "threads=2"]) is not None
-        assert random_states() == before
-        assert order(data) == orders
-        assert vars(data) == attributes
-        assert [batch[1].tolist() for batch in data.batches("train", 4, shuffle=True)] == expected
-        assert shared_memory() <= shared
-    assert not multiprocessing.active_children()
-
-
-def test_flags_and_threads_are_put_back() -> None:
-    before = random_states()
-    with pytest.raises(ZeroDivisionError), untouched(threads=3):  # noqa: PT012
-        assert torch.get_num_threads() == 3
-        torch.use_deterministic_algorithms(mode=True)
-        torch.backends.cudnn.benchmark = True
-        torch.rand(3)
-        raise ZeroDivisionError
-    assert random_states() == before
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert not torch.backends.cudnn.benchmark
-
-
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("error", [DataError("tile.tif cannot be read"), KeyboardInterrupt()], ids=["data", "ctrl-c"])
-def test_nothing_is_left_behind_by_an_error(
-    sample_root: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, persistent: str
-) -> None:
-    """The error comes while workers run, from the loader or from the person."""
-    from strobe.ceilings.meter import Meter
-
-    shared = shared_memory()
-
-    def failing(self: Meter, images: int) -> bool:
-        assert len(multiprocessing.active_children()) == 2
-        raise error
-
-    monkeypatch.setattr(Meter, "add", failing)
-    given = "engine.num_workers=2", f"engine.persistent_workers={persistent}"
-    with composed(sample_root, *given) as (_, data, _overrides), pytest.raises(type(error)) as caught:
-        measure_loader(data, shuffle=True, prefetch=2, seconds=0.3)
-    assert caught.value is error  # and its traceback is held here, with all its frames
-    assert not multiprocessing.active_children()
-    assert shared_memory() <= shared
-
-
-def test_ctrl_c_while_waiting_for_a_batch(sample_root: Path) -> None:
-    with composed(sample_root, "engine.num_workers=1", "ceilings_seconds=60") as (cfg, data, overrides):
-        slow(data, 0.2)
-        timer = threading.Timer(2.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            Ceilings(cfg, data, overrides).measure()
-        timer.join()
-    assert not multiprocessing.active_children()
-
-
-def test_ctrl_c_while_training(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(self: LightningModule, batch: Any, batch_idx: int) -> torch.Tensor:
-        signal.raise_signal(signal.SIGINT)
-        raise AssertionError("not reached")
-
-    handler = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(ImageClassifier, "training_step", interrupted)
-    before = random_states()
-    with composed(sample_root) as (cfg, data, overrides), pytest.raises(KeyboardInterrupt):
-        Ceilings(cfg, data, overrides).measure()
-    assert signal.getsignal(signal.SIGINT) is handler
-    assert random_states() == before
 
 
 def test_what_fails_is_null_and_says_why(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,8 +24,7 @@ BASE = (
 )
 PHOTOS = ("data=cifar10", "data.verify=false", "data.batch_size=512")  # 3 x 32 x 32, in memory
 TILES = ("data=sample", "data.batch_size=32")  # 3 of 13 bands, 64 x 64, a file each
-# Where a larger batch would help as much, so few photos that an epoch holds too few of such batches to propose one.
-FEW = "data.val_fraction=0.3"
+FULL = "data.batch_size=1024"  # so large that an epoch would hold too few of the next size
 FITTING = ("nothing", "small_batch", "memory_layout", "threads", "optimizer", "first_step")
 
 
@@ -102,7 +101,7 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         Cell(
             "slow-optimizer",
             "optimizer",
-            (*PHOTOS, WIDE, FEW, "trainer.enable_checkpointing=false"),
+            (*PHOTOS, WIDE, FULL, "trainer.enable_checkpointing=false"),
         ),
         Cell("slow-callback", "callback", (*PHOTOS, SMALL, slow, "+callbacks.slow.seconds=0.04")),
         Cell(
@@ -123,12 +122,17 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
             (*PHOTOS, WIDE, "model.optimizer=sgd", "model.momentum=0", "checkpoint.every_n_steps=1"),
         ),
         Cell(
+            "epoch-checkpoints",
+            "epoch_checkpoint",
+            (*PHOTOS, WIDE, "model.optimizer=sgd", "model.momentum=0", "trainer.limit_train_batches=3"),
+        ),
+        Cell(
             "frequent-validation",
             "validation",
             (*PHOTOS, SMALL, "trainer.val_check_interval=2", "trainer.check_val_every_n_epoch=1"),
         ),
         Cell("too-many-threads", "threads", (*PHOTOS, SMALL, f"threads={many}")),
-        Cell("slow-layout", "memory_layout", (*PHOTOS, POOLED, FEW, "model.channels_last=false")),
+        Cell("slow-layout", "memory_layout", (*PHOTOS, POOLED, FULL, "model.channels_last=false")),
         Cell("control-photos", None, (*PHOTOS, SMALL)),
         Cell("control-large-batch", None, (*PHOTOS, SMALL, "data.batch_size=1024", "data.augment=false")),
         Cell("control-accumulation", None, (*PHOTOS, SMALL, "trainer.accumulate_grad_batches=4")),

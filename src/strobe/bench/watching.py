@@ -77,6 +77,7 @@ class Blocks(Callback):
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self._since = 0.0
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """At a block's end the next one begins."""

@@ -1,6 +1,7 @@
 """All ceilings of a run, and of what could replace a part of it."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -87,7 +88,7 @@ class Ceilings:
                 record[side], record["intervals"][side] = rate.median, [rate.low, rate.high]
         record["cpu_seconds"] = {"loader": loader and loader.cpu_seconds, "model": model and model.cpu_seconds}
         record["shared_cores"] = shared
-        record["joint"] = _joint(loader, model, workers=self.cfg.engine.num_workers) if shared else None
+        record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
         self.seconds += time.perf_counter() - began
         record["seconds"] = self.seconds
@@ -126,6 +127,33 @@ class Ceilings:
             "cpu_seconds": rate.cpu_seconds,
             "images_per_step": images,
         }
+
+    def again(self, side: str, record: dict[str, Any]) -> None:
+        """Measure the run's own ``loader`` or ``model`` once more, after what it is compared with.
+
+        A machine's speed drifts: the ceiling becomes the mean of both, and its interval holds both.
+        """
+        began = time.perf_counter()
+        trainer = lone_trainer(self.cfg)
+        with untouched(self.cfg.threads):
+            rate = self._attempt(side, lambda: self._side(side, self.cfg, self.data, trainer))
+        self.seconds += time.perf_counter() - began
+        if rate is not None and record[side] is not None:
+            low, high = record["intervals"][side]
+            record[side] = math.sqrt(record[side] * rate.median)
+            record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
+            record["joint"] = self._joint(record) if record["shared_cores"] else None
+
+    def _joint(self, record: dict[str, Any]) -> float | None:
+        """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
+        loader, model = record["loader"], record["model"]
+        if loader is None or model is None:
+            return None
+        if self.cfg.engine.num_workers == 0:
+            return float(1 / (1 / loader + 1 / model))
+        if None in record["cpu_seconds"].values():
+            return None
+        return float(min(usable_cores() / sum(record["cpu_seconds"].values()), loader, model))
 
     def _attempt(self, side: str, work: Callable[[], Rate | None]) -> Rate | None:
         try:
@@ -188,18 +216,6 @@ class Ceilings:
         workers = self.cfg.engine.num_workers
         on_cpu = trainer.strategy.root_device.type == "cpu"
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
-
-
-def _joint(loader: Rate | None, model: Rate | None, *, workers: int) -> float | None:
-    """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
-    if loader is None or model is None:
-        return None
-    if workers == 0:
-        return 1 / (1 / loader.median + 1 / model.median)
-    if loader.cpu_seconds is None or model.cpu_seconds is None:
-        return None
-    cores = usable_cores() / (loader.cpu_seconds + model.cpu_seconds)
-    return min(cores, loader.median, model.median)
 
 
 def _same_images(cfg: DictConfig, other: DictConfig) -> bool:

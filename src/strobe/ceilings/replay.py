@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strobe.ceilings.meter import Meter, Rate, clock
 from strobe.ceilings.untouched import let_go
-from strobe.compose import _make
+from strobe.compose import build_model
 from strobe.data.base import ImageData
 from strobe.loaders.base import Batch
 from strobe.trainer import build_trainer
@@ -79,7 +79,7 @@ def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: fl
     settings.model.weights = None  # what they are makes no difference
     try:
         with _own_interrupt():
-            trainer.fit(_model(settings, data), datamodule=_Replay(data, batch, meter))
+            trainer.fit(build_model(settings, data), datamodule=_Replay(data, batch, meter))
     except BaseException as error:
         let_go(error)
         if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
@@ -90,13 +90,6 @@ def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: fl
         if device.type == "cuda":
             torch.cuda.empty_cache()
     return meter.rate()
-
-
-def _model(cfg: DictConfig, data: ImageData) -> LightningModule:
-    model: LightningModule = _make(
-        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
-    )
-    return model
 
 
 class _Count(Callback):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from strobe.ceilings.measure import Ceilings, blank
@@ -27,16 +28,19 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
     """
     ceilings = Ceilings(cfg, parts.data, summary["overrides"])
     try:
-        summary["ceilings"] = ceilings.measure()
+        record = summary["ceilings"] = ceilings.measure()
         save()
-        tried = candidates(Record(summary, _plain(cfg)))
+        tried = candidates(Record(summary, _plain(cfg))) if record["loader"] or record["model"] else []
         for number, candidate in enumerate(tried, 1):
             log.info("Measuring %d of %d: %s", number, len(tried), " ".join(candidate.overrides))
             found = ceilings.alternative(candidate.side, candidate.overrides)
             if found is not None:
-                summary["ceilings"]["alternatives"].append(found)
+                record["alternatives"].append(found)
             save()
-    except KeyboardInterrupt:
+        for side in sorted({found["side"] for found in record["alternatives"]}):
+            ceilings.again(side, record)
+        record["seconds"] = ceilings.seconds
+    except (KeyboardInterrupt, SIGTERMException):
         log.warning("Measuring was interrupted: what is not measured is missing below; the training is complete")
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
 
