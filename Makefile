@@ -39,7 +39,7 @@ check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure what the application costs, against a plain loop; SUITE=profiling: what looking costs
+bench: $(STAMP) ## measure what the application costs; SUITE=profiling: what looking costs; SUITE=grid: is the verdict right?
 	$(BIN)/python -m strobe.bench.$(SUITE) $(ARGS)
 
 clean: ## remove caches and build leftovers; runs and data stay

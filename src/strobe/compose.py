@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError
 
 from callbacks import Journal, ProgressBar, StepRecorder
 from strobe.checkpoint import FOLDER, Checkpoints
@@ -91,8 +92,24 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
             if folder.exists() and not folder.is_dir():
                 raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
         callbacks.append(instantiate(cfg.profiler, **folders))
-    callbacks += [instantiate(callback) for callback in cfg.callbacks.values()]
-    return callbacks
+    return [*callbacks, *(_added(name, node) for name, node in cfg.callbacks.items())]
+
+
+def _added(name: Any, node: Any) -> Callback:
+    """A callback of the user's own.
+
+    Raises:
+        ConfigError: it cannot be made, or is none.
+    """
+    try:
+        made = _make(node)
+    except (InstantiationException, ConfigAttributeError) as error:
+        raise ConfigError(f"callbacks.{name} cannot be made: {' '.join(str(error).split())}") from error
+    if not isinstance(made, Callback):
+        raise ConfigError(
+            f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"
+        )
+    return made
 
 
 def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:

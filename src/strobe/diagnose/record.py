@@ -153,8 +153,12 @@ def load_record(run_dir: Path) -> Record:
 
 def as_number(value: Any) -> float | None:
     """A finite number as such; None for anything else."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def measured(value: Any, interval: Any) -> Measured | None:

@@ -60,7 +60,7 @@ def trace(record: Record) -> str:
     pairs += _named(seen.get("copies"), "kind", "bytes", "")
     workers = _workers(seen.get("loader_workers"))
     body = facts(pairs) + workers
-    note = "Read off the last trace" + (": how much of the time each loader worker was at work." if workers else ".")
+    note = "Read off the newest traces" + (": how much of the time each loader worker was at work." if workers else ".")
     return section("trace", "Workers and device", note, body)
 
 
