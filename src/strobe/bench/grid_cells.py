@@ -25,6 +25,8 @@ BASE = (
 PHOTOS = ("data=cifar10", "data.verify=false", "data.batch_size=512")  # 3 x 32 x 32, in memory
 TILES = ("data=sample", "data.batch_size=32")  # 3 of 13 bands, 64 x 64, a file each
 FULL = "data.batch_size=1024"  # so large that an epoch would hold too few of the next size
+SLOW_DISK = ("loader=tifffile", f"loader._target_={FAULTS}.SlowDisk", "+loader.seconds=0.002")
+CLEAN = ("trainer.enable_checkpointing=false",)
 FITTING = ("nothing", "small_batch", "memory_layout", "threads", "optimizer", "first_step")
 
 
@@ -80,19 +82,19 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         Cell(
             "slow-disk",
             "loader",
-            (*TILES, SMALL, "loader=tifffile", f"loader._target_={FAULTS}.SlowDisk", "+loader.seconds=0.002"),
+            (*TILES, *SLOW_DISK, SMALL),
         ),
         Cell("many-workers", "workers_hurt", (*PHOTOS, SMALL, "data.augment=false", f"engine.num_workers={many}")),
         Cell(
             "restarted-workers",
             "workers_restart",
             (
-                *PHOTOS,
+                *TILES,
+                *SLOW_DISK,
                 SMALL,
-                "data.augment=false",
-                "engine.num_workers=2",
+                f"engine.num_workers={2 * cores}",
                 "engine.persistent_workers=false",
-                "trainer.limit_train_batches=3",
+                "trainer.limit_train_batches=6",
                 "trainer.check_val_every_n_epoch=1000",
                 "trainer.enable_checkpointing=false",
             ),
@@ -133,9 +135,9 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         ),
         Cell("too-many-threads", "threads", (*PHOTOS, SMALL, f"threads={many}")),
         Cell("slow-layout", "memory_layout", (*PHOTOS, POOLED, FULL, "model.channels_last=false")),
-        Cell("control-photos", None, (*PHOTOS, SMALL)),
-        Cell("control-large-batch", None, (*PHOTOS, SMALL, "data.batch_size=1024", "data.augment=false")),
-        Cell("control-accumulation", None, (*PHOTOS, SMALL, "trainer.accumulate_grad_batches=4")),
-        Cell("control-resnet18-photos", None, (*PHOTOS, "data.batch_size=64")),
-        Cell("control-resnet18-tiles", None, (*TILES, "engine.num_workers=1", "loader=tifffile")),
+        Cell("control-photos", None, (*CLEAN, *PHOTOS, SMALL)),
+        Cell("control-large-batch", None, (*CLEAN, *PHOTOS, SMALL, "data.batch_size=1024", "data.augment=false")),
+        Cell("control-accumulation", None, (*CLEAN, *PHOTOS, SMALL, "trainer.accumulate_grad_batches=4")),
+        Cell("control-resnet18-photos", None, (*CLEAN, *PHOTOS, "data.batch_size=64")),
+        Cell("control-resnet18-tiles", None, (*CLEAN, *TILES, "engine.num_workers=1", "loader=tifffile")),
     )

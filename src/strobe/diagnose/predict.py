@@ -105,13 +105,16 @@ def with_loader(step: Step, rate: Measured, *, workers: int, cpu: float | None =
     """With a loader that alone gives so many images/s, in so many workers, at ``cpu`` core-seconds an image."""
 
     def cases(new: float, old: float) -> Cases:
-        # In the run itself files were cold, or others busy: the new loader may suffer from that as the old one did.
-        slowed = step.loading * old / new if step.loading is not None and step.loader is not None else 1 / new
+        # In the run itself caches and files were cold, or others busy: the new loader may suffer from that as the old
+        # one did, for as long or by as much.
+        lost = 0.0 if step.loading is None or step.loader is None else step.loading - 1 / old
+        slowed = 1 / new + max(lost, lost * old / new)
+        likely = (slowed + 1 / new + lost * old / new) / 2
         if not workers and step.workers:  # what slowed the workers may have been the model
             return _spread(step.undisturbed + 1 / new, step.compute + 1 / new)
-        quick, slow = sorted((1 / new, slowed))
+        quick, slow = min(1 / new, likely), max(1 / new, slowed)
         if not workers:
-            return _spread(step.compute + quick, step.compute + slow)
+            return step.compute + quick, step.compute + likely, step.compute + slow
         if step.cores is None:
             return _spread(max(quick, step.compute), max(slow, step.compute))
         return _shared(step, quick, slow, cpu if cpu is not None else workers / new)
@@ -134,16 +137,25 @@ def with_model(step: Step, rate: Measured, *, images: float | None = None) -> Sp
     return _speedup(step, cases, rate, own)
 
 
-def without(step: Step, *, compute: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Speedup:
-    """Without so many seconds of each step's computing, of its waiting, and of what lies between two steps."""
+def without(
+    step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0
+) -> Speedup:
+    """Without so many seconds of each step's computing, of a callback's, of its waiting, and of what follows it.
+
+    After a callback (``pause``) a step computes with cold caches and sleeping threads: without it, the rest becomes at
+    best what the replayed step takes.
+    """
 
     def cases(share: float) -> Cases:
-        computing, waiting, beside = (share * seconds / step.images for seconds in (compute, wait, between))
-        length = _beside_loader(step, max(step.compute - computing, 1e-3 * step.compute)) if computing else step.length
-        length = min(max(length, step.busy), step.length) - min(waiting, step.wait)
-        length -= min(beside, step.between)
-        return length, length, length
+        gone = {name: share * seconds / step.images for name, seconds in asked.items()}
+        rest = max(step.compute - gone["compute"] - gone["pause"], 1e-3 * step.compute)
+        warm = 1 / step.model.value + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
+        lengths = (_beside_loader(step, seconds) if rest < step.compute else step.length for seconds in (warm, rest))
+        saved = min(gone["wait"], step.wait) + min(gone["between"], step.between)
+        ends = [min(max(length, step.busy), step.length) - saved for length in lengths]
+        return _spread(min(ends), ends[1])
 
+    asked = {"compute": compute, "pause": pause, "wait": wait, "between": between}
     return _speedup(step, cases, Measured(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
 
 

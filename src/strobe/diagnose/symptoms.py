@@ -17,8 +17,10 @@ class WorkerLimit:
     by: str
 
 
-def worker_limit(record: Record, step: Step) -> WorkerLimit | None:
+def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> WorkerLimit | None:
     """How many workers a rank's share of the cores and of /dev/shm carries; None if the cores are unknown.
+
+    ``lenient`` rounds up: a number that was within the limit before a second measurement moved it stays so.
 
     A worker that waits for its disk leaves its core to others: by the share of the time in which workers compute,
     there may be more of them than cores. Beside a GPU one core is the training process's own.
@@ -29,7 +31,8 @@ def worker_limit(record: Record, step: Step) -> WorkerLimit | None:
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
         busy = min(1.0, max(0.05, step.loader_cpu * step.loader.value / max(1, step.workers)))
-    most = WorkerLimit(max(1, math.floor((own if step.cores else own - 1) / busy + 1e-6)), "cores")
+    fitting = (own if step.cores else own - 1) / busy
+    most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
     if free is not None and size:
         each = size * (record.whole("engine.prefetch_factor") or 2) * (record.count("devices") or 1)

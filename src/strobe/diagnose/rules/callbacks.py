@@ -51,7 +51,7 @@ def callback(record: Record) -> list[Finding]:
             continue
         overrides, advice = _removal(record, hook)
         title = _title(hook, step)
-        found.append(Finding("callback", title, str(hook), advice, overrides, without(step, compute=hook.mean)))
+        found.append(Finding("callback", title, str(hook), advice, overrides, without(step, pause=hook.mean)))
     return found
 
 
@@ -71,7 +71,7 @@ def logging(record: Record) -> list[Finding]:
             saved = hook.mean
             advice = "Log fewer figures a step, or without waiting for where they are written."
         found.append(
-            Finding("logging", _title(hook, step), str(hook), advice, overrides, without(step, compute=max(0.0, saved)))
+            Finding("logging", _title(hook, step), str(hook), advice, overrides, without(step, pause=max(0.0, saved)))
         )
     return found
 
@@ -98,7 +98,7 @@ def checkpoint(record: Record) -> list[Finding]:
             advice = f"Save every {seldom} steps: that takes at most {percent(TARGET)}."
         found.append(
             Finding(
-                "checkpoint", _title(hook, step), str(hook), advice, overrides, without(step, compute=max(0.0, saved))
+                "checkpoint", _title(hook, step), str(hook), advice, overrides, without(step, pause=max(0.0, saved))
             )
         )
     return found

@@ -88,7 +88,7 @@ def workers_restart(record: Record) -> Finding | None:
 
 def _measured(record: Record, step: Step, entry: Alternative) -> _Remedy | None:
     """What a measured loader promises; None for fewer workers, too many, or one that noise cannot tell apart."""
-    workers, limit = _workers(entry, step), worker_limit(record, step)
+    workers, limit = _workers(entry, step), worker_limit(record, step, lenient=True)
     if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
         return None
     if workers == step.workers and step.loader is not None and entry.rate.low <= step.loader.high:
