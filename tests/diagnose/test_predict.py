@@ -22,6 +22,7 @@ SERIAL = Step(
     between=0.0,
     busy=0.0,
     noise=0.0,
+    drift=0.0,
     workers=0,
     loader=Measured(1 / (3 * MILLI), 1 / (3 * MILLI), 1 / (3 * MILLI)),
     model=Measured(1 / (1.8 * MILLI), 1 / (1.8 * MILLI), 1 / (1.8 * MILLI)),
@@ -173,6 +174,7 @@ STEPS = [
         compute=chance.uniform(0.5, 4) * MILLI,
         between=chance.uniform(0, 1) * MILLI,
         noise=chance.uniform(0, 0.1),
+        drift=chance.uniform(0, 0.1),
         workers=chance.choice((0, 1, 4)),
         cores=chance.choice((None, 2.0, 16.0)),
         loader=chance.choice((None, about(chance.uniform(200, 4000), 0.03))),
@@ -201,7 +203,11 @@ def test_what_holds_of_any_prediction(step: Step, predict: Callable[[Step, float
         assert faster.median >= slower.median - 1e-12
     for rate, one in zip(rates, predicted, strict=True):
         assert 0 < one.low <= one.median <= one.high < math.inf
-        noisier = [predict(step, rate, 0.2), predict(replace(step, noise=step.noise + 0.1), rate, 0.02)]
+        noisier = [
+            predict(step, rate, 0.2),
+            predict(replace(step, noise=step.noise + 0.1), rate, 0.02),
+            predict(replace(step, drift=step.drift + 0.1), rate, 0.02),
+        ]
         assert all(other.low <= one.low and one.high <= other.high for other in noisier)
         assert noisier[1].high / noisier[1].low > one.high / one.low
     bound = step.total / (step.between + 0.0) if step.between else math.inf

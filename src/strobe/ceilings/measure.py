@@ -41,6 +41,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "shared_cores": None,
         "joint": None,
         "batch_bytes": None,
+        "drift": None,
         "alternatives": [],
         "seconds": 0.0,
         "reason": reason,
@@ -131,7 +132,8 @@ class Ceilings:
     def again(self, side: str, record: dict[str, Any]) -> None:
         """Measure the run's own ``loader`` or ``model`` once more, after what it is compared with.
 
-        A machine's speed drifts: the ceiling becomes the mean of both, and its interval holds both.
+        A machine's speed drifts: the ceiling becomes the mean of both, its interval holds both, and ``drift`` is how
+        far they lie apart, as a share.
         """
         began = time.perf_counter()
         trainer = lone_trainer(self.cfg)
@@ -140,6 +142,7 @@ class Ceilings:
         self.seconds += time.perf_counter() - began
         if rate is not None and record[side] is not None:
             low, high = record["intervals"][side]
+            record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate.median / record[side])))
             record[side] = math.sqrt(record[side] * rate.median)
             record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
             record["joint"] = self._joint(record) if record["shared_cores"] else None

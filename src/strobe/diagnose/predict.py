@@ -6,8 +6,8 @@ load meanwhile, so that the slower side sets the pace. Where both run on the sam
 loader computes beyond the cores that the model leaves idle is taken from the model.
 
 A prediction has a likely, a best and a worst case, which differ where the overlap is unknown. Around these stands the
-noise of the step and of every ceiling that was used, each by what moving it to the ends of its interval does to the
-result, added in quadrature as independent errors are.
+noise of the step, the drift of the machine, and the noise of every ceiling that was used by what moving it to the ends
+of its interval does to the result, added in quadrature as independent errors are.
 """
 
 import math
@@ -34,6 +34,7 @@ class Step:
     between: float  # validation and what else lies between steps
     busy: float  # of a GPU, which works on while the host waits: no step is shorter; 0 on a CPU
     noise: float  # relative
+    drift: float  # by which the machine's speed changed within the minutes of measuring, relative
     workers: int  # loader processes of a rank
     loader: Measured | None  # ceilings, images/s
     model: Measured | None
@@ -92,6 +93,7 @@ def step_of(record: Record) -> Step | None:
         between=between / images,
         busy=max(0.0, min(_busy(record), length)) / images,
         noise=_noise(record),
+        drift=record.number("ceilings", "drift") or 0.0,
         workers=max(0, record.count("num_workers") or 0),
         loader=record.rate("loader"),
         model=record.rate("model"),
@@ -213,7 +215,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Spee
 
     def noise(case: int) -> float:
         middle = times(case, values)
-        squares = step.noise**2
+        squares = step.noise**2 + step.drift**2
         for place, item in enumerate(inputs):
             ends = (times(case, moved(place, end)) for end in (item.low, item.high))
             squares += max(math.log(end / middle) ** 2 for end in ends)
