@@ -1,6 +1,8 @@
 """Parts of a run replaced by overrides, and measured."""
 
+import copy
 import logging
+import math
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,19 @@ def test_what_cannot_work_is_left_out_with_a_line(
     (line,) = [record.getMessage() for record in caplog.records if "Not measured" in record.getMessage()]
     assert reason in line
     assert "\n" not in line
+
+
+def test_the_own_ceiling_is_measured_again(sample_root: Path) -> None:
+    with composed(sample_root) as (cfg, data, overrides):
+        ceilings = Ceilings(cfg, data, overrides)
+        record = ceilings.measure()
+        first, spent = copy.deepcopy(record), ceilings.seconds
+        ceilings.again("loader", record)
+    assert ceilings.seconds > spent
+    assert record["loader"] != first["loader"]
+    assert abs(math.log(record["loader"] / first["loader"])) == pytest.approx(record["drift"] / 2)
+    (low, high), (first_low, first_high) = record["intervals"]["loader"], first["intervals"]["loader"]
+    assert low <= first_low
+    assert high >= first_high
+    assert record["joint"] == pytest.approx(1 / (1 / record["loader"] + 1 / record["model"]))
+    assert record["model"] == first["model"]

@@ -19,8 +19,8 @@ from strobe.loaders.base import TileData
 from strobe.model import ImageClassifier
 
 KEYS = {
-    "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift", "alternatives",
-    "seconds", "reason",
+    "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift",
+    "alternatives", "seconds", "reason",
 }  # fmt: skip
 
 

@@ -49,10 +49,10 @@ def test_it_says_where_the_report_is_and_what_it_says(tmp_path: Path, capsys: py
     assert (run / "summary.json").read_bytes() == before
 
 
-def test_a_run_without_steps_keeps_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_steps_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_summary(tmp_path / "summary.json", {"schema": 1, "status": "failed", "verdict": "The run failed early."})
     main([str(tmp_path)])
-    assert "The run failed early." in capsys.readouterr().out
+    assert "The run failed before a step was measured." in capsys.readouterr().out
 
 
 def test_a_sweep_has_a_report_for_each_run_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

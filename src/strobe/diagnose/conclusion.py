@@ -13,8 +13,10 @@ CEILINGS = ("loader", "model", "transfer", "joint")
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
     """Renew ``efficiency``, ``trace_evidence``, ``findings`` and ``verdict`` from the rest and the run's traces."""
     summary["efficiency"] = efficiency(summary)
-    summary["trace_evidence"] = read_evidence([run_dir / trace for trace in summary.get("traces") or []])
     record = Record(summary, config)
+    paths = [run_dir / trace for trace in record.items("traces") if isinstance(trace, str)]
+    if evidence := read_evidence([path for path in paths if path.is_file()]):
+        summary["trace_evidence"] = evidence
     findings = diagnose(record)
     summary["findings"] = [finding.as_dict() for finding in findings]
     summary["verdict"] = verdict(record, findings)

@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from strobe.diagnose.conclusion import conclude
 from strobe.diagnose.record import Record, load_record
 from strobe.errors import DataError
 from strobe.report.html import write_report
@@ -62,24 +62,18 @@ def _runs(path: Path) -> list[Path]:
 
 def _rebuild(run: Path) -> Path:
     """Write a run's report, and print its path and the verdict."""
-    record = _judged(load_record(run))
+    record = _judged(load_record(run), run)
     report = write_report(run, record)
     print(report)
     print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
     return report
 
 
-def _judged(record: Record) -> Record:
-    """The record with findings and verdict worked out anew; as it is where no step was measured."""
-    try:
-        from strobe.diagnose.rank import diagnose, verdict
-    except ImportError:
-        return record
-    if not record.count("steps", "measured"):
-        return record
-    findings = diagnose(record)
-    words = {"findings": [finding.as_dict() for finding in findings], "verdict": verdict(record, findings)}
-    return replace(record, summary=record.summary | words)
+def _judged(record: Record, run: Path) -> Record:
+    """The record with its conclusions drawn anew."""
+    summary = dict(record.summary)
+    conclude(summary, record.config, run)
+    return Record(summary, record.config)
 
 
 if __name__ == "__main__":

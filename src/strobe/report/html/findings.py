@@ -1,8 +1,8 @@
 """What to change: each finding with its evidence, its advice, what it is predicted to bring, and its command."""
 
-import shlex
 from typing import Any
 
+from strobe.diagnose import rank
 from strobe.diagnose.record import Record, as_number
 from strobe.report.html.drawing import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.report.html.pieces import command, section
@@ -49,7 +49,7 @@ def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float
     return (
         f'<li class="{"fine" if fine else ""}"><div class="rank">{badge}</div><div>'
         f'<h3>{esc(title)} <small class="cause">{esc(cause.replace("_", " "))}</small></h3>{text}'
-        f"{_prediction(entry, scale, fine)}{command(rerun(record, overrides)) if overrides else ''}</div></li>"
+        f"{_prediction(entry, scale, fine)}{command(rank.command(record, overrides)) if overrides else ''}</div></li>"
     )
 
 
@@ -75,15 +75,3 @@ def _prediction(entry: dict[str, Any], scale: tuple[float, float], fine: bool) -
         f'<div class="prediction"><p><b>{times(median)}</b><small>predicted, {spread}</small></p>'
         f"{svg(ROW + 14, f'predicted speed-up {times(median)}, {spread}', parts)}</div>"
     )
-
-
-def rerun(record: Record, overrides: list[str]) -> str:
-    """The command that makes the run again with the finding's overrides."""
-    try:
-        from strobe.diagnose.rank import command as ranked
-    except ImportError:
-        given = [part for part in record.items("overrides") if isinstance(part, str)]
-        keys = {part.lstrip("+~").partition("=")[0] for part in overrides}
-        kept = [part for part in given if part.lstrip("+~").partition("=")[0] not in keys]
-        return shlex.join(["python", "train.py", *kept, *overrides])
-    return ranked(record, overrides)

@@ -2,23 +2,22 @@
 
 import re
 
+from strobe.diagnose import rank
 from strobe.diagnose.record import Record
 from strobe.report.html.bracket import lowest
-from strobe.report.html.findings import rerun
 from strobe.report.html.pieces import command, interval
 from strobe.report.html.text import NBSP, TIMES, counted, duration, esc, percent, rate
 
 _STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
-_RUN = "Run: python"  # before the command with which a verdict ends
 LONGEST_HEADLINE = 240  # characters; a longer first sentence is set as text
 
 
 def head(record: Record, name: str) -> str:
     """Kicker, status, verdict, the command that it advises, and headline figures."""
     status = record.text("status") or "unknown"
-    first, rest, advised = _verdict(record)
-    advised = advised or _best(record)
+    first, rest = _verdict(record)
+    advised = _best(record)
     size = "long" if len(first) > LONGEST_HEADLINE else ""
     return (
         f'<header><p class="kicker"><span class="brand">Strobe</span><span class="what">{esc(_what(record))}</span>'
@@ -37,29 +36,28 @@ def headline(record: Record) -> str:
     return _verdict(record)[0]
 
 
-def _verdict(record: Record) -> tuple[str, str, str]:
-    """The first sentence, the others, and the command at the end; what can be said from the phases if there is none."""
+def _verdict(record: Record) -> tuple[str, str]:
+    """The first sentence, and the others; what can be said from the phases if there is no verdict."""
     if said := (record.text("verdict") or "").strip():
-        said, _, advised = said.partition(_RUN)
-        first, *rest = _SENTENCE.split(said.replace(" -> ", " → ").strip())
-        return first, " ".join(rest), f"python{advised}" if advised else ""
+        first, *rest = _SENTENCE.split(said.replace(" -> ", " → "))
+        return first, " ".join(rest)
     if record.text("status") == "failed":
-        return "The run failed before it could be judged.", "", ""
+        return "The run failed before it could be judged.", ""
     total = record.number("step_seconds", "total")
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
     shares.pop("total", None)
     if not total or total < 0 or not shares:
-        return "No step was measured.", "All steps were warm-up or profiled, or there were none.", ""
+        return "No step was measured.", "All steps were warm-up or profiled, or there were none."
     longest = max(shares, key=lambda name: shares[name])
     first = f"The longest phase of a step is {longest.replace('_', ' ')}: {percent(shares[longest] / total)} of it."
-    return first, "This record holds no verdict.", ""
+    return first, "This record holds no verdict."
 
 
 def _best(record: Record) -> str:
     """The command of the first finding; empty where there is nothing to change by a command."""
     first = next((entry for entry in record.items("findings") if isinstance(entry, dict)), {})
     given = first.get("overrides")
-    return rerun(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
+    return rank.command(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
 
 
 def _error(record: Record, status: str) -> str:
