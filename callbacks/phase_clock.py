@@ -40,13 +40,17 @@ class PhaseClock(PhaseWatch):
         super().__init__(inner or PassThroughProfiler())
         self.device = device
         self._loggers: list[Any] = []
-        self._current = "other"
+        self._current = self._rest = "other"
         self._since = 0
         self._begin(time.perf_counter_ns())
 
-    def restart(self) -> Lap:
-        """Begin a step now; what happened since the last one ended."""
+    def restart(self, *, epoch: bool = False) -> Lap:
+        """Begin a step now; what happened since the last one ended.
+
+        At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
+        """
         lap = self._lap()
+        self._rest = "data_wait" if epoch else "other"
         if self.device is not None:
             self.device.restart()
         return lap
@@ -64,7 +68,9 @@ class PhaseClock(PhaseWatch):
         spent, current = self._spent, self._current
         spent[current] = spent.get(current, 0) + now - self._since
         self._since = now
-        self._current = phase or "other"
+        self._current = phase or self._rest
+        if phase == "data_wait":
+            self._rest = "other"
         if self.device is not None:
             self.device.mark(phase)
 
@@ -98,6 +104,7 @@ class PhaseClock(PhaseWatch):
         return call
 
     def _lap(self) -> Lap:
+        self.settle()
         now = time.perf_counter_ns()
         self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
         lap = Lap(self._spent, self._updates)

@@ -70,6 +70,7 @@ class PhaseWatch(Profiler):
             hook.remove()
         self._hooks = []
         self._stack = []
+        self._by_hand = False
         if trainer.profiler is self:
             trainer.profiler = self.inner
 
@@ -103,6 +104,11 @@ class PhaseWatch(Profiler):
                 self._leave()
         if type(self.inner) is not PassThroughProfiler:
             self.inner.stop(action_name)
+
+    def settle(self) -> None:
+        """Forget actions that an error left open; only the hook that calls this is running."""
+        del self._stack[:-1]
+        self._by_hand = False
 
     def summary(self) -> str:
         """The wrapped profiler's."""
@@ -155,6 +161,7 @@ def phase_of(action: str, names: dict[str, str] | None = None) -> str | None:
             "optimizer_zero_grad": "optimizer",
             "on_before_backward": _BEFORE_BACKWARD,
             "on_after_backward": _AFTER_BACKWARD,
+            "on_train_epoch_start": OWNED + name,
             "on_train_batch_start": OWNED + name,
             "on_train_batch_end": OWNED + name,
         }.get(hook)

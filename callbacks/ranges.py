@@ -65,7 +65,7 @@ class PhaseRanges(PhaseWatch):
     def boundary(self) -> tuple[Interval, ...]:
         """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""
         self._close()
-        del self._stack[:-1]  # actions and hooks that an error left open
+        self.settle()
         done, self.intervals = tuple(self.intervals), []
         return done
 

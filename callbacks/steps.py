@@ -1,12 +1,10 @@
 """One row a training step: how long it took, and where the time went."""
 
-import csv
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from lightning import LightningModule
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -16,24 +14,11 @@ from torch import Tensor
 
 from callbacks.board import step_scalars
 from callbacks.device_clock import DeviceClock
-from callbacks.phase_clock import Lap, PhaseClock
-from callbacks.phases import OWNED, PHASES, checkpoint_names, owners
+from callbacks.phase_clock import PhaseClock
+from callbacks.phases import checkpoint_names, owners
+from callbacks.step_rows import StepRows
 
-FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 LIVE_STEPS = 20  # over which the latest rate is taken
-GAPS = ("validation", "checkpoints", "between")
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")
-COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS)
-
-
-@dataclass
-class Row:
-    """A step whose row is not written yet: the seconds that follow it are not known, or its device is not done."""
-
-    head: list[Any]
-    lap: Lap
-    gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
-    device: dict[str, float] | None = None
 
 
 class StepRecorder(Callback):
@@ -51,8 +36,9 @@ class StepRecorder(Callback):
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._file: TextIO | None = None
         self._clock: PhaseClock | None = None
+        self._rows: StepRows | None = None
+        self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, behind the checkpoints, so that a step ends after all others."""
@@ -61,24 +47,17 @@ class StepRecorder(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
-        on_gpu = trainer.strategy.root_device.type == "cuda"
+        on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
         self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
         self._clock.install(trainer)
         self._clock.watch_loggers(trainer.loggers)
-        loggers = [type(logger).__name__ for logger in trainer.loggers]
-        self._owners = [*owners(trainer), *dict.fromkeys(loggers)]
         self._checkpoints = checkpoint_names(trainer)
-        self._waiting: deque[Row] = deque()
-        self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
+        self._recent.clear()
         self._validating = 0
         self._recording = False
         if trainer.is_global_zero:
-            self._file = self.path.open("w", newline="", buffering=1 << 16)
-            self._rows = csv.writer(self._file)
-            device = [f"device_{name}" for name in DEVICE] if on_gpu else []
-            self._rows.writerow([*COLUMNS, *device, *(OWNED + owner for owner in self._owners)])
-            self._file.flush()
-            self._flushed = time.monotonic()
+            loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
+            self._rows = StepRows(self.path, [*owners(trainer), *loggers], device=on_gpu)
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
@@ -86,7 +65,7 @@ class StepRecorder(Callback):
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Nor what happened between epochs."""
-        self._begin()
+        self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:
         """Tell a validation from the rest."""
@@ -112,10 +91,10 @@ class StepRecorder(Callback):
         images = _images(batch, trainer.world_size)
         step, total = trainer.fit_loop.epoch_loop.total_batch_idx, sum(phases.values())
         self._recent.append((images or 0, total, phases["data_wait"]))
-        if self._file is not None:
-            self._write(self._clock.device.ready() if self._clock.device else ())
-            head = [step, trainer.current_epoch, images, lap.updates, int(profiled)]
-            self._waiting.append(Row(head, lap))
+        if self._rows is not None:
+            self._rows.add([step, trainer.current_epoch, images, lap.updates, int(profiled)], lap)
+            self._rows.tell(self._clock.device.ready() if self._clock.device else ())
+            self._rows.write()
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             step_scalars(trainer, phases, trainer.global_step)
 
@@ -136,47 +115,29 @@ class StepRecorder(Callback):
         """Keep what was measured."""
         self._close(trainer)
 
-    def _begin(self, validation: float = 0.0) -> None:
+    def _begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; what passed since the last one ended is told in its row."""
         if self._clock is None:
             return
-        lap = self._clock.restart()
-        if not self._waiting:
-            return
-        gaps = self._waiting[-1].gaps
-        checkpoints = sum(lap.owned(name) for name in self._checkpoints)
-        within = min(checkpoints, validation)
-        gaps["checkpoints"] += checkpoints
-        gaps["validation"] += validation - within
-        gaps["between"] += max(0.0, sum(lap.phases.values()) - validation - checkpoints + within)
-
-    def _write(self, device: Sequence[dict[str, float]], *, last: bool = False) -> None:
-        """Write the rows about which all is known, at the `last` moment all."""
-        assert self._file is not None
-        assert self._clock is not None
-        for row, seconds in zip((row for row in self._waiting if row.device is None), device, strict=False):
-            row.device = seconds
-        while self._waiting and (last or self._clock.device is None or self._waiting[0].device is not None):
-            row = self._waiting.popleft()
-            phases = row.lap.phases
-            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values()]
-            if self._clock.device is not None:
-                values += [row.device.get(name) if row.device else None for name in DEVICE]
-            values += [row.lap.owned(owner) for owner in self._owners]
-            self._rows.writerow([*row.head, *(f"{value:.7f}" if value else value for value in values)])
-        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
-            self._file.flush()
-            self._flushed = now
+        lap = self._clock.restart(epoch=epoch)
+        if self._rows is not None:
+            checkpoints = sum(lap.owned(name) for name in self._checkpoints)
+            validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
+            between = max(0.0, sum(lap.phases.values()) - validation - checkpoints)
+            self._rows.follow({"validation": validation, "checkpoints": checkpoints, "between": between})
 
     def _close(self, trainer: Any) -> None:
-        clock = self._clock
-        if self._file is not None and clock is not None:
-            self._write(clock.device.finish() if clock.device else (), last=True)
-            self._file.close()
-            self._file = None
-        if clock is not None:
+        clock, rows = self._clock, self._rows
+        self._clock = self._rows = None
+        if clock is None:
+            return
+        try:
+            if rows is not None:
+                with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
+                    rows.tell(clock.device.finish() if clock.device else ())
+                rows.close()
+        finally:
             clock.remove(trainer)
-            self._clock = None
 
 
 def _images(batch: Any, ranks: int) -> int | None:

@@ -1,5 +1,6 @@
 """Shared by all tests: real or generated tiles, and a run of the application in this process."""
 
+import logging
 import os
 import re
 import runpy
@@ -80,12 +81,17 @@ def train(
         monkeypatch.setattr(sys, "argv", ["train.py", *given])
         capfd.readouterr()
         code = 0
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
         try:
             runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
             if isinstance(stop.code, str):
                 print(stop.code, file=sys.stderr)
+        finally:  # Hydra's handlers write to what this test captures
+            root.handlers[:] = handlers
+            root.setLevel(level)
         captured = capfd.readouterr()
         return Ended(code, re.sub(r"\x1b\[[0-9;]*m", "", captured.out + captured.err), directory)
 

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.errors import ConfigError
 
+MOST_THREADS = 8  # for each core: more only ever wait
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
     "above": (operator.gt, "greater than"),
@@ -38,6 +40,11 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError(
             "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "
             "give profiler.repeat=1 or more"
+        )
+    cores = os.cpu_count() or 1
+    if cfg.threads is not None and cfg.threads > MOST_THREADS * cores:
+        raise ConfigError(
+            f"threads={cfg.threads} on {cores} cores would keep each other waiting; give at most {MOST_THREADS * cores}"
         )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")

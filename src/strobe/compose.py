@@ -104,7 +104,11 @@ def _added(name: Any, node: Any) -> Callback:
     try:
         made = _make(node)
     except (InstantiationException, ConfigAttributeError) as error:
-        raise ConfigError(f"callbacks.{name} cannot be made: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ConfigError(
+            f"callbacks.{name} cannot be made ({reason}); name a class that can be imported in "
+            f"callbacks.{name}._target_, and its arguments beside it"
+        ) from error
     if not isinstance(made, Callback):
         raise ConfigError(
             f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"

@@ -191,7 +191,7 @@ class Config:
         None, min=1
     )  # on which one operator of the training process computes; null: as torch does
     ceilings: bool = True  # after training, measure loading and computing alone, and what would be faster
-    ceilings_seconds: float = knob(5.0, above=0)  # at most for each of these measurements
+    ceilings_seconds: float = knob(5.0, above=0, max=3600)  # at most for each of these measurements
 
 
 SCHEMAS = (

@@ -215,11 +215,11 @@ def test_a_nap_comes_back_where_it_was_taken(tmp_path: Path, place: str) -> None
     errors = []
     for row, taken in zip(rows[1:], naps.taken[-len(rows) + 1 :], strict=True):
         errors.append(abs(row[column] - own - taken))
-        assert row[column] >= taken
-        for name in ("data_wait", "transfer", "forward", "backward", "optimizer", "other"):
-            assert name == column or row[name] < NAP
+        assert row[column] >= NAP
         assert row["callbacks"] == pytest.approx(sum(row[name] for name in row if "/" in name), abs=1e-5)
         assert row["total"] == pytest.approx(sum(row[phase] for phase in PHASES), rel=0.01)
+    for name in ("data_wait", "transfer", "forward", "backward", "optimizer", "other"):
+        assert name == column or median(row[name] for row in rows) < NAP / 2
     # Another process that interrupts one step adds to its phase; a wrong attribution would be in all of them.
     assert sorted(errors)[len(errors) // 4] <= max(0.05 * NAP, 0.001)
 
@@ -230,8 +230,8 @@ def test_a_nap_comes_back_where_it_was_taken(tmp_path: Path, place: str) -> None
 def test_manual_optimization(tmp_path: Path, updates: str, place: str) -> None:
     rows = recorded(Naps(place), tmp_path / "run", updates)
     assert [row["updates"] for row in rows] == [2] * BATCHES
-    for row in rows:
-        assert [name for name in PHASES if row[name] >= NAP] == [place]
+    assert all(row[place] >= NAP for row in rows)
+    assert all(median(row[phase] for row in rows) < NAP / 2 for phase in PHASES if phase not in (place, "callbacks"))
 
 
 def test_accumulation_updates_now_and_then(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Python profiles of real training runs, read back from their files."""
 
 import cProfile
+import csv
 import importlib.util
 import os
 import pickle
@@ -112,8 +113,8 @@ def test_profiled_steps_are_marked(tmp_path: Path, kind: str, recorder_first: bo
     recorder = StepRecorder(tmp_path / "steps.csv")
     ours = (recorder, profiler) if recorder_first else (profiler, recorder)
     fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
-    rows = recorder.path.read_text().splitlines()[1:]
-    assert [row.split(",")[3] for row in rows] == list("011100")  # also the step that starts the profiler
+    rows = csv.DictReader(recorder.path.read_text().splitlines())
+    assert [row["profiled"] for row in rows] == list("011100")  # also the step that starts the profiler
     assert not profiler.recording
 
 

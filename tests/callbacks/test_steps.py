@@ -1,6 +1,7 @@
 """The rows of steps.csv, from real training runs."""
 
 import csv
+import re
 import signal
 import time
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 import torch
 from fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from callbacks import steps
-from callbacks.phase_clock import PhaseClock
+from callbacks import step_rows
+from callbacks.phase_clock import Lap, PhaseClock
 from callbacks.phases import PHASES
-from callbacks.steps import COLUMNS, StepRecorder
+from callbacks.progress import ProgressBar
+from callbacks.step_rows import COLUMNS, StepRows
+from callbacks.steps import StepRecorder
 from callbacks.trace import TraceProfiler
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
@@ -189,7 +192,7 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(step_rows, "FLUSH_SECONDS", 0)
     seen = []
 
     class Look(Callback):
@@ -199,3 +202,90 @@ def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch:
     recorder = StepRecorder(tmp_path / "steps.csv")
     fit(Look(), recorder)
     assert seen == [1, 1, 2, 3, 4, 5]  # a row waits for what follows its step
+
+
+@pytest.mark.parametrize(
+    ("hook", "column", "steps"),
+    [
+        ("on_validation_start", None, []),
+        ("on_validation_batch_start", "validation", [2, 5, 8, 11]),
+        ("on_validation_epoch_end", "validation", [2, 5, 8, 11]),
+        ("save", "checkpoints", [2, 5, 8, 11]),
+        ("on_train_epoch_end", "between", [5, 11]),
+        ("on_train_end", "between", [11]),
+    ],
+)
+def test_what_follows_a_step_is_told_in_its_row(
+    recorder: StepRecorder, tmp_path: Path, hook: str, column: str | None, steps: list[int]
+) -> None:
+    class Saves(ModelCheckpoint):
+        def _save_checkpoint(self, *arguments: Any) -> None:
+            time.sleep(NAP if hook == "save" else 0)
+            super()._save_checkpoint(*arguments)
+
+    checkpoint = Saves(tmp_path, save_on_train_epoch_end=False, save_top_k=-1, filename="{step}")
+    settings = SOME_VALIDATION | {"val_check_interval": 3, "enable_checkpointing": True}
+    fit(recorder, Naps(*([] if hook == "save" else [hook])), checkpoint, max_epochs=2, **settings)
+    owners = ("validation", "checkpoints", "between")
+    slept = {name: [step for step, value in enumerate(seconds(recorder, name)) if value >= NAP] for name in owners}
+    if column is None:  # before what is told apart as validation
+        assert slept["validation"] == []
+    else:
+        assert slept[column] == steps
+        assert all(not found for name, found in slept.items() if name != column)
+
+
+def test_workers_that_start_with_an_epoch_are_waited_for(recorder: StepRecorder) -> None:
+    class Starts(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            time.sleep(NAP)
+            return super().__iter__()
+
+    trainer_with(recorder, max_epochs=2).fit(Model(), Starts(SAMPLES, batch_size=4), DataLoader(SAMPLES))
+    waits, others = seconds(recorder, "data_wait"), seconds(recorder, "other")
+    assert [step for step, wait in enumerate(waits) if wait >= NAP] == [6]  # the first epoch's is before training
+    assert max(others[1:]) < NAP
+
+
+def test_the_bar_shows_the_rate_and_the_waiting(recorder: StepRecorder) -> None:
+    shown: list[dict[str, Any]] = []
+
+    class Bar(ProgressBar):
+        def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+            shown.append(super().get_metrics(trainer, pl_module))
+            return shown[-1]
+
+    fit(recorder, Bar(), enable_progress_bar=True)
+    live = recorder.live()
+    assert live is not None
+    assert [("images/s" in metrics, "waiting" in metrics) for metrics in shown[:3]] == [
+        (False, False),
+        (True, True),
+        (True, True),
+    ]
+    assert re.fullmatch(r"[\d,]+", shown[-1]["images/s"])
+    assert 0 <= live[1] < 1
+    assert sum(seconds(recorder, "data_wait")) / sum(seconds(recorder, "total")) == pytest.approx(live[1], abs=1e-4)
+    assert 24 / sum(seconds(recorder, "total")) == pytest.approx(live[0], rel=1e-3)
+
+
+def test_steps_of_an_idle_device_are_in_their_rows(tmp_path: Path) -> None:
+    rows = StepRows(tmp_path / "steps.csv", [], device=True)
+    for number in range(3):
+        rows.add([number, 0, 4, 1, 0], Lap({"forward": 1}, 1))
+        rows.tell([{"total": number + 1.0}])
+        rows.write()
+    rows.close()
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        assert [float(row["device_total"]) for row in csv.DictReader(file)] == [1.0, 2.0, 3.0]
+
+
+def test_steps_of_a_busy_device_wait_for_it(tmp_path: Path) -> None:
+    rows = StepRows(tmp_path / "steps.csv", [], device=True)
+    for number in range(3):
+        rows.add([number, 0, 4, 1, 0], Lap({"forward": 1}, 1))
+        rows.write()
+    rows.tell([{"total": 1.0}, {"total": 2.0}])
+    rows.close()  # an error of the device: the last one is not known
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        assert [row["device_total"] for row in csv.DictReader(file)] == ["1.0000000", "2.0000000", ""]

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from strobe.diagnose.finding import Finding
+from strobe.diagnose.rank import all_rules
 from strobe.diagnose.record import Record
 
 FOLDER = Path(__file__).parent / "examples"
@@ -22,6 +24,13 @@ def example(cause: str, **changes: Any) -> Record:
         assert name in node, f"{path} is not in the example"
         node[name] = value
     return Record(content["summary"], content["config"])
+
+
+def of(cause: str, record: Record) -> list[Finding]:
+    """What the rule of this name finds."""
+    (rule,) = (rule for rule in all_rules() if rule.__name__ == cause)
+    found = rule(record)
+    return [found] if isinstance(found, Finding) else found or []
 
 
 def damages(node: Any, values: tuple[Any, ...]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from recorded import CAUSES, example
 
-from strobe.diagnose.candidates import MOST, Candidate, candidates
+from strobe.diagnose.candidates import MOST, candidates
 from strobe.diagnose.record import Record
 
 
@@ -108,4 +108,4 @@ def test_mixed_precision_is_tried_on_tensor_cores(capability: Any, precision: st
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert candidates(Record({"schema": 1, "status": "failed"})) == []
     assert candidates(example("loader", summary__step_seconds={"total": None})) == []
-    assert all(isinstance(candidate, Candidate) for candidate in candidates(example("loader")))
+    assert candidates(example("loader", summary__status="failed"))  # it made steps before

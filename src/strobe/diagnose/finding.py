@@ -40,9 +40,19 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f}%" if share >= 0.0095 or share == 0 else f"{100 * share:.1f}%"
 
 
+def figure(value: float) -> str:
+    """A figure in words: 1,060, or 3.1 where it is small."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def pace(images_per_second: float) -> str:
-    """A rate in words: 1,060 img/s."""
-    return f"{images_per_second:,.0f} img/s" if images_per_second >= 10 else f"{images_per_second:.1f} img/s"
+    """A rate in words: 1,060 images/s."""
+    return f"{figure(images_per_second)} images/s"
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things in words: 1 worker, 2 workers."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def duration(seconds: float) -> str:

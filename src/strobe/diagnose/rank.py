@@ -2,13 +2,14 @@
 
 import importlib
 import inspect
+import math
 import pkgutil
 import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
 
 from strobe.diagnose import rules
-from strobe.diagnose.finding import Finding, duration, pace, percent
+from strobe.diagnose.finding import Finding, duration, figure, percent
 from strobe.diagnose.predict import NOTABLE, WORTH
 from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import start_share
@@ -21,6 +22,10 @@ EXPLAINED = (
     ("launch_bound", "loader", "the device idles because it waits for data"),
     ("loader", "workers_hurt", "workers without a core load slowly"),
     ("threads", "workers_hurt", "the threads are too many because the workers take their cores"),
+    ("workers_restart", "workers_hurt", "with none, or fewer, there is less to start anew"),
+    ("small_batch", "threads", "threads without a core slow each kernel, most of all short ones"),
+    ("memory_layout", "threads", "the layouts were compared on threads without a core"),
+    ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
     ("optimizer", "small_batch", "larger batches update less often per image"),
@@ -32,11 +37,12 @@ EXPLAINED = (
 
 
 def diagnose(record: Record) -> list[Finding]:
-    """What to change, the greatest predicted gain first; exactly one finding, ``nothing``, if nothing would help.
+    """What to change, the greatest predicted gain first; ``nothing`` alone if nothing would help.
 
     A finding is left out if it promises less than 3%, if it may lose as much as it is likely to gain (as ratios,
     ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is),
-    or if a stronger one explains it (``EXPLAINED``) or changes the same.
+    or if a stronger one explains it (``EXPLAINED``) or changes some of the same. A run without a measured step has no
+    findings at all.
     """
     found = [finding for rule in all_rules() for finding in _as_list(rule(record))]
     helpful = [finding for finding in found if _helps(finding)]
@@ -73,8 +79,10 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     end = _first_step(record, findings)
     if first.cause == "nothing":
         return f"{begin}{first.title}: {_lower(first.evidence)}{end}"
-    change = " ".join(first.overrides) or "without it"
-    return f"{begin}{first.title}{_ceilings(record)}. Predicted: {change} -> {_short(first)}.{end}"
+    predicted = f"Predicted: {' '.join(first.overrides)} -> {_short(first)}."
+    if not first.overrides:  # nothing to run: the most that a change can give
+        predicted = f"Without it training would be up to {_times(first.predicted_speedup.high)} as fast."
+    return f"{begin}{first.title}{_ceilings(record)}. {predicted}{end}"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
@@ -115,7 +123,7 @@ def _helps(finding: Finding) -> bool:
 
 def _covers(stronger: Finding, finding: Finding) -> bool:
     explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
-    return explained or (bool(finding.overrides) and finding.overrides == stronger.overrides)
+    return explained or not set(stronger.overrides).isdisjoint(finding.overrides)
 
 
 def _as_list(found: Finding | list[Finding] | None) -> list[Finding]:
@@ -125,9 +133,14 @@ def _as_list(found: Finding | list[Finding] | None) -> list[Finding]:
 
 
 def _ceilings(record: Record) -> str:
-    rates = {name: record.number("ceilings", name) for name in ("loader", "model")}
-    known = ", ".join(f"{name} ceiling {pace(rate)}" for name, rate in rates.items() if rate)
-    return f" ({known})" if known else ""
+    """The measured rate beside the ceilings; empty where these are unknown."""
+    rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}
+    measured, joint = record.number("images_per_second", "median") or 0.0, record.number("ceilings", "joint") or 0.0
+    known = [f"{name} ceiling {figure(rate)}" for name, rate in rates.items()]
+    if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
+        known.append(f"together at most {figure(joint)}")
+    given = [f"measured {figure(measured)}", *known] if measured else known
+    return f" ({', '.join(given)} images/s)" if known else ""
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:
@@ -143,6 +156,10 @@ def _short(finding: Finding) -> str:
     digits = 1 if predicted.median >= 1.5 else 2
     middle, low, high = (f"{value:.{digits}f}" for value in (predicted.median, predicted.low, predicted.high))
     return f"{middle}x ({low} to {high})"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}x" if ratio >= 1.5 else f"{ratio:.2f}x"
 
 
 def _lower(text: str) -> str:

@@ -54,10 +54,15 @@ def crowded(record: Record, step: Step) -> bool:
     return own is not None and step.workers > 0 and step.workers + (threads if step.cores else 1) > own
 
 
+def all_steps(record: Record) -> float:
+    """How many steps the run made, measured or not."""
+    return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
+
+
 def start_share(record: Record) -> float | None:
     """What the first step took beyond a usual one (compiling, autotuning), as a share of all steps of the run."""
     first, usual = record.number("first_step_seconds"), record.number("step_seconds", "total")
-    count = sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
+    count = all_steps(record)
     if not first or not usual or count < 1:
         return None
     extra = max(0.0, first - usual)

@@ -6,7 +6,7 @@ from typing import Any
 from strobe.diagnose.finding import Finding, Speedup, duration, percent
 from strobe.diagnose.predict import NOTABLE, step_of, with_model, without
 from strobe.diagnose.record import Record
-from strobe.diagnose.symptoms import start_share
+from strobe.diagnose.symptoms import all_steps, start_share
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
@@ -39,17 +39,24 @@ def epoch_checkpoint(record: Record) -> Finding | None:
     if step is None or share < NOTABLE:
         return None
     rest = step.total * step.images - seconds
-    factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else 2
+    factor = max(2, math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest))) if rest > 0 else 2
     now, most = record.whole(SAVES), record.whole("trainer.max_epochs") or -1
-    every = min(now * factor, most) if now and most > 0 else (now or 1) * factor
-    known = now is not None and every > now
+    if 0 < most <= max(1, now or 1):
+        return None  # they are saved once
+    known = now is not None and now > 0
+    now, validated = max(1, now or 1), max(1, record.whole(EPOCHS) or 1)
+    every = math.ceil(now * factor / validated) * validated
+    every = min(every, most) if most > 0 else every
+    left = _saves_an_epoch(every, validated) / _saves_an_epoch(now, validated)
     return Finding(
         "epoch_checkpoint",
         f"Saving checkpoints takes {percent(share)} of training",
         f"Between steps it takes {duration(seconds)} for each training step of {duration(step.length * step.images)}.",
-        f"Save after every {every} epochs, and at the end." if known else "Save less often, or to a faster disk.",
+        f"Save after every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
+        if known
+        else "Save less often, or to a faster disk.",
         (f"{SAVES}={every}",) if known else (),
-        without(step, between=seconds * (1 - (now or 1) / every if known else 1)),
+        without(step, between=seconds * (1 - left if known else 1)),
     )
 
 
@@ -68,16 +75,20 @@ def first_step(record: Record) -> Finding | None:
         return None
     steady = with_model(step, plain[0].rate)
     first, usual = record.number("first_step_seconds") or 0.0, step.length * step.images
-    all_steps = (first - usual) * (1 / share - 1) / usual
     predicted = Speedup(*(ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high)))
     return Finding(
         "first_step",
         f"Compiling takes {percent(share)} of the run",
-        f"The first step takes {duration(first)}, the {all_steps:,.0f} of the run {duration(usual)} each.",
+        f"The first step takes {duration(first)}, the {all_steps(record):,.0f} of the run {duration(usual)} each.",
         "Do not compile for a run this short; in a longer one compiling may pay.",
         plain[0].overrides,
         predicted,
     )
+
+
+def _saves_an_epoch(every: int, validated: int) -> float:
+    """Of last.ckpt, and of best.ckpt, which is looked after only in epochs with a validation."""
+    return 1 / every + 1 / math.lcm(every, validated)
 
 
 def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:

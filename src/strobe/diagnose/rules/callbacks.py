@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strobe.diagnose.finding import Finding, duration, percent
@@ -11,7 +11,7 @@ from strobe.diagnose.predict import Step, step_of, without
 from strobe.diagnose.record import Record, as_number
 
 NOTABLE = 0.02  # of the step, for one of them
-TARGET = 0.01  # of the step, that logging and checkpoints may take
+TARGET = 0.05  # of the step, that logging and checkpoints may take
 LOG_EVERY = "trainer.log_every_n_steps"
 SAVE_EVERY = "checkpoint.every_n_steps"
 
@@ -36,10 +36,15 @@ class _Hook:
         """Seconds each time that it does something."""
         return self.mean * self.measured / self.calls if self.calls and self.measured else None
 
-    def seldom_enough(self, step: Step) -> int | None:
-        """In every how many steps it may do something, to take a hundredth of the rest of the step."""
+    def seldom_enough(self, step: Step, updates: float) -> int | None:
+        """In every how many updates it may do something, to take a twentieth of the rest of the step."""
         rest = step.length * step.images - self.mean
-        return None if self.each is None or rest <= 0 else _rounded(self.each / (TARGET * rest))
+        return None if self.each is None or rest <= 0 else _rounded(self.each * updates / (TARGET * rest))
+
+    def often(self, every: int, updates: float) -> bool:
+        """Whether it did something about once in so many updates."""
+        expected = self.measured * updates / every
+        return abs(self.calls - expected) <= max(1, expected / 4)
 
 
 def callback(record: Record) -> list[Finding]:
@@ -47,7 +52,7 @@ def callback(record: Record) -> list[Finding]:
     found = []
     step = step_of(record)
     for hook in _hooks(record, step):
-        if step is None or hook.kind == "logger" or _saves(hook):
+        if step is None or hook.kind == "logger" or _saves(record, hook):
             continue
         overrides, advice = _removal(record, hook)
         title = _title(hook, step)
@@ -62,11 +67,15 @@ def logging(record: Record) -> list[Finding]:
     for hook in _hooks(record, step):
         if step is None or hook.kind != "logger":
             continue
-        now, seldom = record.whole(LOG_EVERY), hook.seldom_enough(step)
+        updates = _updates(record)
+        now, seldom = record.whole(LOG_EVERY), hook.seldom_enough(step, updates)
+        most = [hook.measured / 10, record.number("batches_per_epoch") or math.inf]  # else a short run logs nothing
+        seldom = min(seldom, math.floor(min(most) * updates)) if seldom else None
         overrides: tuple[str, ...] = ()
-        if now and seldom and seldom > now and hook.each is not None:
-            saved, overrides = hook.mean - hook.each / seldom, (f"{LOG_EVERY}={seldom}",)
-            advice = f"Log every {seldom} steps: that takes at most {percent(TARGET)}."
+        if now and now > 0 and seldom and seldom > now and hook.each is not None and hook.often(now, updates):
+            left = hook.each * updates / seldom
+            saved, overrides = hook.mean - left, (f"{LOG_EVERY}={seldom}",)
+            advice = f"Log every {seldom} {_unit(updates)}: {_remaining(hook, step, left)}."
         else:
             saved = hook.mean
             advice = "Log fewer figures a step, or without waiting for where they are written."
@@ -81,26 +90,26 @@ def checkpoint(record: Record) -> list[Finding]:
     found = []
     step = step_of(record)
     for hook in _hooks(record, step):
-        if step is None or not _saves(hook):
+        if step is None or not _saves(record, hook):
             continue
-        now, seldom = record.whole(SAVE_EVERY), hook.seldom_enough(step)
+        updates = _updates(record)
+        now, seldom = record.whole(SAVE_EVERY), hook.seldom_enough(step, updates)
         epoch = record.number("batches_per_epoch")
         overrides: tuple[str, ...] = ()
         if not now:
             saved = hook.mean
             advice = "Save less often, or to a faster disk."
-        elif seldom is None or (epoch is not None and seldom >= epoch) or hook.each is None:
+        elif seldom is None or (epoch is not None and seldom >= epoch * updates) or hook.each is None:
             saved, overrides = hook.mean, (f"{SAVE_EVERY}=null",)
             advice = "Save after each epoch only."
         else:
             seldom = max(seldom, now)
-            saved, overrides = hook.mean - hook.each / seldom, (f"{SAVE_EVERY}={seldom}",)
-            advice = f"Save every {seldom} steps: that takes at most {percent(TARGET)}."
-        found.append(
-            Finding(
-                "checkpoint", _title(hook, step), str(hook), advice, overrides, without(step, pause=max(0.0, saved))
-            )
-        )
+            left = hook.each * updates / seldom
+            saved, overrides = hook.mean - left, (f"{SAVE_EVERY}={seldom}",)
+            advice = f"Save every {seldom} {_unit(updates)}: {_remaining(hook, step, left)}."
+        saving = replace(hook, name="Saving checkpoints")
+        predicted = without(step, pause=max(0.0, saved))
+        found.append(Finding("checkpoint", _title(saving, step), str(saving), advice, overrides, predicted))
     return found
 
 
@@ -118,8 +127,25 @@ def _hooks(record: Record, step: Step | None) -> list[_Hook]:
     return found
 
 
-def _saves(hook: _Hook) -> bool:
-    return hook.kind != "logger" and "Checkpoint" in hook.name
+def _saves(record: Record, hook: _Hook) -> bool:
+    """Whether it is what ``checkpoint`` configures, and no callback of the user's own with such a name."""
+    ours = re.fullmatch(r"(Checkpoints|ModelCheckpoint)( \d+)?", hook.name)
+    return hook.kind != "logger" and ours is not None and hook.name not in _added(record)
+
+
+def _updates(record: Record) -> float:
+    """Updates in a measured step: Lightning counts its intervals of logging and saving in updates."""
+    share = record.number("updates")
+    return share if share and 0 < share <= 1 else 1.0
+
+
+def _unit(updates: float) -> str:
+    return "steps" if updates == 1 else "updates"
+
+
+def _remaining(hook: _Hook, step: Step, left: float) -> str:
+    """What it still takes of a step, in which it takes so many seconds."""
+    return f"that takes {percent(left / (step.length * step.images - hook.mean + left))} of a step"
 
 
 def _title(hook: _Hook, step: Step) -> str:

@@ -1,23 +1,27 @@
-"""Computing: batches too small, the optimizer, the memory layout, threads; and nothing to fix."""
+"""Computing: batches too small, the optimizer, the memory layout, threads."""
 
 import math
 from collections.abc import Callable
 
 from strobe.diagnose.candidates import OPTIMIZER_SHARE
-from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
-from strobe.diagnose.predict import WORTH, Step, step_of, with_model, without
-from strobe.diagnose.record import Alternative, Record
+from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
+from strobe.diagnose.predict import Step, step_of, with_model, without
+from strobe.diagnose.record import Alternative, Measured, Record
 from strobe.diagnose.symptoms import cores_of_a_rank
 
 KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little
 TARGET = 0.05  # of the step, that an update may take once it is shared by several steps
 MOST_ACCUMULATED = 8
+ACCUMULATE = "trainer.accumulate_grad_batches"
 
 
 def small_batch(record: Record) -> Finding | None:
-    """Larger batches were measured to be faster per image; the smallest within 5% of the best of them is the knee."""
+    """Larger batches were measured to be faster per image; the smallest within 5% of the best of them is the knee.
+
+    Where gradients are accumulated, that is lessened first, so that as many images as now share an update.
+    """
     step, now = step_of(record), record.whole("data.batch_size")
-    if step is None or not now:
+    if step is None or not now or now < 1:
         return None
     larger = {size: entry for entry in _changing(record, "data.batch_size") if (size := _size(entry)) > now}
     faster = {size: entry for size, entry in larger.items() if _is_faster(entry, step)}
@@ -29,14 +33,26 @@ def small_batch(record: Record) -> Finding | None:
     images = chosen.images or step.images * knee / now
     measured = ", ".join(f"{pace(entry.rate.value)} at {size}" for size, entry in sorted(larger.items()))
     own = f"{pace(step.model.value)} at {now}, " if step.model else ""
+    accumulated = _accumulated(record)
+    fewer = math.ceil(accumulated * now / knee)
+    changed = fewer * knee != accumulated * now
+    how = f"Use batches of {knee}"
+    if fewer < accumulated:
+        how += f" and accumulate the gradients of {fewer}" if fewer > 1 else " without accumulating gradients"
+    meaning = "That changes training, fewer and larger updates" + _scaling(record, now)
+    if not changed:
+        meaning = "As many images as now share an update, so the learning rate stays as it is."
+    update = (
+        max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
+    )  # was measured with all accumulation
+    rate = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
     return Finding(
         "small_batch",
         f"Batches of {now} are too small to keep the device busy",
         f"The model alone computes {own}{measured}.",
-        f"Use batches of {knee}. That changes training, fewer and larger steps: model.lr_scaling=linear "
-        f"model.lr_batch_size={now} scales the learning rate with the batch.",
-        chosen.overrides,
-        with_model(step, chosen.rate, images=images),
+        f"{how}. {meaning}",
+        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
+        with_model(step, rate, images=images),
     )
 
 
@@ -55,15 +71,14 @@ def optimizer(record: Record) -> Finding | None:
         evidence += f" With a fused one the model alone reaches {pace(rate.value)}."
         advice = "Let the optimizer update all weights in one kernel."
     else:
-        now = record.whole("trainer.accumulate_grad_batches") or 1
+        now = _accumulated(record)
         rest = step.length * step.images - seconds
         factor = min(MOST_ACCUMULATED, max(2, math.ceil(seconds / (TARGET * rest)))) if rest > 0 else MOST_ACCUMULATED
-        known = record.has("trainer.accumulate_grad_batches")
-        overrides = (f"trainer.accumulate_grad_batches={now * factor}",) if known else ()
+        overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
         advice = (
-            f"Update once in {now * factor} batches. That changes training as a batch {factor} times as large does: "
-            "model.lr_scaling=linear scales the learning rate with it."
+            f"Update once in {now * factor} batches. That changes training as a batch {factor} times as large does"
+            + _scaling(record, record.whole("data.batch_size"))
         )
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
@@ -83,43 +98,34 @@ def memory_layout(record: Record) -> Finding | None:
 
 
 def threads(record: Record) -> Finding | None:
-    """Another number of computing threads was measured to be faster; only fewer are, where cores are short."""
+    """Fewer computing threads were measured to be faster; or there are more than cores, and nothing was measured."""
     count, own = record.count("threads"), cores_of_a_rank(record)
-    title = f"{count} computing threads are too many" if count else "There are too many computing threads"
-    title += f" for {own:g} usable cores" if own else ""
-    return _setting(record, "threads", "threads", title, lambda value: f"Compute on {value} threads.")
+    title = "Fewer computing threads are faster"
+    if count and own and count > own:
+        rank = " of each rank" if (record.count("devices") or 1) > 1 else ""
+        title = f"{count} computing threads are too many for {own:g} usable core{'' if own == 1 else 's'}{rank}"
+    found = _setting(record, "threads", "threads", title, lambda value: f"Compute on {_threads(value)}.")
+    return found or _too_many_threads(record, title)
 
 
-def nothing(record: Record) -> Finding:
-    """Nothing to fix, and why; it gains nothing, and so is listed only where no other finding is."""
-    step = step_of(record)
-    if step is None:
-        evidence = "No step was measured."
-    elif (efficiency := record.number("efficiency")) is not None and (limit := _limit(record)):
-        evidence = (
-            f"Training runs at {percent(efficiency)} of {limit}, and no change promises {percent(WORTH - 1)} more."
-        )
-    else:
-        reason = record.text("ceilings", "reason")
-        evidence = f"{percent(step.waiting)} of each step waits for data, and no other part stands out; "
-        evidence += (
-            f"the ceilings were not measured ({reason.rstrip('.')})." if reason else "the ceilings are not known."
-        )
-    advice = "To go faster takes faster hardware, or a smaller model." if step else "Train at least a few steps."
-    return Finding("nothing", "Nothing to fix", evidence, advice, (), Speedup(1.0, 1.0, 1.0))
-
-
-def _limit(record: Record) -> str | None:
-    """The lowest ceiling, by which ``efficiency`` is measured."""
-    names = {
-        "loader": "what the loader alone reaches",
-        "model": "what the model alone reaches",
-        "transfer": "what copying to the device alone reaches",
-        "joint": "what loader and model reach together on the cores that they share",
-    }
-    known = {name: rate for name in names if (rate := record.number("ceilings", name))}
-    lowest = min(known, key=lambda name: known[name], default=None)
-    return f"{names[lowest]} ({pace(known[lowest])})" if lowest else None
+def _too_many_threads(record: Record, title: str) -> Finding | None:
+    """More threads than cores, of which nothing was measured: it gains from nothing to what a core has too many."""
+    step, count, own = step_of(record), record.count("threads"), cores_of_a_rank(record)
+    if step is None or step.model or step.cores is None or not count or not own or not record.has("threads"):
+        return None
+    fitting = max(1, math.floor(own))
+    if _changing(record, "threads") or fitting >= count:
+        return None
+    most = without(step, compute=(step.compute - step.per_step) * step.images * (1 - fitting / count))
+    return Finding(
+        "threads",
+        title,
+        f"On each core {count / fitting:.3g} threads compute, and wait for each other; how much that costs was not "
+        "measured.",
+        f"Compute on {_threads(str(fitting))}.",
+        (f"threads={fitting}",),
+        Speedup(math.sqrt(most.median), 1.0, most.high),
+    )
 
 
 def _setting(record: Record, key: str, cause: str, title: str, advice: Callable[[str], str]) -> Finding | None:
@@ -135,6 +141,28 @@ def _setting(record: Record, key: str, cause: str, title: str, advice: Callable[
         f"The model alone reaches {pace(best.rate.value)} with {best.overrides[0]}, {pace(step.model.value)} now."
     )
     return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate))
+
+
+def _threads(count: str) -> str:
+    return counted(int(count), "thread") if count.isdigit() else f"{count} threads"
+
+
+def _accumulated(record: Record) -> int:
+    """Batches whose gradients are summed up for an update."""
+    return max(1, record.whole(ACCUMULATE) or 1)
+
+
+def _scaling(record: Record, batch: int | None) -> str:
+    """How to scale the learning rate with the images of an update, which ends the sentence."""
+    if not batch or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
+        return "."
+    images = batch * max(1, record.count("world_size") or 1) * _accumulated(record)
+    return f": model.lr_scaling=linear model.lr_batch_size={images} scales the learning rate with it."
+
+
+def _slowed(rate: Measured, seconds: float) -> Measured:
+    """A rate with so many seconds more for each image."""
+    return Measured(*(1 / (1 / value + seconds) for value in (rate.value, rate.low, rate.high)))
 
 
 def _changing(record: Record, key: str) -> list[Alternative]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.finding import Finding, Speedup, duration, percent
+from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_model, without
 from strobe.diagnose.record import Alternative, Record, as_number
 
@@ -153,11 +153,11 @@ def precision(record: Record) -> Finding | None:
         return None
     used = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" {percent(used)} of the kernels' time used tensor cores." if used is not None else ""
-    now = f"{step.model.value:,.0f}" if step.model else "fewer"
+    now = pace(step.model.value) if step.model else "less"
     return Finding(
         "precision",
-        "Full precision leaves the GPU's tensor cores idle",
-        f"The model alone computes {entry.rate.value:,.0f} images/s in {wanted}, {now} in full precision.{idle}",
+        "Mixed precision is faster on this GPU",
+        f"The model alone computes {pace(entry.rate.value)} in {wanted}, {now} in full precision.{idle}",
         "Compute in mixed precision, and compare the accuracy.",
         entry.overrides,
         predicted,

@@ -2,7 +2,7 @@
 
 import math
 
-from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
+from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_loader, without, without_waiting
 from strobe.diagnose.record import Alternative, Measured, Record
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
@@ -56,11 +56,11 @@ def workers_hurt(record: Record) -> Finding | None:
     if predicted is None or best is None:
         return None
     own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
-    wanting = f"{step.workers} workers and {threads} computing threads share {own:g} cores"
+    wanting = f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
     left = _workers(best, step)
     return Finding(
         "workers_hurt",
-        f"{step.workers} workers take cores that training needs",
+        f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
         f"{wanting}; with {left} the loader alone reaches {pace(best.rate.value)}.",
         f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
         best.overrides,
@@ -125,10 +125,12 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
 
 
 def _nothing_measured(record: Record, step: Step) -> str:
-    advice = "Nothing that was measured loads faster: look at the storage and at what decoding an image takes."
+    tried = "Nothing that was measured loads faster" if record.alternatives("loader") else "No other way was measured"
+    advice = f"{tried}: look at the storage and at what decoding an image takes."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:
-        advice += f" More workers do not fit: {limit.by} carries {limit.workers} for each rank."
+        carry = "The cores carry" if limit.by == "cores" else f"{limit.by} holds"
+        advice += f" {carry} no more than {counted(limit.workers, 'worker')} for each rank."
     return advice
 
 

@@ -1,0 +1,72 @@
+"""No cause: how near training is to its ceiling, and what takes the largest part of a step."""
+
+from strobe.diagnose.finding import Finding, Speedup, pace, percent
+from strobe.diagnose.predict import Step, step_of
+from strobe.diagnose.record import Record
+
+NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
+SCALING = 0.1  # of the step, from here on it is named
+
+_PHASES = {
+    "data_wait": "waiting for data",
+    "transfer": "copying images to the device",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the optimizer",
+    "callbacks": "callbacks",
+    "other": "outside all phases",
+}
+_CEILINGS = {
+    "loader": "what the loader alone reaches",
+    "model": "what the model alone reaches",
+    "transfer": "what copying to the device alone reaches",
+    "joint": "what loader and model reach together on the cores that they share",
+}
+
+
+def nothing(record: Record) -> Finding | None:
+    """How near to its ceiling training runs; it gains nothing, and so is listed only where no other finding is."""
+    step, efficiency, limit = step_of(record), record.number("efficiency"), _limit(record)
+    if step is None:
+        return None
+    title, advice = "Nothing to fix", "To go faster takes faster hardware, or a smaller model."
+    if efficiency is None or limit is None:
+        reason = (record.text("ceilings", "reason") or "").rstrip(".")
+        evidence = f"{percent(step.waiting)} of each step waits for data; "
+        evidence += f"the ceilings were not measured ({reason})." if reason else "the ceilings are not known."
+    elif efficiency > AT:
+        evidence = f"Training runs at its ceiling, {limit}."
+    else:
+        evidence = f"Training runs at {percent(efficiency)} of {limit}."
+    scaling = _scaling(record, step)
+    if efficiency is None or limit is None or efficiency < NEAR:
+        title = "No cause found"
+        advice = "Look at the largest part of a step in a trace (profiler=trace)."
+        evidence += _largest(record, scaling)
+    return Finding("nothing", title, evidence + scaling, advice, (), Speedup(1.0, 1.0, 1.0))
+
+
+def _largest(record: Record, scaling: str) -> str:
+    """The sentence on the largest phase; empty where the one on scaling tells it, or none is known."""
+    seconds = {name: value for name in _PHASES if (value := record.number("step_seconds", name))}
+    largest = max(seconds, key=lambda name: seconds[name], default=None)
+    total = record.number("step_seconds", "total")
+    if largest is None or not total or (largest == "transfer" and scaling):
+        return ""
+    return f" The largest part of a step is {_PHASES[largest]}, {percent(seconds[largest] / total)}."
+
+
+def _scaling(record: Record, step: Step) -> str:
+    """The sentence on scaling and augmenting, which is what a CPU does in place of a transfer; empty if it is short."""
+    share = (record.number("step_seconds", "transfer") or 0.0) / step.images / step.length
+    if record.text("accelerator") != "cpu" or share < SCALING:
+        return ""
+    augments = record.setting("data.augment") is True
+    return f" {percent(share)} of each step scales{' and augments images (data.augment)' if augments else ' images'}."
+
+
+def _limit(record: Record) -> str | None:
+    """The lowest ceiling, by which ``efficiency`` is measured."""
+    known = {name: rate for name in _CEILINGS if (rate := record.number("ceilings", name))}
+    lowest = min(known, key=lambda name: known[name], default=None)
+    return f"{_CEILINGS[lowest]} ({pace(known[lowest])})" if lowest else None

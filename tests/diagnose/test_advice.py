@@ -1,0 +1,234 @@
+"""What rules advise: the overrides, their values, and what they say of them."""
+
+from typing import Any
+
+import pytest
+from recorded import example, of
+
+from strobe.diagnose.rank import diagnose
+
+
+def test_loader_takes_the_best_measured_remedy() -> None:
+    assert of("loader", example("loader"))[0].overrides == ("engine.num_workers=2",)
+    few = example("loader", summary__environment__usable_cores=1)
+    assert of("loader", few)[0].overrides == ("loader=tifffile",)  # two workers have no cores
+    full = example("loader", summary__environment__shm_free_bytes=1_000_000)
+    assert of("loader", full)[0].overrides == ("loader=tifffile",)  # nor room for their batches
+
+
+def test_loader_without_measurements_says_how_far_workers_may_carry() -> None:
+    finding = of("loader", example("loader", summary__ceilings__alternatives=[]))[0]
+    assert finding.overrides[0].startswith("engine.num_workers=")
+    measured = of("loader", example("loader"))[0].predicted_speedup
+    assert finding.predicted_speedup.high - finding.predicted_speedup.low > measured.high - measured.low
+
+
+def test_loader_without_a_remedy_names_what_is_full() -> None:
+    record = example("loader", summary__ceilings__alternatives=[], summary__environment__usable_cores=2)
+    record.summary["num_workers"], record.summary["ceilings"]["cpu_seconds"]["loader"] = 2, 2 / 280
+    finding = of("loader", record)[0]
+    assert finding.overrides == ()
+    assert finding.advice.startswith("No other way was measured")
+    assert finding.advice.endswith("The cores carry no more than 2 workers for each rank.")
+    slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
+    record.summary["ceilings"]["alternatives"].append(slower)
+    assert of("loader", record)[0].advice.startswith("Nothing that was measured loads faster")
+
+
+def test_uneven_workers_get_deeper_queues() -> None:
+    record = example("loader", summary__num_workers=2, summary__ceilings__loader=5000.0)
+    record.summary["ceilings"]["intervals"]["loader"] = [4900.0, 5100.0]
+    assert of("loader", record)[0].overrides == ("engine.prefetch_factor=4",)
+
+
+def test_the_knee_not_the_largest_batch() -> None:
+    record = example("small_batch")
+    entries = record.summary["ceilings"]["alternatives"]
+    entries.append(entries[0] | {"overrides": ["data.batch_size=64"], "rate": 440.0, "interval": [431.0, 449.0]})
+    assert of("small_batch", record)[0].overrides == ("data.batch_size=32",)
+
+
+def test_larger_batches_take_the_place_of_accumulation() -> None:
+    plain = of("small_batch", example("small_batch"))[0]
+    record = example("small_batch", config__trainer__accumulate_grad_batches=8)
+    factor = int(plain.overrides[0].partition("=")[2]) // 8
+    finding = of("small_batch", record)[0]
+    assert finding.overrides == (*plain.overrides, f"trainer.accumulate_grad_batches={8 // factor}")
+    assert "learning rate stays as it is" in finding.advice
+    assert "lr_batch_size" not in finding.advice
+    assert finding.predicted_speedup.median < plain.predicted_speedup.median  # as many updates as before
+
+
+@pytest.mark.parametrize(("cause", "images"), [("small_batch", 8), ("optimizer", 32)])
+def test_the_learning_rate_is_scaled_from_the_images_of_an_update(cause: str, images: int) -> None:
+    record = example(cause, summary__world_size=2, summary__ceilings__alternatives=[])
+    if cause == "small_batch":
+        record = example(cause, summary__world_size=2)
+    assert f"model.lr_scaling=linear model.lr_batch_size={2 * images} " in of(cause, record)[0].advice
+    record.config["trainer"]["accumulate_grad_batches"] = 3
+    if cause == "optimizer":
+        assert f"model.lr_batch_size={6 * images} " in of(cause, record)[0].advice
+    record.config["model"]["lr_scaling"] = "linear"
+    assert "lr_" not in of(cause, record)[0].advice
+
+
+@pytest.mark.parametrize(("cores", "title"), [(4, "16 computing threads are too many for 4 usable cores"), (1, "core")])
+def test_threads_are_too_many_only_for_fewer_cores(cores: int, title: str) -> None:
+    assert of("threads", example("threads", summary__environment__usable_cores=cores))[0].title.endswith(title)
+    enough = of("threads", example("threads", summary__environment__usable_cores=16))[0]
+    assert enough.title == "Fewer computing threads are faster"
+
+
+def test_too_many_threads_of_ranks_are_found_without_measuring() -> None:
+    record = example("threads", summary__ceilings={"reason": "several ranks"}, summary__threads=4)
+    record.summary.update(devices=4, world_size=4)
+    (finding,) = of("threads", record)
+    assert finding.title == "4 computing threads are too many for 1 usable core of each rank"
+    assert (finding.overrides, finding.advice) == (("threads=1",), "Compute on 1 thread.")
+    assert finding.predicted_speedup.low == 1 < finding.predicted_speedup.median
+    assert finding.predicted_speedup.high > 2
+    assert diagnose(record)[0] == finding
+    assert not of("threads", example("threads", summary__ceilings=None, summary__threads=4))
+    assert not of("threads", example("threads", summary__ceilings=None, summary__accelerator="cuda"))
+
+
+def test_fewer_updates_where_no_fused_optimizer_is_faster() -> None:
+    finding = of("optimizer", example("optimizer", summary__ceilings__alternatives=[]))[0]
+    key, _, factor = finding.overrides[0].partition("=")
+    assert key == "trainer.accumulate_grad_batches"
+    assert int(factor) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "overrides"),
+    [
+        ("WeightAudit", "callback", ("~callbacks.audit",)),
+        ("WeightAudit 2", "callback", ()),
+        ("ProgressBar", "callback", ("trainer.enable_progress_bar=false",)),
+        ("TraceProfiler", "callback", ("profiler=none",)),
+        ("Pictures", "callback", ()),
+        ("ImageClassifier", "module", ()),
+    ],
+)
+def test_a_callback_is_named_and_left_out_by_its_key(name: str, kind: str, overrides: tuple[str, ...]) -> None:
+    hooks = [{"name": name, "kind": kind, "mean": 0.03, "longest": 0.05, "calls": 180}]
+    finding = of("callback", example("callback", summary__callbacks=hooks))[0]
+    assert finding.title.startswith(name)
+    assert finding.overrides == overrides
+
+
+def test_the_interval_of_logging_makes_its_cost_a_twentieth() -> None:
+    record = example("logging")
+    key, _, every = of("logging", record)[0].overrides[0].partition("=")
+    cost, total = record.summary["callbacks"][0]["mean"], record.summary["step_seconds"]["total"]
+    assert key == "trainer.log_every_n_steps"
+    assert cost / int(every) <= 0.05 * (total - cost) < cost
+
+
+@pytest.mark.parametrize(
+    ("batches", "measured", "updates", "every"),
+    [
+        (45, 180, 1.0, 5),  # as often as it may cost
+        (4, 180, 1.0, 4),  # once an epoch
+        (45, 30, 1.0, 3),  # in a short run ten times
+        (45, 1800, 0.5, 5),  # counted in updates, of which each may cost as much as two steps
+        (4, 1800, 0.5, 2),
+        (45, 9, 1.0, None),
+    ],
+)
+def test_logging_stays_as_often_as_is_read(batches: int, measured: int, updates: float, every: int | None) -> None:
+    hook = {"name": "CSVLogger", "kind": "logger", "mean": 0.0144, "longest": 0.02, "calls": measured * updates}
+    record = example("logging", summary__callbacks=[hook], summary__steps__measured=measured)
+    record.summary.update(batches_per_epoch=batches, updates=updates)
+    finding = of("logging", record)[0]
+    assert finding.overrides == ((f"trainer.log_every_n_steps={every}",) if every else ())
+    assert not every or f"every {every} {'steps' if updates == 1 else 'updates'}" in finding.advice
+
+
+def test_calls_of_a_logger_that_its_interval_does_not_cause_are_not_lessened_by_it() -> None:
+    record = example("logging", config__trainer__log_every_n_steps=10)  # and it logs in each step all the same
+    finding = of("logging", record)[0]
+    assert finding.overrides == ()
+    assert "Log fewer figures" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("name", "saves"),
+    [
+        ("Checkpoints", True),
+        ("Checkpoints 3", True),
+        ("ModelCheckpoint 2", True),
+        ("CheckpointAudit", False),
+        ("OnExceptionCheckpoint", False),
+    ],
+)
+def test_checkpoints_are_told_from_callbacks_with_such_names(name: str, saves: bool) -> None:
+    hook = {"name": name, "kind": "callback", "mean": 0.028, "longest": 0.191, "calls": 36}
+    record = example("checkpoint", summary__callbacks=[hook])
+    assert bool(of("checkpoint", record)) == saves
+    assert bool(of("callback", record)) != saves
+    record.config["callbacks"] = {"own": {"_target_": f"mine.{name}"}}
+    assert not of("checkpoint", record)
+    assert of("callback", record)[0].overrides == ("~callbacks.own",)
+
+
+def test_checkpoints_are_counted_in_updates() -> None:
+    every = [
+        of("checkpoint", example("checkpoint", summary__batches_per_epoch=90, summary__updates=updates))[0].overrides
+        for updates in (1.0, 0.5)
+    ]
+    assert every == [("checkpoint.every_n_steps=50",), ("checkpoint.every_n_steps=20",)]
+
+
+@pytest.mark.parametrize(("batches", "value"), [(45, "null"), (100_000, "50")])
+def test_checkpoints_are_saved_seldom_enough_or_by_the_epoch(batches: int, value: str) -> None:
+    record = example("checkpoint", summary__batches_per_epoch=batches)
+    assert of("checkpoint", record)[0].overrides == (f"checkpoint.every_n_steps={value}",)
+
+
+@pytest.mark.parametrize(
+    ("interval", "epochs", "longest", "overrides"),
+    [
+        (5, 1, 5, ("trainer.val_check_interval=null", "trainer.check_val_every_n_epoch=2")),
+        (0.01, 1, 5, ("trainer.val_check_interval=null",)),
+        (None, 1, 100, ("trainer.check_val_every_n_epoch=11",)),
+        (None, 2, 100, ("trainer.check_val_every_n_epoch=22",)),
+        (None, 1, 5, ("trainer.check_val_every_n_epoch=5",)),
+        (None, 1, 1, ()),
+        (50, None, 5, ("trainer.val_check_interval=550",)),
+    ],
+)
+def test_validation_is_made_as_rare_as_needed(interval: Any, epochs: Any, longest: int, overrides: Any) -> None:
+    record = example(
+        "validation",
+        config__trainer__val_check_interval=interval,
+        config__trainer__check_val_every_n_epoch=epochs,
+        config__trainer__max_epochs=longest,
+    )
+    assert of("validation", record)[0].overrides == overrides
+
+
+def test_checkpoints_between_epochs_are_written_as_seldom_as_it_takes() -> None:
+    finding = of("epoch_checkpoint", example("epoch_checkpoint"))[0]
+    every = int(finding.overrides[0].removeprefix("checkpoint.every_n_epochs="))
+    record = example("epoch_checkpoint")
+    between = record.number("between_seconds", "checkpoints") or 0.0
+    assert 1 < every <= record.config["trainer"]["max_epochs"]
+    total = 32 / (record.number("overall_images_per_second") or 0.0)
+    assert finding.predicted_speedup.median == pytest.approx(total / (total - between * (1 - 1 / every)), rel=0.01)
+    assert not of("epoch_checkpoint", example("epoch_checkpoint", summary__between_seconds__checkpoints=0.001))
+
+
+@pytest.mark.parametrize(
+    ("validated", "longest", "every"), [(1, 100, 5), (10, 100, 10), (4, 100, 8), (10, 5, 5), (1, 1, None), (1, 2, 2)]
+)
+def test_checkpoints_are_chosen_in_epochs_with_a_validation(validated: int, longest: int, every: int | None) -> None:
+    record = example(
+        "epoch_checkpoint",
+        config__trainer__check_val_every_n_epoch=validated,
+        config__trainer__max_epochs=longest,
+    )
+    overrides = [finding.overrides for finding in of("epoch_checkpoint", record)]
+    assert overrides == ([(f"checkpoint.every_n_epochs={every}",)] if every else [])
+    record.config["checkpoint"]["every_n_epochs"] = longest
+    assert not of("epoch_checkpoint", record)  # once
