@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from callbacks import phases, steps
+from callbacks import phases, step_rows
 from callbacks.phases import PHASES as RECORDED
-from strobe.record import PHASES, measure_steps, median_interval, read_summary, write_summary
+from strobe.record import PHASES, independent, measure_steps, median_interval, read_summary, write_summary
 
 NOTHING = {"median": None, "low": None, "high": None}
 
@@ -90,7 +90,7 @@ def test_the_interval_holds_the_true_median_95_times_in_100(count: int) -> None:
 
 def test_rows_are_read_as_the_callback_writes_them() -> None:
     assert phases.PHASES == PHASES
-    assert {"images", "profiled", "total", *PHASES} <= set(steps.COLUMNS)
+    assert {"images", "profiled", "total", *PHASES} <= set(step_rows.COLUMNS)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def record(tmp_path: Path) -> Callable[..., Path]:
     def write(*given: tuple[int, int, float]) -> Path:
         path = tmp_path / "steps.csv"
         with path.open("w", newline="") as file:
-            rows = csv.DictWriter(file, steps.COLUMNS, restval=0)
+            rows = csv.DictWriter(file, step_rows.COLUMNS, restval=0)
             rows.writeheader()
             for step, (images, profiled, total) in enumerate(given):
                 row = {"images": images, "profiled": profiled, "total": total}
@@ -162,3 +162,20 @@ def test_a_last_line_that_is_not_whole_counts_for_nothing(record: Callable[..., 
 
 def test_the_record_reads_the_phases_that_are_recorded() -> None:
     assert PHASES == RECORDED
+
+
+def test_values_that_resemble_their_neighbours_count_less() -> None:
+    chance = random.Random(0)
+    covered = {"steps": 0, "fewer": 0}
+    for _ in range(200):
+        value, values = 0.0, []
+        for _ in range(200):
+            value = 0.9 * value + chance.gauss(0, 1)
+            values.append(value)
+        for name, count in (("steps", None), ("fewer", independent(values))):
+            found = median_interval(values, independent=count)
+            covered[name] += found["low"] <= 0 <= found["high"]
+    assert covered["steps"] < 120  # of 200: far from 95%
+    assert covered["fewer"] > 160
+    assert independent([chance.random() for _ in range(1000)]) > 800
+    assert independent([1.0, 1.0, 1.0]) == 3

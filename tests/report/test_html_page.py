@@ -219,7 +219,7 @@ def test_everything_is_shown() -> None:
         "python train.py data=eurosat loader=memory engine.num_workers=4",
         "aten::convolution 50% 1.5 s 120 14.6 ms",
         "over 2 cycles and 6 steps: 2 of 111",
-        "worker 1 96% at work",
+        "worker 1 96% of the time",
         "cudaStreamSynchronize 1.1 ms, 2 calls a step",
         "4.1 GB of 128 GB",
         "test 0.500",

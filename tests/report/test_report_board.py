@@ -136,7 +136,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     assert "<strong>60% of each step waits for data_wait.</strong>" in html
     assert "<p>Ceilings: loader 250, model 400 images/s; efficiency 64% of the loader ceiling.</p>" in html
     assert "<h4>The loader cannot keep up. Predicted: 1.5x (1.4 to 1.6)</h4>" in html
-    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: 1.5x" in html
+    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 1.6x" in html
     assert "<p>Call it * less | often.</p>" in html
     code = html.partition("<pre><code>")[2].partition("</code></pre>")[0].strip()
     assert code.startswith("python train.py ")

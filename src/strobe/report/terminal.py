@@ -84,13 +84,9 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("images/s", f"{wording.rate(rate['median'])} ({interval}), median of {steps} steps"))
         lines.append(("step", _step(summary)))
     elif any(summary["steps"].values()):
-        steps = sum(summary["steps"].values())
-        lines.append(
-            (
-                "images/s",
-                f"none: all {steps} steps were profiled or warm-up; train longer, or raise profiler.wait",
-            )
-        )
+        steps, profiled = sum(summary["steps"].values()), summary["steps"]["profiled"]
+        why = "profiled or warm-up; train longer, or raise profiler.wait" if profiled else "warm-up; train longer"
+        lines.append(("images/s", f"none: all {steps} steps were {why}"))
     lines += [("callbacks", wording.callbacks(summary)), ("ceilings", wording.ceilings(summary))]
     lines += [(stage, _metrics(summary["metrics"], stage)) for stage in ("train", "val", "test")]
     return [(name, text) for name, text in lines if text]

@@ -56,7 +56,7 @@ def ceilings(summary: Mapping[str, Any]) -> str:
     if joint := rates.get("joint"):
         cores = (summary.get("environment") or {}).get("usable_cores")
         where = f"{cores} shared cores" if cores and cores > 1 else "the same core" if cores else "the same cores"
-        parts.append(f"together at most {rate(joint)} on {where}")
+        parts.append(f"together about {rate(joint)} on {where}")
     if parts and (efficiency := summary.get("efficiency")) is not None:
         parts.append(f"efficiency {efficiency:.0%} of {_lowest(summary)}")
     told, reason = "; ".join(parts), str(found.get("reason") or "").rstrip(".")
@@ -97,7 +97,8 @@ def findings(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
 def heading(summary: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str]:
     """A finding's title and its predicted speed-up; empty where the verdict has just told both."""
     title, predicted, verdict = str(found["title"]), speedup(found), str(summary.get("verdict") or "")
-    return ("", "") if title.lower() in verdict.lower() and predicted in verdict else (title, predicted)
+    told = title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides"))
+    return ("", "") if told else (title, predicted)
 
 
 def command_of(summary: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -111,11 +112,11 @@ def command_of(summary: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def speedup(found: Mapping[str, Any]) -> str:
-    """The predicted speed-up of a finding, such as ``2.5x (2.3 to 2.6)``; empty where nothing is predicted."""
+    """The predicted speed-up of a finding, such as ``2.5x (2.3 to 2.6)``, or its bound where there is no remedy."""
     predicted = found.get("predicted_speedup") or {}
     median, low, high = (predicted.get(key) for key in ("median", "low", "high"))
-    if median is None:
-        return ""
+    if median is None or not found.get("overrides"):  # what would be without it can only be bounded
+        return f"up to {high:.1f}x" if high is not None and high > 1 else ""
     digits = 1 if median >= 1.5 else 2
     text = f"{median:.{digits}f}x"
     return text if low is None or high is None else f"{text} ({low:.{digits}f} to {high:.{digits}f})"

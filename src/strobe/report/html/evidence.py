@@ -60,7 +60,7 @@ def trace(record: Record) -> str:
     pairs += _named(seen.get("copies"), "kind", "bytes", "")
     workers = _workers(seen.get("loader_workers"))
     body = facts(pairs) + workers
-    note = "Read off the newest traces" + (": how much of the time each loader worker was at work." if workers else ".")
+    note = "Read off the newest traces" + (": how much of the time each loader was loading." if workers else ".")
     return section("trace", "Workers and device", note, body)
 
 
@@ -123,7 +123,8 @@ def _workers(found: Any) -> str:
     shares = {str(name): as_number(found[name]) for name in found} if isinstance(found, Mapping) else {}
     known = [(name, share) for name, share in shares.items() if share is not None]
     items = [
-        (esc(name), f"{percent(share)} <small>at work</small>{_meter(share)}") for name, share in known[:MOST_WORKERS]
+        (esc(name), f"{percent(share)} <small>of the time</small>{_meter(share)}")
+        for name, share in known[:MOST_WORKERS]
     ]
     return facts(items) + more(len(known) - MOST_WORKERS, "workers") if items else ""
 
