@@ -35,12 +35,15 @@ EXPLAINED = (
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
 
+LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
+
 
 def diagnose(record: Record) -> list[Finding]:
     """What to change, the greatest predicted gain first; ``nothing`` alone if nothing would help.
 
     A finding is left out if it promises less than 3%, if it may lose as much as it is likely to gain (as ratios,
-    ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is),
+    ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is; not
+    so for time that the run itself lost, ``LOST``),
     or if a stronger one explains it (``EXPLAINED``) or changes some of the same. A run without a measured step has no
     findings at all.
     """
@@ -118,7 +121,8 @@ def _key(override: str) -> str:
 
 def _helps(finding: Finding) -> bool:
     predicted = finding.predicted_speedup
-    return finding.cause != "nothing" and predicted.median >= WORTH and predicted.low * predicted.median > 1
+    sure = finding.cause in LOST or predicted.low * predicted.median > 1
+    return finding.cause != "nothing" and predicted.median >= WORTH and sure
 
 
 def _covers(stronger: Finding, finding: Finding) -> bool:
