@@ -88,6 +88,7 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     assert "the rule's own" in ended.output
 
 
+@pytest.mark.slow  # tests/ceilings compares weights, random numbers and order
 def test_training_is_the_same_with_and_without_ceilings(train: Train) -> None:
     with_them = train(*MEASURED, "trainer.max_epochs=2", name="with")
     without = train(*MEASURED, "trainer.max_epochs=2", "ceilings=false", name="without")

@@ -63,7 +63,7 @@ def read_by_rank(folder: Path) -> list[list[str]]:
     return [(folder / f"rank{rank}.txt").read_text().split() for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", ["lightning", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_each_tile_is_read_once_and_one_record_is_written(
     launcher: str, start: Callable[..., str], tmp_path: Path, sample_root: Path
 ) -> None:
