@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
@@ -17,7 +18,7 @@ class Lap:
     spent: dict[str, int]
     updates: int  # how often an optimizer stepped
 
-    @property
+    @cached_property
     def phases(self) -> dict[str, float]:
         """Seconds of each of ``PHASES``."""
         seconds = {phase: self.spent.get(phase, 0) / 1e9 for phase in PHASES}

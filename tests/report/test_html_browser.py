@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import FILES, HOSTILE, SLOWEST, complete, steps
 from PIL import Image
-from test_html_page import FILES, HOSTILE, SLOWEST, complete, steps
 
 from strobe.diagnose.record import Record
 from strobe.report.html import render

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from test_html_page import PHASES, complete, page_of, steps
+from pages import PHASES, complete, page_of, steps
 
 from strobe.diagnose.record import Record
 from strobe.report.html import render

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_html_page import complete, steps
+from pages import complete, steps
 
 from strobe.diagnose import rank
 from strobe.diagnose.record import load_record

@@ -122,7 +122,7 @@ class Run:
         save()
         if status == "completed" and self.cfg.ceilings and summary["steps"]["measured"] and self.parts:
             measure_ceilings(self.cfg, self.parts, summary, save)
-        report(self.cfg, self.parts, summary, self.run_dir)
+        report(self.cfg, self.parts, summary, self.run_dir, save)
         print_summary(summary, self.run_dir, Console())
 
 

@@ -14,7 +14,6 @@ from strobe.diagnose.candidates import candidates
 from strobe.diagnose.conclusion import conclude
 from strobe.diagnose.record import Record
 from strobe.errors import StrobeError
-from strobe.record import write_summary
 from strobe.report.board import show_verdict
 from strobe.report.html import write_report
 
@@ -45,11 +44,13 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
 
 
-def report(cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path) -> None:
+def report(
+    cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path, save: Callable[[], None]
+) -> None:
     """Draw the conclusions, into the record, TensorBoard and ``report.html``; what fails is logged, not raised."""
     try:
         conclude(summary, _plain(cfg), run_dir)
-        write_summary(run_dir / "summary.json", summary)
+        save()
         if parts is not None:
             show_verdict(parts.trainer, summary)
         write_report(run_dir, Record(summary, _plain(cfg)))

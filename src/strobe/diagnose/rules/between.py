@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, percent
-from strobe.diagnose.predict import NOTABLE, step_of, with_model, without
+from strobe.diagnose.predict import NOTABLE, Step, step_of, with_model, without
 from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import all_steps, start_share
 
@@ -15,12 +15,10 @@ SAVES = "checkpoint.every_n_epochs"
 
 def validation(record: Record) -> Finding | None:
     """Validation takes a notable share of training: validate less often, until it does not."""
-    step, seconds = step_of(record), record.number("between_seconds", "validation") or 0.0
-    share = 0.0 if step is None else seconds / step.images / step.total
-    if step is None or share < NOTABLE:
+    step = step_of(record)
+    if step is None or (lost := _lost(record, "validation", step)) is None:
         return None
-    rest = step.total * step.images - seconds
-    factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
+    seconds, share, factor = lost
     overrides, left, advice = _seldomer(record, factor)
     return Finding(
         "validation",
@@ -34,18 +32,16 @@ def validation(record: Record) -> Finding | None:
 
 def epoch_checkpoint(record: Record) -> Finding | None:
     """Checkpoints at the ends of epochs take a notable share of training: save after several of them."""
-    step, seconds = step_of(record), record.number("between_seconds", "checkpoints") or 0.0
-    share = 0.0 if step is None else seconds / step.images / step.total
-    if step is None or share < NOTABLE:
+    step = step_of(record)
+    if step is None or (lost := _lost(record, "checkpoints", step)) is None:
         return None
-    rest = step.total * step.images - seconds
-    factor = max(2, math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest))) if rest > 0 else 2
+    seconds, share, factor = lost
     now, most = record.whole(SAVES), record.whole("trainer.max_epochs") or -1
     if 0 < most <= max(1, now or 1):
         return None  # they are saved once
     known = now is not None and now > 0
     now, validated = max(1, now or 1), max(1, record.whole(EPOCHS) or 1)
-    every = math.ceil(now * factor / validated) * validated
+    every = math.ceil(now * min(max(2.0, factor), 1e6) / validated) * validated
     every = min(every, most) if most > 0 else every
     left = _saves_an_epoch(every, validated) / _saves_an_epoch(now, validated)
     return Finding(
@@ -89,6 +85,15 @@ def first_step(record: Record) -> Finding | None:
 def _saves_an_epoch(every: int, validated: int) -> float:
     """Of last.ckpt, and of best.ckpt, which is looked after only in epochs with a validation."""
     return 1 / every + 1 / math.lcm(every, validated)
+
+
+def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
+    """Seconds a step of something between steps, its share of training, and by what factor to do it less; None if short."""
+    seconds = record.number("between_seconds", what) or 0.0
+    share = seconds / step.images / step.total
+    rest = step.total * step.images - seconds
+    factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
+    return None if share < NOTABLE else (seconds, share, factor)
 
 
 def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
