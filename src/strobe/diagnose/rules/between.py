@@ -88,7 +88,7 @@ def _saves_an_epoch(every: int, validated: int) -> float:
 
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
-    """Seconds a step of something between steps, its share of training, and by what factor to do it less; None if short."""
+    """Seconds a step of something between steps, its share of training, and how much less to do it; None if short."""
     seconds = record.number("between_seconds", what) or 0.0
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
