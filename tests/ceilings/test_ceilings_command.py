@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ceilings_parts import SMALL
 from helpers import tree
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from strobe.ceilings.__main__ import main
@@ -74,15 +75,8 @@ def test_the_table_names_what_bounds_what() -> None:
     assert "cannot be reached together" in shares
     assert "40.0 images/s" in shares
     console = Console(width=100, record=True)
-
-    class Cfg:
-        class data:  # noqa: N801
-            batch_size = 4
-
-        class engine:  # noqa: N801
-            num_workers = 2
-
-    print_ceilings(record, Cfg, console)
+    cfg = OmegaConf.create({"data": {"batch_size": 4}, "engine": {"num_workers": 2}})
+    print_ceilings(record, cfg, console)
     text = console.export_text()
     assert "Not measured: model: out of memory" in text
     assert "49.0 to 51.0" in text
