@@ -16,8 +16,8 @@ from conftest import ROOT
 from hydra import compose, initialize_config_dir
 
 from strobe.config import register
-from strobe.data.locking import locked
 from strobe.errors import DataError
+from strobe.locking import locked
 
 
 def composed_data(*overrides: str) -> Any:
@@ -65,7 +65,7 @@ def interrupt_once(ready: Callable[[], bool]) -> None:
 @contextlib.contextmanager
 def waiting(work: Callable[[], object], lock: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Hold ``lock`` while ``work``, which wants it too, waits in another thread; then let it end."""
-    caplog.set_level(logging.INFO, "strobe.data.locking")
+    caplog.set_level(logging.INFO, "strobe.locking")
     with ThreadPoolExecutor(1) as pool:
         with locked(lock):
             working = pool.submit(work)

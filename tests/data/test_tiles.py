@@ -31,7 +31,7 @@ def eurosat(root: Path, *overrides: str) -> Any:
 
 
 def files(data: Any) -> dict[str, list[str]]:
-    return {split: list(data.datasets[split].source.paths) for split in SPLITS}
+    return {split: [source.path(index) for index in range(len(source))] for split, source in data.found.items()}
 
 
 def test_splits_hold_each_class_in_the_same_share(tiles: Path) -> None:

@@ -11,7 +11,7 @@ read = TileData.__getitem__
 def recorded(self: TileData, index: int) -> Batch:
     rank = os.environ.get("LOCAL_RANK", "0")
     with Path(os.environ["PROBE"], f"rank{rank}.txt").open("a") as file:
-        file.write(self.source.paths[index] + "\n")
+        file.write(self.source.path(index) + "\n")
     return read(self, index)
 
 

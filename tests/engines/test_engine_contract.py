@@ -11,15 +11,17 @@ from conftest import ROOT
 from omegaconf import OmegaConf
 
 from strobe.config import EngineConfig
-from strobe.data.base import Engine
+from strobe.engines.base import Engine
 from strobe.engines.order import EpochOrder, ShardedBatches
 from strobe.errors import DataError
-from strobe.loaders.base import ArraySource, Batch, LoadedData
+from strobe.loaders.base import Batch, LoadedData
 from strobe.loaders.memory import MemoryLoader
+from strobe.loaders.sources import ArraySource
 
 CHOICES = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "engine").glob("*.yaml"))}
 DEFAULTS = {key: value for key, value in vars(EngineConfig()).items() if key != "_target_"}
 SIZE = 103
+CPU = torch.device("cpu")
 
 
 def make(name: str, **options: object) -> Engine:
@@ -47,7 +49,7 @@ def labels(loader: object) -> list[int]:
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_epoch_yields_each_index_once(name: str, batched: bool, workers: int) -> None:
-    loader = make(name, num_workers=workers).loader(numbered(batched=batched), batches(), seed=1, on_gpu=False)
+    loader = make(name, num_workers=workers).loader(numbered(batched=batched), batches(), seed=1, device=CPU)
     first, second = labels(loader), labels(loader)
     assert sorted(first) == sorted(second) == list(range(SIZE))
     assert len(loader) == -(-SIZE // 8)
@@ -61,7 +63,7 @@ def test_an_epoch_yields_each_index_once(name: str, batched: bool, workers: int)
 @pytest.mark.parametrize("name", CHOICES)
 def test_the_order_depends_on_the_seed_alone(name: str) -> None:
     orders = [
-        labels(make(name, num_workers=workers).loader(numbered(), batches(seed=seed), seed=1, on_gpu=False))
+        labels(make(name, num_workers=workers).loader(numbered(), batches(seed=seed), seed=1, device=CPU))
         for seed, workers in ((5, 0), (5, 2), (6, 0))
     ]
     assert orders[0] == orders[1] != orders[2]
@@ -72,7 +74,7 @@ def test_the_order_depends_on_the_seed_alone(name: str) -> None:
 def test_a_resumed_epoch_goes_on_at_the_next_batch(name: str, workers: int) -> None:
     had = 0
     sharded = ShardedBatches(EpochOrder(SIZE, shuffle=True, seed=0), 8, start=lambda: had)
-    loader = make(name, num_workers=workers).loader(numbered(), sharded, seed=1, on_gpu=False)
+    loader = make(name, num_workers=workers).loader(numbered(), sharded, seed=1, device=CPU)
     whole, unasked = labels(loader), iter(loader)
     had = 5
     rest = labels(loader)
@@ -96,7 +98,7 @@ class Draws(LoadedData):
 @pytest.mark.parametrize("name", CHOICES)
 def test_workers_draw_differently_and_again_the_same(name: str) -> None:
     def draws(seed: int) -> torch.Tensor:
-        loader = make(name, num_workers=2).loader(Draws(), batches(size=10), seed=seed, on_gpu=False)
+        loader = make(name, num_workers=2).loader(Draws(), batches(size=10), seed=seed, device=CPU)
         return torch.cat([pixels for pixels, _ in loader])
 
     first = draws(1)
@@ -118,7 +120,7 @@ class Breaks(LoadedData):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_error_in_loading_arrives_as_it_was_raised(name: str, workers: int) -> None:
-    loader = make(name, num_workers=workers).loader(Breaks(), batches(shuffle=False), seed=1, on_gpu=False)
+    loader = make(name, num_workers=workers).loader(Breaks(), batches(shuffle=False), seed=1, device=CPU)
     with pytest.raises(DataError) as caught:
         next(iter(loader))
     assert str(caught.value) == "tile_0.tif cannot be read as a tile (it is broken); replace or remove the file"

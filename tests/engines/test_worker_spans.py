@@ -23,7 +23,8 @@ from callbacks.spans import SpanFolder, span
 from callbacks.tracks import track_events
 from strobe.engines.order import EpochOrder, ShardedBatches
 from strobe.engines.torch import TorchEngine, WholeBatches
-from strobe.loaders.base import ArraySource, Batch, LoadedData, PathTable, TileSource
+from strobe.loaders.base import Batch, LoadedData
+from strobe.loaders.sources import ArraySource, PathTable, TileSource
 
 EVER = (0, 1 << 62)
 BATCHES, SIZE = 6, 3
@@ -95,7 +96,7 @@ def batches(how: str, dataset: LoadedData, stack: ExitStack, split: str = "train
         pool = stack.enter_context(ThreadPoolExecutor(2, thread_name_prefix="pool"))
         return pool.map(WholeBatches(dataset).__getitems__, order(split))
     context = None if how == "in process" else how
-    return iter(engine(2 if context else 0, context).loader(dataset, order(split), seed=1, on_gpu=False))
+    return iter(engine(2 if context else 0, context).loader(dataset, order(split), seed=1, device=torch.device("cpu")))
 
 
 def ranges(events: list[Event], name: str) -> list[Event]:
@@ -227,7 +228,7 @@ def test_each_loader_says_what_it_does_to_how_many_images(
     make = getattr(importlib.import_module(module), kind)
     if "tiles" in LOADERS[name].reads:
         paths = [str(path) for path in sorted(sample_root.glob("**/*.tif"))[:4]]
-        source: Any = TileSource(PathTable(paths), torch.arange(4), (13, 64, 64), (3, 2, 1), 4000.0)
+        source: Any = TileSource(PathTable(paths), torch.arange(4), torch.arange(4), (13, 64, 64), (3, 2, 1), 4000.0)
         loader = make(scale=scale)
     else:
         source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4), torch.arange(4))

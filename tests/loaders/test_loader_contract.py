@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from strobe.errors import DataError
-from strobe.loaders.base import ArraySource, Loader, PathTable, TileSource
+from strobe.loaders.base import Loader
+from strobe.loaders.sources import ArraySource, PathTable, TileSource
 
 CHOICES = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "loader").glob("*.yaml"))}
 TILE_LOADERS = [name for name, node in CHOICES.items() if "tiles" in node.reads]
@@ -48,7 +49,8 @@ def reference(path: str, bands: tuple[int, ...]) -> NDArray[np.uint16]:
 
 
 def source(paths: list[str], bands: tuple[int, ...] = (3, 2, 1), bands_in_file: int = 13) -> TileSource:
-    return TileSource(PathTable(paths), torch.arange(len(paths)), (bands_in_file, 64, 64), bands, 4000.0)
+    everything = torch.arange(len(paths))
+    return TileSource(PathTable(paths), everything, everything, (bands_in_file, 64, 64), bands, 4000.0)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from strobe.loaders.base import TileSource
+from strobe.loaders.sources import TileSource
 from strobe.loaders.tifffile import TifffileLoader
 from strobe.model import ImageClassifier
 

@@ -3,26 +3,20 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from lightning import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
 
+from strobe.engines.base import BatchLoader, Engine
 from strobe.engines.order import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData, Loader
+from strobe.loaders.buffers import Buffers
 
 SPLITS = ("train", "val", "test")
-
-
-class Engine(Protocol):
-    """How loading overlaps training; see ``strobe.engines``."""
-
-    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> DataLoader[Batch]:
-        """Batches of ``dataset`` in the order that ``batches`` gives."""
 
 
 class ImageData(LightningDataModule, ABC):
@@ -65,6 +59,7 @@ class ImageData(LightningDataModule, ABC):
         self.shuffle_seed = shuffle_seed
         self.found: dict[str, Any] = {}  # the sources
         self.datasets: dict[str, LoadedData] = {}
+        self._floats = Buffers()
 
     @abstractmethod
     def sources(self) -> dict[str, Any]:
@@ -93,16 +88,16 @@ class ImageData(LightningDataModule, ABC):
         data.datasets = {split: data.loader.dataset(source) for split, source in self.found.items()}
         return data
 
-    def train_dataloader(self) -> DataLoader[Batch]:
+    def train_dataloader(self) -> BatchLoader:
         """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
         overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
         return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position)
 
-    def val_dataloader(self) -> DataLoader[Batch]:
+    def val_dataloader(self) -> BatchLoader:
         """Batches for validation, in order."""
         return self.batches("val", self.val_batch_size)
 
-    def test_dataloader(self) -> DataLoader[Batch]:
+    def test_dataloader(self) -> BatchLoader:
         """Batches for the test, in order."""
         return self.batches("test", self.val_batch_size)
 
@@ -114,7 +109,7 @@ class ImageData(LightningDataModule, ABC):
         shuffle: bool = False,
         start: Callable[[], int] = lambda: 0,
         endless: bool = False,
-    ) -> DataLoader[Batch]:
+    ) -> BatchLoader:
         """This rank's batches of one split, of one epoch or without an end, with or without a trainer."""
         dataset, trainer = self.datasets[split], self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
@@ -123,8 +118,8 @@ class ImageData(LightningDataModule, ABC):
         order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
         kind = EndlessBatches if endless else ShardedBatches
         sharded = kind(order, batch_size, rank=rank, world=world, start=start, split=split)
-        on_gpu = trainer is not None and trainer.strategy.root_device.type == "cuda"
-        return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, on_gpu=on_gpu)
+        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, device=device)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Raw batch, on the device, to what the network takes."""
@@ -137,7 +132,7 @@ class ImageData(LightningDataModule, ABC):
     def normalise(self, pixels: Tensor) -> Tensor:
         """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
         if not pixels.is_floating_point():
-            pixels = pixels.float().div_(self.full_scale).clamp_(0, 1)
+            pixels = self._float(pixels).div_(self.full_scale).clamp_(0, 1)
         if self.mean.device != pixels.device:
             self.mean, self.std = self.mean.to(pixels.device), self.std.to(pixels.device)
         return pixels.sub_(self.mean.view(-1, 1, 1)).div_(self.std.view(-1, 1, 1))
@@ -150,6 +145,12 @@ class ImageData(LightningDataModule, ABC):
     def rgb_channels(self) -> list[int]:
         """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
         return [0, 1, 2]
+
+    def _float(self, pixels: Tensor) -> Tensor:
+        """A copy as float32; on the CPU in memory that an earlier batch has left, on a GPU torch sees to that."""
+        if pixels.device.type != "cpu":
+            return pixels.float()
+        return self._floats.take(pixels.shape, torch.float32).copy_(pixels)
 
     def _position(self) -> int:
         """How many batches of this epoch were trained on before, also before a run was resumed."""

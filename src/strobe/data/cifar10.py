@@ -14,9 +14,9 @@ from torchvision.datasets.utils import check_integrity
 from strobe.data.augment import flip, shift
 from strobe.data.base import ImageData, stratified_split
 from strobe.data.batch_files import read_batch, read_classes
-from strobe.data.locking import locked
 from strobe.errors import DataError
-from strobe.loaders.base import ArraySource
+from strobe.loaders.sources import ArraySource
+from strobe.locking import locked
 
 FOLDER = datasets.CIFAR10.base_folder
 

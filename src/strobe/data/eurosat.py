@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from strobe.data.download import extract_zip, fetch
-from strobe.data.locking import locked
 from strobe.data.synthetic import is_generated
 from strobe.data.tiles import GENERATED, Tiles, tile_roots
 from strobe.errors import DataError
+from strobe.locking import locked
 
 URL = "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1"
 MD5 = "091174add3c8e680a49244acf185b9f0"

@@ -16,8 +16,8 @@ from rasterio.transform import Affine
 from rich.console import Console
 from rich.progress import track
 
-from strobe.data.locking import locked
 from strobe.errors import DataError
+from strobe.locking import locked
 
 Floats = NDArray[np.float64]
 

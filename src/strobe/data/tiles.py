@@ -14,7 +14,8 @@ from torch import Tensor
 from strobe.data.augment import dihedral
 from strobe.data.base import SPLITS, ImageData, stratified_split
 from strobe.errors import ConfigError, DataError
-from strobe.loaders.base import PathTable, TileSource, unreadable
+from strobe.loaders.base import unreadable
+from strobe.loaders.sources import PathTable, TileSource
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +64,9 @@ class Tiles(ImageData):
                 f"{folder / self.classes[label]} holds {count} tile{'s'[: count != 1]}, but at least {len(SPLITS)} are "
                 "needed, for training, validation and test; add tiles or remove the folder"
             ) from None
+        table, targets = PathTable(paths), torch.tensor(labels)
         return {
-            split: TileSource(
-                PathTable([paths[index] for index in part]),
-                torch.tensor([labels[index] for index in part]),
-                shape,
-                self.channel_bands,
-                self.full_scale,
-            )
+            split: TileSource(table, targets, torch.tensor(part), shape, self.channel_bands, self.full_scale)
             for split, part in zip(SPLITS, parts, strict=True)
         }
 
@@ -149,7 +145,7 @@ def _shape(path: str) -> tuple[int, int, int]:
             page = tile.pages.first
             return page.samplesperpixel, page.imagelength, page.imagewidth
     except Exception as error:
-        raise unreadable(path, error) from error
+        raise unreadable(path, "tile", error) from error
 
 
 def _plain(bands: str | Sequence[int]) -> str:

@@ -37,14 +37,15 @@ class TorchEngine:
                 "multiprocessing_context": multiprocessing_context,
             }
 
-    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, on_gpu: bool) -> "LazyLoader":
+    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
+        pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
         return LazyLoader(
             WholeBatches(dataset),
             batch_sampler=batches,
             collate_fn=_as_it_is,
             num_workers=self.num_workers,
-            pin_memory=on_gpu if self.pin_memory is None else self.pin_memory,
+            pin_memory=pin,
             generator=torch.Generator().manual_seed(seed + batches.rank),
             **self.worker_options,
         )

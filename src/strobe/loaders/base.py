@@ -1,9 +1,7 @@
-"""What every loader has in common: what it reads from, and the data set it makes of that."""
+"""What every loader has in common: the data set that it makes of a source."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,78 +12,12 @@ from torch.utils.data import Dataset, default_collate
 
 from callbacks.spans import span
 from strobe.errors import DataError
+from strobe.loaders.buffers import Buffers
+from strobe.loaders.sources import TileSource
 
 Source = TypeVar("Source")
 Batch = tuple[Tensor, Tensor]
 """Pixels (N, C, H, W) and labels (N,) int64."""
-
-
-class PathTable(Sequence[str]):
-    """Paths in one buffer.
-
-    A list of Python strings grows each worker's memory: reading one changes its reference count, and
-    copy-on-write then copies its page (pytorch#13246, pytorch#20433).
-    """
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self._text = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-        self._ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"path {index} of {len(self)}")
-        index %= len(self)
-        start = self._ends[index - 1] if index else 0
-        return os.fsdecode(self._text[start : self._ends[index]].tobytes())
-
-
-@dataclass(frozen=True)
-class TileSource:
-    """Tiles to read: one file each, all of one shape."""
-
-    paths: PathTable
-    labels: Tensor  # (N,) int64
-    shape: tuple[int, int, int]  # bands in the file, height, width
-    bands: tuple[int, ...]  # which of them, from 0, in this order
-    full_scale: float  # the integer that becomes 1.0
-
-    def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
-        """Raise a :class:`DataError` when a file has another shape than the first, or is not of uint16."""
-        if dtype != "uint16":
-            raise DataError(f"{path} has {dtype} pixels, but uint16 is needed; convert or remove the file")
-        if found != self.shape:
-            raise DataError(
-                f"{path} has shape {_words(found)}, but {self.paths[0]} has {_words(self.shape)}; "
-                "all tiles must agree: remove or convert the odd one"
-            )
-
-
-@dataclass(frozen=True)
-class ArraySource:
-    """Images held in memory, and which of them belong to this split."""
-
-    images: Tensor  # (M, C, H, W) uint8
-    targets: Tensor  # (M,) int64
-    indices: Tensor  # (N,) int64 into the two above
-    full_scale: float = 255.0
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels (N,) int64."""
-        return self.targets[self.indices]
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    if len(shape) != 3:
-        return "x".join(map(str, shape))
-    bands, height, width = shape
-    return f"{bands} bands of {height}x{width}"
 
 
 class Loader(ABC, Generic[Source]):
@@ -102,23 +34,47 @@ class Loader(ABC, Generic[Source]):
     def dataset(self, source: Source) -> "LoadedData":
         """A data set over the whole source, in its order."""
 
-    def scaled(self, pixels: NDArray[Any], full_scale: float, images: int = 1) -> Tensor:
+    def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
         """Integers as they are (``device``), or float32 in [0, 1], clipped above ``full_scale``."""
         if self.scale == "device":
-            return torch.from_numpy(pixels)
+            return pixels
         with span("scale", images):
             if self.scale == "numpy":
-                return torch.tensor(np.clip(pixels / full_scale, 0, 1), dtype=torch.float32)
-            return torch.from_numpy(pixels).float().div_(full_scale).clamp_(0, 1)
+                return torch.tensor(np.clip(pixels.numpy() / full_scale, 0, 1), dtype=torch.float32)
+            return pixels.float().div_(full_scale).clamp_(0, 1)
 
 
 class LoadedData(Dataset[Batch]):
-    """A map-style data set that says how its items become a batch."""
+    """A map-style data set that says how its items become a batch.
+
+    One that makes whole batches has ``__getitems__`` too: see :class:`BatchData`.
+    """
 
     collate: Callable[[Any], Batch] = staticmethod(default_collate)
+    varies = False  # whether an image's pixels change from epoch to epoch
 
     def __len__(self) -> int:
         raise NotImplementedError
+
+
+class BatchData(LoadedData, ABC):
+    """A data set that makes whole batches."""
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()  # batches are made in these
+
+    @abstractmethod
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, C, H, W) and labels (N,); ``indices`` are usually ``strobe.engines.order.Indices``."""
+
+    def __getitem__(self, index: int) -> Batch:
+        pixels, labels = self.__getitems__([index])
+        return pixels[0], labels[0]
+
+    @staticmethod
+    def collate(batch: Batch) -> Batch:
+        """The batch, which is one already."""
+        return batch
 
 
 class TileLoader(Loader[TileSource]):
@@ -132,6 +88,19 @@ class TileLoader(Loader[TileSource]):
         """One item a file."""
         return TileData(self, source)
 
+    def pixels(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """As :meth:`read`.
+
+        Raises:
+            DataError: the file cannot be read, or does not fit the others; names it.
+        """
+        try:
+            return self.read(path, source)
+        except DataError:
+            raise
+        except Exception as error:
+            raise unreadable(path, "tile", error) from error
+
 
 class TileData(LoadedData):
     """Tiles, read when they are asked for."""
@@ -139,25 +108,20 @@ class TileData(LoadedData):
     def __init__(self, loader: TileLoader, source: TileSource) -> None:
         self.loader = loader
         self.source = source
+        self.labels = source.labels
 
     def __len__(self) -> int:
-        return len(self.source.paths)
+        return len(self.source)
 
     def __getitem__(self, index: int) -> Batch:
-        path = self.source.paths[index]
-        try:
-            pixels = self.loader.read(path, self.source)
-        except DataError:
-            raise
-        except Exception as error:
-            raise unreadable(path, error) from error
-        return self.loader.scaled(pixels, self.source.full_scale), self.source.labels[index]
+        pixels = torch.from_numpy(self.loader.pixels(self.source.path(index), self.source))
+        return self.loader.scaled(pixels, self.source.full_scale), self.labels[index]
 
 
-def unreadable(path: str, error: Exception) -> DataError:
-    """The error for a file that a decoder refused, whatever that decoder raised."""
+def unreadable(path: str, kind: str, error: Exception) -> DataError:
+    """The error for a file that a decoder refused, whatever that decoder raised; ``kind``: a tile, a photo."""
     reason = " ".join(str(error).split()) or type(error).__name__
-    return DataError(f"{path} cannot be read as a tile ({reason}); replace or remove the file")
+    return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
 
 
 def select_bands(path: str, pixels: NDArray[Any], source: TileSource) -> NDArray[np.uint16]:

@@ -1,11 +1,13 @@
 """Images that are in memory already: CIFAR-10."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
 
 from callbacks.spans import span
-from strobe.loaders.base import ArraySource, Batch, LoadedData, Loader
+from strobe.loaders.base import Batch, BatchData, LoadedData, Loader
+from strobe.loaders.sources import ArraySource
 
 
 class MemoryLoader(Loader[ArraySource]):
@@ -28,24 +30,31 @@ class ArrayData(LoadedData):
         self.source = source
 
     def __len__(self) -> int:
-        return len(self.source.indices)
+        return len(self.source)
 
-    def __getitem__(self, index: Any) -> Batch:
+    def __getitem__(self, index: int) -> Batch:
         chosen = self.source.indices[index]
-        count = chosen.numel()
-        with span("read", count):
+        with span("read", 1):
             pixels = self.source.images[chosen]
-        return self.loader.scaled(pixels.numpy(), self.source.full_scale, count), self.source.targets[chosen]
+        return self.loader.scaled(pixels, self.source.full_scale), self.source.targets[chosen]
 
 
-class GatheredData(ArrayData):
-    """A whole batch at once: DataLoader calls ``__getitems__`` with the batch's indices."""
+class GatheredData(BatchData):
+    """A whole batch at once."""
 
-    @staticmethod
-    def collate(batch: tuple[Tensor, Tensor]) -> Batch:
-        """The batch, which is one already."""
-        return batch
+    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
+        super().__init__()
+        self.loader = loader
+        self.source = source
 
-    def __getitems__(self, indices: list[int]) -> Batch:
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W) and labels (N,)."""
-        return self[indices]
+        images, count = self.source.images, len(indices)
+        chosen = self.source.indices[list(indices)]
+        with span("read", count):
+            pixels = self.buffers.take((count, *images.shape[1:]), images.dtype)
+            torch.index_select(images, 0, chosen, out=pixels)
+        return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets[chosen]

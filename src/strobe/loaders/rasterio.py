@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from rasterio.errors import NotGeoreferencedWarning
 
 from callbacks.spans import span
-from strobe.loaders.base import TileLoader, TileSource
+from strobe.loaders.base import TileLoader
+from strobe.loaders.sources import TileSource
 
 
 class RasterioLoader(TileLoader):

@@ -5,7 +5,8 @@ from numpy.typing import NDArray
 from skimage import io
 
 from callbacks.spans import span
-from strobe.loaders.base import TileLoader, TileSource, select_bands
+from strobe.loaders.base import TileLoader, select_bands
+from strobe.loaders.sources import TileSource
 
 
 class SkimageLoader(TileLoader):

@@ -8,7 +8,8 @@ import tifffile
 from numpy.typing import NDArray
 
 from callbacks.spans import span
-from strobe.loaders.base import TileLoader, TileSource, select_bands
+from strobe.loaders.base import TileLoader, select_bands
+from strobe.loaders.sources import TileSource
 
 
 class TifffileLoader(TileLoader):

@@ -11,7 +11,7 @@ from helpers import names, refusal
 from server import MD5, Server, serving
 
 from strobe.data.download import extract_zip, fetch
-from strobe.data.locking import locked
+from strobe.locking import locked
 
 
 @pytest.fixture

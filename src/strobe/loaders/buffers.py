@@ -1,0 +1,62 @@
+"""Memory that is used again: fresh memory costs a page fault every 4 KiB, most of the cost of a large batch."""
+
+import threading
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch.utils.data import get_worker_info
+
+MOST = 16  # buffers remembered
+
+
+class Buffers:
+    """Uninitialised tensors in memory that nobody uses any more.
+
+    A buffer is handed out again only when no tensor or view refers to its storage, so whoever keeps a batch
+    keeps its pixels. In a worker of torch's DataLoader each tensor is new and in shared memory, because the
+    training process reads it there. Pinned memory comes from torch's own cache, which knows when a transfer
+    that is still under way lets go of it.
+
+    Safe to use from several threads; a copy in another process starts empty.
+    """
+
+    def __init__(self) -> None:
+        self.pinned = False
+        self._kept: list[UntypedStorage] = []
+        self._lock = threading.Lock()
+
+    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A contiguous tensor on the CPU, its content arbitrary."""
+        if self.pinned:
+            return torch.empty(*shape, dtype=dtype, pin_memory=True)
+        size = prod(shape) * dtype.itemsize
+        if get_worker_info() is not None:
+            return _over(_shared(size), shape, dtype)
+        with self._lock:
+            for place, storage in enumerate(self._kept):
+                if storage.nbytes() >= size and _users(storage) == 1:
+                    self._kept.append(self._kept.pop(place))  # the newest is the warmest, and forgotten last
+                    return _over(storage, shape, dtype)
+            self._kept = [storage for storage in self._kept if _users(storage) > 1][1 - MOST :]
+            self._kept.append(torch.empty(size, dtype=torch.uint8).untyped_storage())
+            return _over(self._kept[-1], shape, dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Buffers, ()
+
+
+def _over(storage: UntypedStorage, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
+
+
+def _shared(size: int) -> UntypedStorage:
+    storage: UntypedStorage = UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
+    return storage
+
+
+def _users(storage: UntypedStorage) -> int:
+    """Tensors that refer to it, and 1 for the storage object itself."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
