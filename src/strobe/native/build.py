@@ -1,8 +1,7 @@
-"""Compiles the operators once a machine and torch version, and loads them.
+"""Compiles the operators, once for each torch version and machine, and loads them.
 
-A compiled library lies in a folder of the user's cache, named after everything that it depends on. It uses torch's
-stable ABI (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html), and no instruction beyond the
-architecture's baseline.
+A library lies in the user's cache under a name made of all that it depends on. It uses torch's stable ABI
+(https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html) and no instruction that only some machines have.
 """
 
 import hashlib
@@ -11,8 +10,8 @@ import os
 import platform
 import shutil
 import subprocess
-import sysconfig
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 SOURCES = Path(__file__).parent
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
+TORCH = Path(torch.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,126 @@ class Library:
     name: str
     sources: tuple[str, ...]  # in this folder
     links: tuple[str, ...] = ()  # system libraries
-    headers: tuple[str, ...] = ()  # of those
-    packages: str = ""  # of Debian and Ubuntu that bring them
+    header: str | None = None  # of theirs
+    packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+
+
+@cache
+def load(library: Library) -> None:
+    """Make the library's operators known to torch; compiles them first unless that was done before.
+
+    Of several processes that start at once one compiles, and the others wait for it.
+
+    Raises:
+        DataError: there is no compiler, or a header is missing; says what to install.
+    """
+    path = compiled(library)
+    try:
+        torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+    except OSError as error:  # a damaged file, or a system library that has gone
+        path.unlink(missing_ok=True)
+        raise DataError(
+            f"The operators in {path} could not be loaded ({_line(error)}); the file was removed, start again to "
+            f"compile them anew, and if that fails install what they need: {install(library)}"
+        ) from error
+
+
+def compiled(library: Library) -> Path:
+    """The compiled library, made first if need be."""
+    folder = cache_folder()
+    path = folder / f"{library.name}-{_key(library)}.so"
+    if not path.exists():
+        with locked(folder / f".{library.name}.lock"):
+            if not path.exists():
+                _compile(library, path)
+    return path
+
+
+def missing(library: Library) -> str | None:
+    """What is not there and would be needed to compile the library; None when all is."""
+    found = compiler()
+    if found is None:
+        return "a C++ compiler (g++, c++ or clang++)"
+    if library.header and not _includes(found, library.header):
+        return f"the header {library.header}"
+    return None
+
+
+def install(library: Library) -> str:
+    """The command that brings what the library needs, on Debian and Ubuntu."""
+    return f"sudo apt-get install {' '.join(library.packages)}"
+
+
+def compiler() -> str | None:
+    """The C++ compiler: the variable ``CXX``, or one that is installed."""
+    named = os.environ.get("CXX", "").split()[:1]
+    return next((path for name in (*named, "g++", "c++", "clang++") if (path := shutil.which(name))), None)
+
+
+def includes() -> list[str]:
+    """The compiler's options for torch's headers."""
+    return [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries lie: below ``XDG_CACHE_HOME``, or a private folder where that cannot be written."""
+    for folder in _cache_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.geteuid():
+            return folder
+    raise DataError("There is no folder for compiled operators; set XDG_CACHE_HOME to one that you can write to")
+
+
+def _cache_folders() -> Iterator[Path]:
+    home = os.environ.get("XDG_CACHE_HOME")
+    yield (Path(home) if home else Path.home() / ".cache") / "strobe" / "native"
+    yield Path(tempfile.gettempdir()) / f"strobe-{os.geteuid()}-native"
+
+
+def _key(library: Library) -> str:
+    """Changes with whatever the compiled library depends on."""
+    digest = hashlib.sha256(repr((library, FLAGS, torch.__version__, platform.machine(), platform.libc_ver())).encode())
+    for path in sorted(SOURCES.glob("*.h")) + [SOURCES / name for name in library.sources]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(library: Library, path: Path) -> None:
+    """Compile into a file beside ``path``, and move it there when it is whole."""
+    lacking, command = missing(library), compiler()
+    if lacking or command is None:
+        raise DataError(
+            f"The operators of loader=native cannot be compiled: {lacking} is missing; install it "
+            f"({install(library)}), or choose another loader"
+        )
+    _log.info("Compiling the operators for %s, once on this machine", library.name)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
+        made = Path(folder) / path.name
+        sources = [str(SOURCES / name) for name in library.sources]
+        links = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10", *(f"-l{name}" for name in library.links)]
+        arguments = [command, *FLAGS, *includes(), *sources, "-o", str(made), *links]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DataError(
+                f"The operators of loader=native cannot be compiled by {command}: {_first_error(done.stderr)}; give "
+                f"another compiler in the variable CXX ({install(library)}), or choose another loader"
+            )
+        made.rename(path)
+
+
+def _includes(command: str, header: str) -> bool:
+    text = f"#include <cstdio>\n#include <{header}>\n"
+    arguments = [command, "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(arguments, input=text, capture_output=True, text=True, check=False).returncode == 0
+
+
+def _first_error(text: str) -> str:
+    lines = text.splitlines()
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,1 @@
+"""The C++ operators, and the code that compiles and loads them."""
