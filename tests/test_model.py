@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.config import ModelConfig
 from strobe.errors import ConfigError
 from strobe.model import ImageClassifier
 from strobe.record import read_summary, write_summary
 from strobe.resnet import build_resnet18
+from strobe.schema.model import ModelConfig
 
 DEFAULTS = {name: value for name, value in vars(ModelConfig()).items() if name != "_target_"}
 CLASSES = ("cat", "dog", "frog", "ship")
