@@ -11,7 +11,7 @@ SUITE ?= overhead
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMP) ## create .venv and install the locked packages and this project
+setup: $(STAMP) ## create .venv, install the locked packages and this project, and compile its operators
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -20,6 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	$(BIN)/python -m strobe.native --install
 	@touch $@
 
 lock: ## renew requirements.lock from pyproject.toml

@@ -1,29 +1,31 @@
 """Every loader keeps the same promises; new ones are found by listing conf/loader."""
 
-import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import torch
-from conftest import ROOT
+from choices import choices
+from choices import make as made
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
+from strobe.engines.base import WholeBatches
+from strobe.engines.order import Indices
 from strobe.errors import DataError
 from strobe.loaders.base import Loader
 from strobe.loaders.sources import ArraySource, PathTable, TileSource
 
-CHOICES = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "loader").glob("*.yaml"))}
+CHOICES = choices("loader")
 TILE_LOADERS = [name for name, node in CHOICES.items() if "tiles" in node.reads]
 ARRAY_LOADERS = [name for name, node in CHOICES.items() if "array" in node.reads]
 BANDS = [(3, 2, 1), tuple(range(13)), (12, 0)]
 
 
 def make(name: str, **options: object) -> Loader:
-    module, _, kind = CHOICES[name]._target_.rpartition(".")
-    return getattr(importlib.import_module(module), kind)(**{"scale": "device", **options})
+    """The loader as its schema has it, but for ``options``."""
+    loader: Loader = made(CHOICES[name], **options)
+    return loader
 
 
 def reference(path: str, bands: tuple[int, ...]) -> NDArray[np.uint16]:
@@ -51,6 +53,12 @@ def reference(path: str, bands: tuple[int, ...]) -> NDArray[np.uint16]:
 def source(paths: list[str], bands: tuple[int, ...] = (3, 2, 1), bands_in_file: int = 13) -> TileSource:
     everything = torch.arange(len(paths))
     return TileSource(PathTable(paths), everything, everything, (bands_in_file, 64, 64), bands, 4000.0)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader may keep files below the working directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -89,9 +97,11 @@ def test_scaled_pixels_equal_the_reference(name: str, scale: str, paths: list[st
 @pytest.mark.parametrize("name", TILE_LOADERS)
 def test_a_batch_collates(name: str, paths: list[str]) -> None:
     dataset = make(name).dataset(source(paths[:3]))
-    pixels, labels = dataset.collate([dataset[i] for i in range(3)])
+    pixels, labels = WholeBatches(dataset).__getitems__(Indices([2, 0, 1], split="train", epoch=0, number=0))
     assert pixels.shape == (3, 3, 64, 64)
-    assert labels.tolist() == [0, 1, 2]
+    assert labels.tolist() == [2, 0, 1]
+    for place, index in enumerate(labels.tolist()):
+        np.testing.assert_array_equal(pixels[place].numpy(), reference(paths[index], (3, 2, 1)))
 
 
 def damage(path: Path, kind: str) -> None:
@@ -124,9 +134,9 @@ def test_a_tile_of_another_shape_is_named_with_both(
 ) -> None:
     odd = tmp_path / "odd.tif"
     tifffile.imwrite(odd, np.zeros(shape, np.uint16), planarconfig="contig" if len(shape) == 3 else None)
-    dataset = make(name).dataset(source([paths[0], str(odd)]))
+    both = source([paths[0], str(odd)])
     with pytest.raises(DataError, match=r"odd\.tif has shape .* but .* has 13 bands of 64x64") as caught:
-        dataset[1]
+        make(name).dataset(both)[1]
     assert paths[0] in str(caught.value)
 
 

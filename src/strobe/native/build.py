@@ -4,6 +4,7 @@ A library lies in the user's cache under a name made of all that it depends on. 
 (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html) and no instruction that only some machines have.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -11,10 +12,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,6 +29,9 @@ SOURCES = Path(__file__).parent
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 TORCH = Path(torch.__file__).parent
 
+_loaded: set["Library"] = set()
+_loading = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Library:
@@ -37,17 +42,28 @@ class Library:
     links: tuple[str, ...] = ()  # system libraries
     header: str | None = None  # of theirs
     packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+    fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
+    """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""
 
 
-@cache
 def load(library: Library) -> None:
     """Make the library's operators known to torch; compiles them first unless that was done before.
 
-    Of several processes that start at once one compiles, and the others wait for it.
+    Of several processes that start at once one compiles, and the others wait for it. Costs nothing once the
+    process has done it; a process that was not forked from such a one must call it before it uses an operator.
 
     Raises:
         DataError: there is no compiler, or a header is missing; says what to install.
     """
+    if library in _loaded:
+        return
+    with _loading:
+        if library not in _loaded:
+            _load(library)
+            _loaded.add(library)
+
+
+def _load(library: Library) -> None:
     path = compiled(library)
     try:
         torch.ops.load_library(path)  # type: ignore[no-untyped-call]
@@ -57,6 +73,8 @@ def load(library: Library) -> None:
             f"The operators in {path} could not be loaded ({_line(error)}); the file was removed, start again to "
             f"compile them anew, and if that fails install what they need: {install(library)}"
         ) from error
+    for name, fake in library.fakes:
+        torch.library.register_fake(name, fake)
 
 
 def compiled(library: Library) -> Path:
@@ -87,7 +105,8 @@ def install(library: Library) -> str:
 
 def compiler() -> str | None:
     """The C++ compiler: the variable ``CXX``, or one that is installed."""
-    named = os.environ.get("CXX", "").split()[:1]
+    words = os.environ.get("CXX", "").split()
+    named = [word for word in words if not word.startswith("-")][-1:]  # "ccache g++ -m64" means g++
     return next((path for name in (*named, "g++", "c++", "clang++") if (path := shutil.which(name))), None)
 
 
@@ -110,7 +129,8 @@ def cache_folder() -> Path:
 
 def _cache_folders() -> Iterator[Path]:
     home = os.environ.get("XDG_CACHE_HOME")
-    yield (Path(home) if home else Path.home() / ".cache") / "strobe" / "native"
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        yield (Path(home) if home else Path.home() / ".cache") / "strobe" / "native"
     yield Path(tempfile.gettempdir()) / f"strobe-{os.geteuid()}-native"
 
 

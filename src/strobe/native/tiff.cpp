@@ -1,0 +1,243 @@
+#include "tiff.h"
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstring>
+
+namespace strobe {
+namespace {
+
+using File = std::span<const uint8_t>;
+
+// What is in the file at `offset`. The caller has checked that it is there.
+template <std::integral Number>
+Number at(File file, uint64_t offset) {
+  Number number;
+  std::memcpy(&number, file.data() + offset, sizeof(number));
+  return number;
+}
+
+bool holds(File file, uint64_t offset, uint64_t size) { return offset <= file.size() && size <= file.size() - offset; }
+
+// Tags of TIFF 6.0, by section 8, 13, 14, 15, 19, and of Adobe's TIFF technical note 1.
+enum Tag : uint16_t {
+  kWidth = 256,
+  kHeight = 257,
+  kBitsPerSample = 258,
+  kCompression = 259,
+  kFillOrder = 266,
+  kStripOffsets = 273,
+  kSamplesPerPixel = 277,
+  kRowsPerStrip = 278,
+  kStripByteCounts = 279,
+  kPlanarConfiguration = 284,
+  kPredictor = 317,
+  kTileWidth = 322,
+  kTileByteCounts = 325,
+  kSubIFDs = 330,
+  kSampleFormat = 339,
+};
+
+// An entry's numbers: SHORT or LONG, in the entry itself when they fit. No numbers: absent, elsewhere than in the file,
+// or of another type.
+class Numbers {
+ public:
+  Numbers() = default;
+  Numbers(File file, uint64_t entry) {
+    const auto type = at<uint16_t>(file, entry + 2);
+    const auto count = at<uint32_t>(file, entry + 4);
+    const uint64_t width = type == 3 ? 2 : type == 4 ? 4 : 0;
+    const uint64_t start = width * count <= 4 ? entry + 8 : at<uint32_t>(file, entry + 8);
+    if (width == 0 || !holds(file, start, width * count)) return;
+    file_ = file, start_ = start, count_ = count, width_ = width;
+  }
+
+  uint64_t size() const { return count_; }
+  uint64_t operator[](uint64_t i) const {
+    return width_ == 2 ? at<uint16_t>(file_, start_ + 2 * i) : at<uint32_t>(file_, start_ + 4 * i);
+  }
+  bool is(uint64_t value) const { return count_ == 1 && (*this)[0] == value; }
+  bool all(uint64_t value, uint64_t count) const {
+    bool same = count_ == count;
+    for (uint64_t i = 0; same && i < count; ++i) same = (*this)[i] == value;
+    return same;
+  }
+
+ private:
+  File file_;
+  uint64_t start_ = 0, count_ = 0, width_ = 0;
+};
+
+// The entries that matter of the only directory.
+struct Directory {
+  Numbers width, height, bits, compression, fill, offsets, samples, rows, bytes, planar, predictor, format;
+  uint32_t seen = 0;  // a bit for each of them
+
+  // False when the entry makes the file one of another form.
+  bool add(File file, uint64_t entry) {
+    const auto tag = at<uint16_t>(file, entry);
+    if ((kTileWidth <= tag && tag <= kTileByteCounts) || tag == kSubIFDs) return false;
+    Numbers* const place = find(tag);
+    if (place == nullptr) return true;
+    const uint32_t bit = 1u << (place - &width);
+    if (seen & bit) return false;
+    seen |= bit;
+    *place = Numbers(file, entry);
+    return place->size() > 0;
+  }
+
+  bool has(const Numbers& numbers) const { return seen & (1u << (&numbers - &width)); }
+
+ private:
+  Numbers* find(uint16_t tag) {
+    switch (tag) {
+      case kWidth: return &width;
+      case kHeight: return &height;
+      case kBitsPerSample: return &bits;
+      case kCompression: return &compression;
+      case kFillOrder: return &fill;
+      case kStripOffsets: return &offsets;
+      case kSamplesPerPixel: return &samples;
+      case kRowsPerStrip: return &rows;
+      case kStripByteCounts: return &bytes;
+      case kPlanarConfiguration: return &planar;
+      case kPredictor: return &predictor;
+      case kSampleFormat: return &format;
+      default: return nullptr;
+    }
+  }
+};
+
+std::optional<Directory> read_directory(File file) {
+  constexpr uint8_t kLittleEndian[] = {'I', 'I', 42, 0};
+  if (file.size() < 8 || std::memcmp(file.data(), kLittleEndian, 4) != 0) return {};
+  const uint64_t start = at<uint32_t>(file, 4);
+  if (!holds(file, start, 2)) return {};
+  const uint64_t entries = at<uint16_t>(file, start), end = start + 2 + 12 * entries;
+  if (!holds(file, end, 4) || at<uint32_t>(file, end) != 0) return {};  // another page follows
+  Directory directory;
+  for (uint64_t entry = start + 2; entry < end; entry += 12) {
+    if (!directory.add(file, entry)) return {};
+  }
+  return directory;
+}
+
+bool fits(const Directory& found, const Shape& shape) {
+  const auto is = [&](const Numbers& numbers, uint64_t value, bool when_absent) {
+    return found.has(numbers) ? numbers.is(value) : when_absent;
+  };
+  const uint64_t bands = static_cast<uint64_t>(shape.bands);
+  return is(found.width, static_cast<uint64_t>(shape.width), false) &&
+         is(found.height, static_cast<uint64_t>(shape.height), false) && is(found.samples, bands, bands == 1) &&
+         found.bits.all(16, bands) && is(found.compression, 1, true) && is(found.fill, 1, true) &&
+         (bands == 1 || is(found.planar, 1, true)) && is(found.predictor, 1, true) &&
+         (!found.has(found.format) || found.format.all(1, bands) || found.format.is(1));
+}
+
+// Vectors of 8 samples, in the words that GCC before 12 has for them, or else Clang's and GCC's.
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#define STROBE_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Lanes{__VA_ARGS__})
+#else
+#define STROBE_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+
+using Lanes = uint16_t __attribute__((vector_size(16)));
+using Planes = Lanes[4];
+
+Lanes one_pixel(const uint8_t* from) {
+  uint64_t samples;
+  std::memcpy(&samples, from, sizeof(samples));
+  using Halves = uint64_t __attribute__((vector_size(16)));
+  return (Lanes)Halves{samples, 0};
+}
+
+// 8 pixels of 4 samples to 4 planes of 8.
+void transpose(const uint8_t* from, int64_t stride, Planes& planes) {
+  Lanes pair[4];  // a0 a1 b0 b1 c0 c1 d0 d1, of pixels 0 and 1, 2 and 3, ...
+  for (int i = 0; i < 4; ++i) {
+    const Lanes first = one_pixel(from + 2 * i * stride), second = one_pixel(from + (2 * i + 1) * stride);
+    pair[i] = STROBE_SHUFFLE(first, second, 0, 8, 1, 9, 2, 10, 3, 11);
+  }
+  Lanes low[2], high[2];  // a0 a1 a2 a3 b0 b1 b2 b3, and c and d
+  for (int i = 0; i < 2; ++i) {
+    low[i] = STROBE_SHUFFLE(pair[2 * i], pair[2 * i + 1], 0, 1, 8, 9, 2, 3, 10, 11);
+    high[i] = STROBE_SHUFFLE(pair[2 * i], pair[2 * i + 1], 4, 5, 12, 13, 6, 7, 14, 15);
+  }
+  planes[0] = STROBE_SHUFFLE(low[0], low[1], 0, 1, 2, 3, 8, 9, 10, 11);
+  planes[1] = STROBE_SHUFFLE(low[0], low[1], 4, 5, 6, 7, 12, 13, 14, 15);
+  planes[2] = STROBE_SHUFFLE(high[0], high[1], 0, 1, 2, 3, 8, 9, 10, 11);
+  planes[3] = STROBE_SHUFFLE(high[0], high[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+// Up to 4 different bands, each one of the 4 consecutive samples from `first`; returns the pixels done, by eights.
+int64_t select_near(
+    const uint8_t* from, int64_t pixels, int64_t stride, int64_t first, std::span<const int64_t> bands, uint16_t* to) {
+  Lanes unwanted;
+  uint16_t* plane[4];
+  int64_t step[4] = {0, 0, 0, 0};
+  std::fill_n(plane, 4, reinterpret_cast<uint16_t*>(&unwanted));
+  for (size_t i = 0; i < bands.size(); ++i) plane[bands[i] - first] = to + i * pixels, step[bands[i] - first] = 1;
+  const int64_t eights = pixels / 8 * 8;
+  from += 2 * first;
+  for (int64_t pixel = 0; pixel < eights; pixel += 8) {
+    Planes planes;
+    transpose(from + pixel * stride, stride, planes);
+    for (int lane = 0; lane < 4; ++lane) std::memcpy(plane[lane] + step[lane] * pixel, &planes[lane], sizeof(Lanes));
+  }
+  return eights;
+}
+
+void select_one(const uint8_t* from, int64_t pixels, int64_t stride, uint16_t* to) {
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) std::memcpy(to + pixel, from + pixel * stride, 2);
+}
+
+}  // namespace
+
+std::optional<std::span<const uint8_t>> find_pixels(std::span<const uint8_t> file, const Shape& shape) {
+  if constexpr (std::endian::native != std::endian::little) return {};
+  const auto found = read_directory(file);
+  if (!found || !fits(*found, shape)) return {};
+
+  const uint64_t height = static_cast<uint64_t>(shape.height);
+  const uint64_t row = 2 * static_cast<uint64_t>(shape.width) * static_cast<uint64_t>(shape.bands);
+  if (found->has(found->rows) && found->rows.size() != 1) return {};
+  const uint64_t rows = found->has(found->rows) ? std::min(found->rows[0], height) : height;
+  if (rows == 0) return {};
+  const uint64_t strips = (height + rows - 1) / rows;
+  if (found->offsets.size() != strips || found->bytes.size() != strips) return {};
+  const uint64_t start = found->offsets[0];
+  uint64_t end = start;
+  for (uint64_t strip = 0; strip < strips; ++strip) {
+    const uint64_t size = std::min(rows, height - strip * rows) * row;
+    if (found->offsets[strip] != end || found->bytes[strip] != size) return {};
+    end += size;
+  }
+  if (!holds(file, start, end - start)) return {};
+  return file.subspan(start, end - start);
+}
+
+void select_bands(const uint8_t* from, int64_t pixels, int64_t samples, std::span<const int64_t> bands, uint16_t* to) {
+  const int64_t stride = 2 * samples;
+  for (size_t done = 0; done < bands.size();) {
+    size_t count = 1;
+    int64_t finished = 0;
+    if (samples >= 4) {
+      int64_t low = bands[done], high = low;
+      for (; done + count < bands.size(); ++count) {
+        const int64_t band = bands[done + count];
+        const auto before = bands.subspan(done, count);
+        if (std::max(high, band) - std::min(low, band) > 3 || std::ranges::find(before, band) != before.end()) break;
+        low = std::min(low, band), high = std::max(high, band);
+      }
+      const int64_t first = std::min(low, samples - 4);
+      finished = select_near(from, pixels, stride, first, bands.subspan(done, count), to + done * pixels);
+    }
+    for (size_t i = done; i < done + count; ++i) {
+      select_one(from + finished * stride + 2 * bands[i], pixels - finished, stride, to + i * pixels + finished);
+    }
+    done += count;
+  }
+}
+
+}  // namespace strobe

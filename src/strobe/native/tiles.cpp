@@ -1,0 +1,113 @@
+// The operators on tiles, for torch.
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "files.h"
+#include "pool.h"
+#include "tiff.h"
+
+namespace {
+
+using strobe::Paths;
+using strobe::Shape;
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+void check(const Tensor& tensor, ScalarType type, int64_t dimensions, const char* name) {
+  STD_TORCH_CHECK(
+      tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.dim() == dimensions,
+      name, " must be a contiguous tensor of ", dimensions, " dimensions and type ", torch::headeronly::toString(type),
+      " on the CPU");
+}
+
+template <class Number>
+std::span<const Number> numbers(const Tensor& tensor) {
+  return {static_cast<const Number*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())};
+}
+
+// The files' numbers, each of which `paths` holds.
+std::span<const int64_t> checked(const Tensor& files, const Paths& paths) {
+  check(files, ScalarType::Long, 1, "files");
+  const auto wanted = numbers<int64_t>(files);
+  for (const int64_t file : wanted) STD_TORCH_CHECK(paths.holds(file), "file ", file, " of ", paths.ends.size());
+  return wanted;
+}
+
+Paths checked(const Tensor& text, const Tensor& ends) {
+  check(text, ScalarType::Byte, 1, "text");
+  check(ends, ScalarType::Long, 1, "ends");
+  return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
+}
+
+Shape checked(const std::vector<int64_t>& shape, const std::vector<int64_t>& bands) {
+  STD_TORCH_CHECK(shape.size() == 3, "shape must be bands, height and width, not ", shape.size(), " numbers");
+  for (const int64_t side : shape) STD_TORCH_CHECK(1 <= side && side <= Shape::kMostSide, "a side of ", side);
+  for (const int64_t band : bands) STD_TORCH_CHECK(0 <= band && band < shape[0], "band ", band, " of ", shape[0]);
+  return {shape[0], shape[1], shape[2]};
+}
+
+bool read_tile(const Paths& paths, int64_t file, const Shape& shape, std::span<const int64_t> bands, uint16_t* to) {
+  const auto pixels = find_pixels(strobe::read_file(paths, file), shape);
+  if (pixels) strobe::select_bands(pixels->data(), shape.pixels(), shape.bands, bands, to);
+  return pixels.has_value();
+}
+
+Tensor read_tiles(
+    Tensor out, Tensor text, Tensor ends, Tensor files, std::vector<int64_t> bands, std::vector<int64_t> shape,
+    int64_t threads) {
+  const Shape tile = checked(shape, bands);
+  const Paths paths = checked(text, ends);
+  const auto wanted = checked(files, paths);
+  const int64_t count = static_cast<int64_t>(wanted.size()), planes = static_cast<int64_t>(bands.size());
+  check(out, ScalarType::UInt16, 4, "out");
+  const int64_t expected[] = {count, planes, tile.height, tile.width};
+  STD_TORCH_CHECK(std::ranges::equal(expected, out.sizes()), "out must be files x bands x height x width");
+  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+
+  Tensor status = torch::stable::new_empty(files, {count}, ScalarType::Byte);
+  auto* const slots = static_cast<uint16_t*>(out.mutable_data_ptr());
+  auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
+  strobe::parallel(count, threads, [&](int64_t i) noexcept {
+    failed[i] = !read_tile(paths, wanted[i], tile, bands, slots + i * planes * tile.pixels());
+  });
+  return status;
+}
+
+// The floor of any loader that has one file for each image.
+int64_t read_only(Tensor text, Tensor ends, Tensor files, int64_t threads) {
+  const Paths paths = checked(text, ends);
+  const auto wanted = checked(files, paths);
+  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+  std::atomic<int64_t> bytes = 0;
+  strobe::parallel(static_cast<int64_t>(wanted.size()), threads, [&](int64_t i) noexcept {
+    const strobe::File file(paths, wanted[i]);
+    const auto memory = strobe::scratch(size_t{1} << 20);
+    if (!file || memory.empty()) return;
+    int64_t count;
+    do {  // a file that leaves room is at its end: no second call to learn that
+      count = file.read_once(memory);
+      bytes += std::max<int64_t>(count, 0);
+    } while (count == static_cast<int64_t>(memory.size()));
+  });
+  return bytes;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(strobe, m) {
+  m.def(
+      "read_tiles(Tensor(a!) out, Tensor text, Tensor ends, Tensor files, int[] bands, int[] shape, int threads) "
+      "-> Tensor");
+  m.def("read_only(Tensor text, Tensor ends, Tensor files, int threads) -> int");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(strobe, CPU, m) {
+  m.impl("read_tiles", TORCH_BOX(&read_tiles));
+  m.impl("read_only", TORCH_BOX(&read_only));
+}

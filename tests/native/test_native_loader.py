@@ -1,0 +1,129 @@
+"""``loader=native`` on tiles: workers of each kind, files of other forms, and what a user is told."""
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from helpers import refusal
+from numpy.typing import NDArray
+
+from strobe.engines.order import EpochOrder, ShardedBatches
+from strobe.engines.torch import TorchEngine
+from strobe.loaders import native
+from strobe.loaders.base import BatchData
+from strobe.loaders.sources import PathTable, TileSource
+
+SHAPE = (13, 16, 32)
+
+
+def dataset(paths: list[Path], *, shape: tuple[int, int, int] = SHAPE, threads: int | None = None) -> BatchData:
+    everything = torch.arange(len(paths))
+    source = TileSource(PathTable([str(path) for path in paths]), everything, everything, shape, (3, 12, 1), 4000.0)
+    loaded = native.NativeLoader(scale="device", threads=threads, dct_scaling=True).dataset(source)
+    assert isinstance(loaded, BatchData)
+    return loaded
+
+
+def image(seed: int = 0) -> NDArray[np.uint16]:
+    """Pixels (H, W, bands), which compress well."""
+    return np.random.default_rng(seed).integers(0, 9, (*SHAPE[1:], SHAPE[0]), dtype=np.uint16)
+
+
+@pytest.fixture
+def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been said in this process yet."""
+    monkeypatch.setattr(native, "_said", type(native._said)())
+
+
+OTHER = {
+    "LZW": {"compression": "lzw"},
+    "LZW with a predictor": {"compression": "lzw", "predictor": True},
+    "deflate": {"compression": "zlib"},
+    "zstd": {"compression": "zstd"},
+    "tiled": {"tile": (16, 16)},
+    "big-endian": {"byteorder": ">"},
+    "BigTIFF": {"bigtiff": True},
+}
+
+
+@pytest.mark.usefixtures("unsaid")
+@pytest.mark.parametrize("options", OTHER.values(), ids=OTHER)
+def test_other_forms_give_the_same_pixels_and_are_named_once(
+    options: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        form = {} if number == 0 else options
+        tifffile.imwrite(tmp_path / f"{number}.tif", image(number), planarconfig="contig", **form)
+    loaded = dataset([tmp_path / f"{number}.tif" for number in range(3)])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            pixels, labels = loaded.__getitems__([2, 0, 1])
+    assert labels.tolist() == [2, 0, 1]
+    for place, number in enumerate([2, 0, 1]):
+        np.testing.assert_array_equal(pixels[place], np.moveaxis(image(number)[..., [3, 12, 1]], -1, 0))
+    (said,) = caplog.messages
+    assert said.startswith(str(tmp_path / "2.tif"))
+    assert "rio convert" in said
+
+
+@pytest.mark.usefixtures("unsaid")
+def test_the_remedy_that_is_named_helps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from rasterio.rio.main import main_group
+
+    tifffile.imwrite(tmp_path / "OLD.tif", image(), planarconfig="contig", compression="lzw", tile=(16, 16))
+    dataset([tmp_path / "OLD.tif"])[0]
+    command = caplog.messages[0].rpartition("rio ")[2].split()
+    names = [str(tmp_path / word) if word.endswith(".tif") else word for word in command]
+    with pytest.warns(match="no geotransform"):
+        main_group(names, standalone_mode=False)
+    caplog.clear()
+    native._said.clear()
+    pixels, _ = dataset([tmp_path / "NEW.tif"])[0]
+    np.testing.assert_array_equal(pixels, np.moveaxis(image()[..., [3, 12, 1]], -1, 0))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("start", "workers"), [(None, 0), ("fork", 2), ("spawn", 1)])
+def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path) -> None:
+    paths = sorted(tiles.glob("*/*.tif"))[::20]
+    loaded = dataset(paths, shape=(13, 64, 64), threads=2)
+    loaded.__getitems__([0, 1])  # the pool has its threads before workers are forked
+    engine = TorchEngine(
+        num_workers=workers,
+        prefetch_factor=2,
+        persistent_workers=False,
+        pin_memory=False,
+        multiprocessing_context=start,
+    )
+    order = ShardedBatches(EpochOrder(len(paths), shuffle=False, seed=0), 3)
+    seen = []
+    for pixels, labels in engine.loader(loaded, order, seed=0, device=torch.device("cpu")):
+        for tile, label in zip(pixels, labels.tolist(), strict=True):
+            expected = tifffile.imread(paths[label])[..., [3, 12, 1]]
+            np.testing.assert_array_equal(tile, np.moveaxis(expected, -1, 0))
+            seen.append(label)
+    assert seen == list(range(len(paths)))
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tif")
+    text = refusal(lambda: dataset([tmp_path / "pipe.tif"])[0])
+    assert text.endswith("pipe.tif cannot be read as a tile (not a regular file); replace or remove the file")
+
+
+def test_a_file_of_two_pages_is_refused_by_its_shape(tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", np.stack([image(), image()]), planarconfig="contig")
+    assert "a.tif has shape " in refusal(lambda: dataset([tmp_path / "a.tif"])[0])
+
+
+def test_one_bad_file_of_a_batch_is_named(tmp_path: Path) -> None:
+    for number in range(4):
+        tifffile.imwrite(tmp_path / f"{number}.tif", image(number), planarconfig="contig")
+    (tmp_path / "2.tif").write_bytes((tmp_path / "2.tif").read_bytes()[:999])
+    loaded = dataset([tmp_path / f"{number}.tif" for number in range(4)])
+    assert "2.tif cannot be read as a tile" in refusal(lambda: loaded.__getitems__([0, 1, 2, 3]))
+    assert loaded.__getitems__([3, 0])[1].tolist() == [3, 0]
