@@ -1,0 +1,58 @@
+"""A file of pixels as memory, of which the system reads what is asked for."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.errors import DataError
+from strobe.loaders.manifest import Layout
+
+
+class MappedImages:
+    """Images of one shape in a file, mapped read-only: the processes of a machine share one copy of it.
+
+    A copy in another process maps the file again.
+    """
+
+    def __init__(self, path: Path, layout: Layout, count: int) -> None:
+        """Map ``count`` images; raises a :class:`DataError` when the file is not there, or too short."""
+        self.path = path
+        self.layout = layout
+        self.count = count
+        self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
+        self._bytes = _map(path, count, layout.image_bytes)
+
+    def gather(self, images: Tensor, planes: Sequence[int], out: Tensor) -> None:
+        """Copy planes of images, on torch's threads; those that lie side by side in one piece.
+
+        Args:
+            images: (N,) int64, which images.
+            planes: C planes of each.
+            out: (N, C, H, W), contiguous, of this pack's ``dtype``.
+        """
+        first, count, length = planes[0], len(planes), self.layout.image_bytes // self.layout.shape[0]
+        if tuple(planes) == tuple(range(first, first + count)):
+            pieces, chosen = self._bytes[:, first * length : (first + count) * length], images
+        else:
+            pieces = self._bytes.view(-1, length)
+            chosen = (images[:, None] * self.layout.shape[0] + torch.tensor(planes)).view(-1)
+        torch.index_select(pieces, 0, chosen, out=out.view(-1).view(torch.uint8).view(len(chosen), -1))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedImages, (self.path, self.layout, self.count)
+
+
+def _map(path: Path, count: int, length: int) -> Tensor:
+    """Bytes (count, length). Torch's own mapping is private and writable, which Linux refuses beyond its memory."""
+    try:
+        mapped = np.memmap(path, np.uint8, mode="r", shape=(count, length))
+    except (OSError, ValueError) as error:
+        raise DataError(f"The pack {path} cannot be mapped ({error}); start again, to pack the set anew") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
+        return torch.from_numpy(mapped)
