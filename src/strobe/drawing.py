@@ -1,5 +1,6 @@
 """Pictures of the first batch and of the confusion matrix, into TensorBoard or beside the run's other files."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from strobe.loaders.base import Batch
 from strobe.model import ImageClassifier
 from strobe.report.pictures import batch_grid, confusion_matrix
 
+log = logging.getLogger(__name__)
+
 MOST = 32
+MOST_CLASSES = 200  # a confusion matrix of 4,300 pixels; of ImageNet's thousand classes, 20,000
 
 
 class Pictures(Callback):
@@ -46,9 +50,12 @@ class Pictures(Callback):
 
     @rank_zero_only
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw the confusion matrix."""
+        """Draw the confusion matrix, unless nobody could look at it."""
         assert isinstance(pl_module, ImageClassifier)
         data = _data(trainer)
+        if len(data.classes) > MOST_CLASSES:
+            log.info("The confusion matrix is not drawn: %d classes are more than fit a picture", len(data.classes))
+            return
         counts = pl_module.confusion_counts.numpy()
         self._show(trainer, "test_confusion", confusion_matrix(counts, data.classes, title=f"Test, {data.title}"))
 

@@ -17,6 +17,7 @@ from strobe.loaders.base import Batch, LoadedData, Loader
 from strobe.loaders.buffers import Buffers
 
 SPLITS = ("train", "val", "test")
+CACHED = 1 << 18  # floats of a batch that one core works on at a time
 
 
 class ImageData(LightningDataModule, ABC):
@@ -60,6 +61,7 @@ class ImageData(LightningDataModule, ABC):
         self.found: dict[str, Any] = {}  # the sources
         self.datasets: dict[str, LoadedData] = {}
         self._floats = Buffers()
+        self._standards: dict[tuple[float, torch.device], tuple[Tensor, ...]] = {}
 
     @abstractmethod
     def sources(self) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class ImageData(LightningDataModule, ABC):
         """Find the files and split them; costs nothing the second time."""
         if not self.datasets:
             self.found = self.sources()
+            self._standards.clear()
             self.datasets = {split: self.loader.dataset(source) for split, source in self.found.items()}
 
     def loaded_by(self, other: "ImageData") -> Self:
@@ -131,11 +134,19 @@ class ImageData(LightningDataModule, ABC):
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
-        if not pixels.is_floating_point():
-            pixels = self._float(pixels).div_(self.full_scale).clamp_(0, 1)
-        if self.mean.device != pixels.device:
-            self.mean, self.std = self.mean.to(pixels.device), self.std.to(pixels.device)
-        return pixels.sub_(self.mean.view(-1, 1, 1)).div_(self.std.view(-1, 1, 1))
+        if pixels.is_floating_point():
+            floats, full_scale, clips = pixels, 1.0, False
+        else:
+            floats, full_scale = self._uninitialised(pixels), self.full_scale
+            clips = pixels.dtype != torch.uint8 or full_scale < 255
+        factor, summand = self._standardising(full_scale, pixels.device)
+        for source, target in zip(_parts(pixels), _parts(floats), strict=True):
+            if floats is not pixels:
+                target.copy_(source)
+            if clips:
+                target.clamp_(0, full_scale)
+            target.mul_(factor).add_(summand)
+        return floats
 
     def to_rgb(self, images: Tensor) -> Tensor:
         """Standardised images (N, C, H, W) back to colours (N, 3, H, W), or grey (N, 1, H, W), in [0, 1]."""
@@ -146,11 +157,19 @@ class ImageData(LightningDataModule, ABC):
         """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
         return [0, 1, 2]
 
-    def _float(self, pixels: Tensor) -> Tensor:
-        """A copy as float32; on the CPU in memory that an earlier batch has left, on a GPU torch sees to that."""
+    def _uninitialised(self, pixels: Tensor) -> Tensor:
+        """Memory for them as float32; on the CPU what an earlier batch has left, on a GPU torch sees to that."""
         if pixels.device.type != "cpu":
-            return pixels.float()
-        return self._floats.take(pixels.shape, torch.float32).copy_(pixels)
+            return torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device)
+        return self._floats.take(pixels.shape, torch.float32)
+
+    def _standardising(self, full_scale: float, device: torch.device) -> tuple[Tensor, ...]:
+        """Factor and summand (C, 1, 1) for values up to ``full_scale``."""
+        if (full_scale, device) not in self._standards:
+            mean, std = (value.double().view(-1, 1, 1) for value in (self.mean, self.std))
+            pair = tuple(value.float().to(device) for value in (1 / (full_scale * std), -mean / std))
+            self._standards[full_scale, device] = pair
+        return self._standards[full_scale, device]
 
     def _position(self) -> int:
         """How many batches of this epoch were trained on before, also before a run was resumed."""
@@ -162,6 +181,13 @@ class ImageData(LightningDataModule, ABC):
         key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         return torch.Generator(device).manual_seed(seed)
+
+
+def _parts(images: Tensor) -> tuple[Tensor, ...]:
+    """Images (N, C, H, W) in parts that stay in a CPU's cache from one pass over them to the next."""
+    if images.device.type != "cpu" or len(images) == 0:
+        return (images,)
+    return torch.split(images, max(1, CACHED * torch.get_num_threads() // images[0].numel()))
 
 
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:

@@ -1,7 +1,5 @@
 """Data sets of GeoTIFF tiles in class folders, in EuroSAT's form."""
 
-import logging
-import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +11,10 @@ from torch import Tensor
 
 from strobe.data.augment import dihedral
 from strobe.data.base import SPLITS, ImageData, stratified_split
+from strobe.data.folders import class_folders, visible
 from strobe.errors import ConfigError, DataError
 from strobe.loaders.base import unreadable
 from strobe.loaders.sources import PathTable, TileSource
-
-log = logging.getLogger(__name__)
 
 GENERATED = "generated sample data"
 RGB = (3, 2, 1)
@@ -109,11 +106,6 @@ class Tiles(ImageData):
         return bands
 
 
-def class_folders(folder: Path) -> list[str]:
-    """The names of the folders in ``folder``, sorted; a label is an index into them."""
-    return sorted(entry.name for entry in _visible(folder) if entry.is_dir())
-
-
 def tile_roots(root: Path) -> list[Path]:
     """``root``, or those folders one level below it, that hold ``<Class>/*.tif``."""
 
@@ -126,16 +118,7 @@ def tile_roots(root: Path) -> list[Path]:
 
 
 def _tiles(folder: Path) -> list[str]:
-    return sorted(entry.path for entry in _visible(folder) if entry.name.lower().endswith((".tif", ".tiff")))
-
-
-def _visible(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, less what is hidden: macOS leaves ``._<name>.tif`` behind."""
-    try:
-        return [entry for entry in os.scandir(folder) if entry.name[0] != "."]
-    except PermissionError:
-        log.warning("%s cannot be read and is passed over", folder)
-        return []
+    return sorted(entry.path for entry in visible(folder) if entry.name.lower().endswith((".tif", ".tiff")))
 
 
 def _shape(path: str) -> tuple[int, int, int]:

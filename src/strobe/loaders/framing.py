@@ -93,7 +93,8 @@ def uniform(seed: int, epoch: int, photos: NDArray[np.int64]) -> NDArray[np.floa
     """Random numbers (N, DRAWS) in [0, 1), by SplitMix64 (Steele 2014, doi:10.1145/2714064.2660195)."""
     key = np.uint64(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0])
     first: NDArray[np.uint64] = photos.astype(np.uint64)[:, None] * np.uint64(DRAWS)
-    counter: NDArray[np.uint64] = first + np.arange(1, DRAWS + 1, dtype=np.uint64)
+    each: NDArray[np.uint64] = np.arange(1, DRAWS + 1, dtype=np.uint64)
+    counter: NDArray[np.uint64] = first + each
     bits: NDArray[np.uint64] = key + counter * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -61,12 +61,14 @@ class PhotoData(BatchData):
         epoch = getattr(indices, "epoch", 0)
         pixels = self.buffers.take((len(photos), 3, size, size), torch.uint8)
         for place, photo in enumerate(photos.tolist()):
-            frame = _framed(source, photo, epoch)
+            frame = framed(source, photo, epoch)
             pixels[place] = self.loader.pixels(source.paths[photo], frame, size)
         return self.loader.scaled(pixels, source.full_scale, len(photos)), source.targets[photos]
 
 
-def _framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
+def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
+    """How photo number ``photo`` of the set is framed in this epoch."""
+
     def frame(height: int, width: int) -> Box:
         (box,) = source.framing.boxes(np.array([[height, width]]), np.array([photo]), epoch).tolist()
         top, left, tall, wide = box
