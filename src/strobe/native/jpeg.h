@@ -1,0 +1,35 @@
+// Crops of JPEG photos: of a photo only the crop is made, and reading ends with its last row.
+//
+// Pixels are those of a full decode by libjpeg-turbo (accurate integer transform, smooth upsampling of colour) that
+// is cropped afterwards, bit for bit, wherever the crop lies. The orientation that a camera may have noted is ignored.
+// CMYK photos, 12 bits, and sizes that nobody photographs are refused. Nothing is ever printed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace strobe {
+
+using Bytes = std::span<const uint8_t>;
+
+struct Size {
+  int64_t height, width;
+};
+
+struct Box {
+  int64_t top, left, height, width;  // in pixels of the photo
+};
+
+// What follows returns nullptr when it is done; otherwise why not, valid until the thread's next call.
+
+// The size of a photo, by its header alone.
+const char* measure_jpeg(Bytes photo, Size& size);
+
+// The box as it is: out is (3, height, width).
+const char* crop_jpeg(Bytes photo, const Box& box, uint8_t* out);
+
+// The box as a square: out is (3, side, side). Another size is resampled as Pillow does (resample.h). When `scaled`,
+// the photo is decoded at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the square.
+const char* square_jpeg(Bytes photo, const Box& box, int64_t side, bool scaled, uint8_t* out);
+
+}  // namespace strobe

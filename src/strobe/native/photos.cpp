@@ -1,0 +1,163 @@
+// The operators on photos, for torch.
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <vector>
+
+#include "files.h"
+#include "jpeg.h"
+#include "pool.h"
+
+namespace {
+
+using strobe::Box;
+using strobe::Bytes;
+using strobe::Paths;
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+constexpr int64_t kHeader = 64 << 10;  // bytes that hold nearly every photo's header
+constexpr int64_t kMostPixels = int64_t{1} << 28;
+
+void check(const Tensor& tensor, ScalarType type, int64_t dimensions, const char* name) {
+  STD_TORCH_CHECK(
+      tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.dim() == dimensions,
+      name, " must be a contiguous tensor of ", dimensions, " dimensions and type ", torch::headeronly::toString(type),
+      " on the CPU");
+}
+
+template <class Number>
+std::span<const Number> numbers(const Tensor& tensor) {
+  return {static_cast<const Number*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())};
+}
+
+Bytes bytes(const Tensor& photo) {
+  check(photo, ScalarType::Byte, 1, "data");
+  return numbers<uint8_t>(photo);
+}
+
+Paths checked(const Tensor& text, const Tensor& ends) {
+  check(text, ScalarType::Byte, 1, "text");
+  check(ends, ScalarType::Long, 1, "ends");
+  return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
+}
+
+// The files' numbers, each of which `paths` holds.
+std::span<const int64_t> checked(const Tensor& files, const Paths& paths) {
+  check(files, ScalarType::Long, 1, "files");
+  const auto wanted = numbers<int64_t>(files);
+  for (const int64_t file : wanted) STD_TORCH_CHECK(paths.holds(file), "file ", file, " of ", paths.ends.size());
+  return wanted;
+}
+
+// A batch of squares, and what they are made of.
+struct Squares {
+  uint8_t* out;
+  std::span<const int64_t> boxes;
+  int64_t count, side;
+  bool scaled;
+
+  Squares(const Tensor& out, const Tensor& boxes, int64_t count, bool scaled)
+      : out(static_cast<uint8_t*>(out.mutable_data_ptr())), count(count), scaled(scaled) {
+    check(out, ScalarType::Byte, 4, "out");
+    check(boxes, ScalarType::Long, 2, "boxes");
+    side = out.size(3);
+    STD_TORCH_CHECK(
+        out.size(0) == count && out.size(1) == 3 && out.size(2) == side && side >= 1,
+        "out must be photos x 3 x side x side");
+    STD_TORCH_CHECK(boxes.size(0) == count && boxes.size(1) == 4, "boxes must be photos x 4");
+    this->boxes = numbers<int64_t>(boxes);
+  }
+
+  // Makes each square of the bytes that `photo(i)` gives; says of each whether that failed.
+  template <class Photo>
+  Tensor make(const Tensor& like, int64_t threads, Photo&& photo) const {
+    STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+    Tensor status = torch::stable::new_empty(like, {count}, ScalarType::Byte);
+    auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
+    strobe::parallel(count, threads, [&](int64_t i) noexcept {
+      const int64_t* box = &boxes[4 * i];
+      failed[i] = strobe::square_jpeg(
+                      photo(i), {box[0], box[1], box[2], box[3]}, side, scaled, out + i * 3 * side * side) != nullptr;
+    });
+    return status;
+  }
+};
+
+Tensor decode_crop_jpeg(Tensor data, int64_t top, int64_t left, int64_t height, int64_t width) {
+  const Bytes photo = bytes(data);
+  STD_TORCH_CHECK(
+      height >= 1 && width >= 1 && height <= kMostPixels && width <= kMostPixels && height * width <= kMostPixels,
+      "a box of ", height, " x ", width);
+  Tensor out = torch::stable::new_empty(data, {3, height, width}, ScalarType::Byte);
+  const char* refused =
+      strobe::crop_jpeg(photo, {top, left, height, width}, static_cast<uint8_t*>(out.mutable_data_ptr()));
+  STD_TORCH_CHECK(refused == nullptr, "The photo cannot be decoded: ", refused);
+  return out;
+}
+
+Tensor decode_crop_jpegs(Tensor out, std::vector<Tensor> data, Tensor boxes, bool scaled, int64_t threads) {
+  std::vector<Bytes> photos;
+  for (const Tensor& photo : data) photos.push_back(bytes(photo));
+  const Squares squares(out, boxes, static_cast<int64_t>(photos.size()), scaled);
+  return squares.make(boxes, threads, [&](int64_t i) { return photos[i]; });
+}
+
+// By the beginning of the file, or by all of it where that is not enough.
+strobe::Size measure(const Paths& paths, int64_t number) {
+  strobe::Size size{};
+  {
+    const strobe::File file(paths, number);
+    const auto memory = strobe::scratch(kHeader);
+    if (!file || memory.empty() || file.size() <= 0) return size;
+    const int64_t count = file.read(memory.first(kHeader));
+    if (count <= 0) return size;
+    if (!strobe::measure_jpeg(Bytes(memory.data(), static_cast<size_t>(count)), size)) return size;
+    if (count < kHeader) return size;
+  }
+  strobe::measure_jpeg(strobe::read_file(paths, number), size);
+  return size;
+}
+
+Tensor measure_photos(Tensor text, Tensor ends, Tensor files, int64_t threads) {
+  const Paths paths = checked(text, ends);
+  const auto wanted = checked(files, paths);
+  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+  const auto count = static_cast<int64_t>(wanted.size());
+  Tensor sizes = torch::stable::new_empty(files, {count, 2}, ScalarType::Long);
+  auto* const found = static_cast<int64_t*>(sizes.mutable_data_ptr());
+  strobe::parallel(count, threads, [&](int64_t i) noexcept {
+    const strobe::Size size = measure(paths, wanted[i]);
+    found[2 * i] = size.height;
+    found[2 * i + 1] = size.width;
+  });
+  return sizes;
+}
+
+Tensor read_photos(
+    Tensor out, Tensor text, Tensor ends, Tensor files, Tensor boxes, bool scaled, int64_t threads) {
+  const Paths paths = checked(text, ends);
+  const auto wanted = checked(files, paths);
+  const Squares squares(out, boxes, static_cast<int64_t>(wanted.size()), scaled);
+  return squares.make(files, threads, [&](int64_t i) { return strobe::read_file(paths, wanted[i]); });
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_FRAGMENT(strobe, m) {
+  m.def("decode_crop_jpeg(Tensor data, int top, int left, int height, int width) -> Tensor");
+  m.def("decode_crop_jpegs(Tensor(a!) out, Tensor[] data, Tensor boxes, bool scaled, int threads) -> Tensor");
+  m.def("measure_photos(Tensor text, Tensor ends, Tensor files, int threads) -> Tensor");
+  m.def(
+      "read_photos(Tensor(a!) out, Tensor text, Tensor ends, Tensor files, Tensor boxes, bool scaled, int threads) "
+      "-> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(strobe, CPU, m) {
+  m.impl("decode_crop_jpeg", TORCH_BOX(&decode_crop_jpeg));
+  m.impl("decode_crop_jpegs", TORCH_BOX(&decode_crop_jpegs));
+  m.impl("measure_photos", TORCH_BOX(&measure_photos));
+  m.impl("read_photos", TORCH_BOX(&read_photos));
+}
