@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from strobe.config import schemas
 
+LOADER_KEYS_FOR_CHECKS = {"reads", "copies"}
 SCHEMAS = {kind.__name__: kind for kind in schemas()}
 
 
@@ -19,7 +20,9 @@ def choices(group: str) -> dict[str, Any]:
 def make(choice: Any, **options: object) -> Any:
     """The loader or engine as its schema has it, but for those of ``options`` that it knows."""
     schema = SCHEMAS[choice.defaults[0].removeprefix("/").removesuffix("@_here_")]
-    given = {key: value for key, value in vars(schema()).items() if key not in choice}
+    given = {
+        key: value for key, value in vars(schema()).items() if key not in choice and key not in LOADER_KEYS_FOR_CHECKS
+    }
     given |= {key: value for key, value in options.items() if key in given}
     module, _, kind = choice._target_.rpartition(".")
     return getattr(importlib.import_module(module), kind)(**given)

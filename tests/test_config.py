@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from choices import LOADER_KEYS_FOR_CHECKS
 from choices import SCHEMAS as CHOSEN
 from conftest import ROOT
 from hydra import compose, initialize_config_dir
@@ -33,7 +34,7 @@ GIVEN_BY_COMPOSE = {
     "profiler": {"directory"},
     "logger": {"save_dir"},
 }
-ONLY_FOR_CHECKS = {"data": {"form"}, "loader": {"reads"}}
+ONLY_FOR_CHECKS = {"data": {"form"}, "loader": LOADER_KEYS_FOR_CHECKS}
 NOT_CONFIGURED = {  # the application gives these itself, or does without
     "callbacks",
     "default_root_dir",

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from strobe.errors import ConfigError
 
 MOST_THREADS = 8  # for each core: more only ever wait
+IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
     "above": (operator.gt, "greater than"),
@@ -31,6 +32,7 @@ def check(cfg: DictConfig) -> None:
     _check_pair(cfg)
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
+    _check_engine(cfg)
     if cfg.model.weights == "imagenet" and cfg.model.stem != "imagenet":
         raise ConfigError(
             f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
@@ -48,10 +50,20 @@ def check(cfg: DictConfig) -> None:
         )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
-    if cfg.data.batch_size == 1 and cfg.data.form == "array" and cfg.model.stem == "imagenet":
+    small = cfg.data.form == "array" or cfg.data.get("size", IMAGENET_STRIDE + 1) <= IMAGENET_STRIDE
+    if cfg.data.batch_size == 1 and small and cfg.model.stem == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
             "more than one value a channel; set data.batch_size=2 or more, or model.stem=cifar"
+        )
+
+
+def _check_engine(cfg: DictConfig) -> None:
+    """The engine must be able to keep what the run promises."""
+    if cfg.trainer.get("deterministic") and cfg.engine.get("ordered") is False:
+        raise ConfigError(
+            f"engine.ordered=false does not fit trainer.deterministic={str(cfg.trainer.deterministic).lower()}: "
+            "batches come in another order each time; set engine.ordered=true"
         )
 
 
@@ -88,17 +100,21 @@ def _check_pair(cfg: DictConfig) -> None:
     )
 
 
-def loaders_for(form: str) -> list[str]:
-    """The names of all loaders in conf/ that read this form of data."""
-    return sorted(name for name, reads in _loaders() if form in reads)
+def loaders_for(form: str, *, unasked: bool = False) -> list[str]:
+    """The names of all loaders in conf/ that read this form of data; ``unasked``: that may be tried without a word."""
+    return sorted(
+        name
+        for name, loader in _loaders()
+        if form in OmegaConf.select(loader, "reads", default=[])
+        and not (unasked and OmegaConf.select(loader, "copies", default=False))
+    )
 
 
-def _loaders() -> Iterator[tuple[str, list[str]]]:
-    """Every loader in conf/, with the forms of data it reads."""
+def _loaders() -> Iterator[tuple[str, Any]]:
+    """Every loader in conf/."""
     for source in HydraConfig.get().runtime.config_sources:
         if source.provider == "main":
-            for path in Path(source.path).glob("loader/*.yaml"):
-                yield path.stem, list(OmegaConf.select(OmegaConf.load(path), "reads", default=[]))
+            yield from ((path.stem, OmegaConf.load(path)) for path in Path(source.path).glob("loader/*.yaml"))
 
 
 def _check_bands(bands: Any) -> None:

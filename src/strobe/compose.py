@@ -65,8 +65,8 @@ def build_data(cfg: DictConfig) -> ImageData:
     """The DataModule, with its loader and its engine."""
     data: ImageData = _make(
         _without(cfg.data, "form"),
-        loader=instantiate(_without(cfg.loader, "reads")),
-        engine=instantiate(cfg.engine),
+        loader=_make(_without(cfg.loader, "reads", "copies")),
+        engine=_make(cfg.engine),
         shuffle_seed=cfg.seed,
     )
     return data
@@ -141,8 +141,7 @@ def _make(node: Any, **arguments: Any) -> Any:
         raise
 
 
-def _without(node: DictConfig, key: str) -> dict[str, Any]:
-    """A group's values less one that only ``strobe.checks`` reads."""
+def _without(node: DictConfig, *keys: str) -> dict[str, Any]:
+    """A group's values less those that only ``strobe.checks`` reads."""
     values: Any = OmegaConf.to_container(node, resolve=True)
-    del values[key]
-    return dict(values)
+    return {key: value for key, value in values.items() if key not in keys}

@@ -1,16 +1,14 @@
 """Every engine keeps the same promises; new ones are found by listing conf/engine."""
 
-import importlib
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
-from omegaconf import OmegaConf
+from choices import make as made
+from pipeline_parts import CPU, ENGINES, PROCESSES
 
-from strobe.config import EngineConfig
 from strobe.engines.base import Engine
 from strobe.engines.order import EpochOrder, ShardedBatches
 from strobe.errors import DataError
@@ -18,15 +16,12 @@ from strobe.loaders.base import Batch, LoadedData
 from strobe.loaders.memory import MemoryLoader
 from strobe.loaders.sources import ArraySource
 
-CHOICES = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "engine").glob("*.yaml"))}
-DEFAULTS = {key: value for key, value in vars(EngineConfig()).items() if key != "_target_"}
 SIZE = 103
-CPU = torch.device("cpu")
 
 
 def make(name: str, **options: object) -> Engine:
-    module, _, kind = CHOICES[name]._target_.rpartition(".")
-    return getattr(importlib.import_module(module), kind)(**{**DEFAULTS, **options})
+    engine: Engine = made(ENGINES[name], **options)
+    return engine
 
 
 def numbered(*, batched: bool = True) -> LoadedData:
@@ -47,7 +42,7 @@ def labels(loader: object) -> list[int]:
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 @pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_an_epoch_yields_each_index_once(name: str, batched: bool, workers: int) -> None:
     loader = make(name, num_workers=workers).loader(numbered(batched=batched), batches(), seed=1, device=CPU)
     first, second = labels(loader), labels(loader)
@@ -60,7 +55,7 @@ def test_an_epoch_yields_each_index_once(name: str, batched: bool, workers: int)
     assert third != first
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_the_order_depends_on_the_seed_alone(name: str) -> None:
     orders = [
         labels(make(name, num_workers=workers).loader(numbered(), batches(seed=seed), seed=1, device=CPU))
@@ -70,7 +65,7 @@ def test_the_order_depends_on_the_seed_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_a_resumed_epoch_goes_on_at_the_next_batch(name: str, workers: int) -> None:
     had = 0
     sharded = ShardedBatches(EpochOrder(SIZE, shuffle=True, seed=0), 8, start=lambda: had)
@@ -95,7 +90,7 @@ class Draws(LoadedData):
         return torch.tensor([*draws, torch.get_num_threads()], dtype=torch.float64), torch.tensor(index)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", PROCESSES)
 def test_workers_draw_differently_and_again_the_same(name: str) -> None:
     def draws(seed: int) -> torch.Tensor:
         loader = make(name, num_workers=2).loader(Draws(), batches(size=10), seed=seed, device=CPU)
@@ -118,7 +113,7 @@ class Breaks(LoadedData):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", ENGINES)
 def test_an_error_in_loading_arrives_as_it_was_raised(name: str, workers: int) -> None:
     loader = make(name, num_workers=workers).loader(Breaks(), batches(shuffle=False), seed=1, device=CPU)
     with pytest.raises(DataError) as caught:

@@ -1,6 +1,5 @@
 """What loader workers and threads do is found again in a trace: where, when, and by whom it was done."""
 
-import importlib
 import json
 import os
 import pickle
@@ -15,21 +14,22 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
-from omegaconf import OmegaConf
+from photo_files import CHOICES, made, photo_source, picture, save
 from torch.utils.data import get_worker_info
 
 from callbacks.spans import SpanFolder, span
 from callbacks.tracks import track_events
+from strobe.engines.base import WholeBatches
 from strobe.engines.order import EpochOrder, ShardedBatches
-from strobe.engines.torch import TorchEngine, WholeBatches
+from strobe.engines.spdl import SpdlEngine
+from strobe.engines.torch import TorchEngine
 from strobe.loaders.base import Batch, LoadedData
+from strobe.loaders.framing import Framing
 from strobe.loaders.sources import ArraySource, PathTable, TileSource
 
 EVER = (0, 1 << 62)
 BATCHES, SIZE = 6, 3
 SLEEPS = {"read": 0.004, "decode": 0.002}
-LOADERS = {path.stem: OmegaConf.load(path) for path in sorted((ROOT / "conf" / "loader").glob("*.yaml"))}
 Event = dict[str, Any]
 
 
@@ -95,6 +95,9 @@ def batches(how: str, dataset: LoadedData, stack: ExitStack, split: str = "train
     if how == "threads":
         pool = stack.enter_context(ThreadPoolExecutor(2, thread_name_prefix="pool"))
         return pool.map(WholeBatches(dataset).__getitems__, order(split))
+    if how == "spdl":
+        threads = SpdlEngine(num_workers=2, prefetch_factor=2, pin_memory=None, ordered=True)
+        return iter(threads.loader(dataset, order(split), seed=1, device=torch.device("cpu")))
     context = None if how == "in process" else how
     return iter(engine(2 if context else 0, context).loader(dataset, order(split), seed=1, device=torch.device("cpu")))
 
@@ -108,7 +111,7 @@ def within(event: Event, outer: Event) -> bool:
     return same and outer["ts"] <= event["ts"] and event["ts"] + event["dur"] <= outer["ts"] + outer["dur"] + 1e-3
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn", "in process", "threads"])
+@pytest.mark.parametrize("how", ["fork", "spawn", "in process", "threads", "spdl"])
 def test_sleeps_are_found_where_and_when_they_were(how: str, tmp_path: Path) -> None:
     fetched: dict[tuple[int, int], int] = {}
     first = time.monotonic_ns()
@@ -162,7 +165,7 @@ def test_sleeps_are_found_where_and_when_they_were(how: str, tmp_path: Path) -> 
     assert len(titles) == (2 if how in ("fork", "spawn") else 1)
 
 
-@pytest.mark.parametrize("how", ["fork", "in process", "threads"])
+@pytest.mark.parametrize("how", ["fork", "in process", "threads", "spdl"])
 def test_nothing_is_written_while_off(how: str, tmp_path: Path) -> None:
     with recording(tmp_path) as folder, ExitStack() as stack:
         folder.switch(False)
@@ -220,22 +223,23 @@ def test_a_worker_learns_what_batch_it_makes() -> None:
 
 
 @pytest.mark.parametrize("scale", ["device", "numpy"])
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize(("name", "form"), [(name, form) for name, choice in CHOICES.items() for form in choice.reads])
 def test_each_loader_says_what_it_does_to_how_many_images(
-    name: str, scale: str, sample_root: Path, tmp_path: Path
+    name: str, form: str, scale: str, sample_root: Path, tmp_path: Path
 ) -> None:
-    module, _, kind = LOADERS[name]._target_.rpartition(".")
-    make = getattr(importlib.import_module(module), kind)
-    if "tiles" in LOADERS[name].reads:
+    everything = torch.arange(4)
+    source: Any
+    if form == "tiles":
         paths = [str(path) for path in sorted(sample_root.glob("**/*.tif"))[:4]]
-        source: Any = TileSource(PathTable(paths), torch.arange(4), torch.arange(4), (13, 64, 64), (3, 2, 1), 4000.0)
-        loader = make(scale=scale)
+        source = TileSource(PathTable(paths), everything, everything, (13, 64, 64), (3, 2, 1), 4000.0)
+    elif form == "photos":
+        paths = [save(tmp_path / f"{number}.jpg", picture(40, 50, number)) for number in range(4)]
+        source = photo_source(paths, Framing("resize", 32))
     else:
-        source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4), torch.arange(4))
-        loader = make(scale=scale, batched=True)
-    one_by_one = WholeBatches(loader.dataset(source))
+        source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), everything, everything)
+    loaded = WholeBatches(made(name, source, tmp_path / "packs", scale=scale))
     with recording(tmp_path) as folder:
-        one_by_one.__getitems__(next(iter(ShardedBatches(EpochOrder(4, shuffle=False, seed=0), 4))))
+        loaded.__getitems__(next(iter(ShardedBatches(EpochOrder(4, shuffle=False, seed=0), 4))))
         ((batch, *inner),) = [track.spans for track in folder.read(*EVER)]
     files: dict[str, int] = {}
     for s in inner:

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from strobe.ceilings.meter import Meter, Rate
+from strobe.ceilings.meter import Meter, Rate, clock
 from strobe.ceilings.untouched import let_go
 from strobe.data.base import ImageData
+from strobe.engines.base import WholeBatches
 from strobe.engines.order import Indices
-from strobe.engines.torch import WholeBatches
 from strobe.loaders.base import Batch
 
 
@@ -25,24 +26,26 @@ class Loading:
     batch: Batch
 
 
-def measure_loader(data: ImageData, *, shuffle: bool, prefetch: int, seconds: float) -> Loading:
+def measure_loader(data: ImageData, *, shuffle: bool, seconds: float) -> Loading:
     """Drain the training batches of ``data``, epoch after epoch without a break.
 
-    The workers and what they share are gone when it returns or raises.
+    The workers and what they share are gone when it returns or raises. What a resident split takes to load is not
+    counted.
 
     Args:
-        data: set up; its trainer tells whether batches are pinned.
+        data: set up; its trainer tells the device.
         shuffle: whether the order is shuffled, as in training.
-        prefetch: batches that a worker keeps ready.
         seconds: at most, from the first batch on.
     """
     others = {child.pid for child in multiprocessing.active_children()}
     loader = data.batches("train", data.batch_size, shuffle=shuffle, endless=True)
     workers: list[int] = []
+    device = data.trainer.strategy.root_device if data.trainer else torch.device("cpu")
     meter = Meter(
         seconds,
         multiple=loader.num_workers,
-        warmup=loader.num_workers * (prefetch + 1) + 2,
+        warmup=loader.num_workers * ((loader.prefetch_factor or 0) + 1) + 2,
+        clock=clock(device),
         cpu=lambda: cpu_seconds(workers),
     )
     batches = iter(loader)
@@ -59,7 +62,8 @@ def measure_loader(data: ImageData, *, shuffle: bool, prefetch: int, seconds: fl
         let_go(error)
         raise
     finally:
-        del batches, loader  # ends the workers
+        batches.close()  # ends threads
+        del batches, loader  # ends worker processes
 
 
 def load_batch(data: ImageData) -> Batch:

@@ -20,6 +20,7 @@ from strobe.ceilings.replay import lone_trainer, measure_model
 from strobe.ceilings.transfer import measure_transfer
 from strobe.ceilings.untouched import let_go, untouched
 from strobe.compose import build_data
+from strobe.config import workers_beside
 from strobe.data.base import ImageData
 from strobe.environment import usable_cores
 from strobe.errors import StrobeError
@@ -152,7 +153,7 @@ class Ceilings:
         loader, model = record["loader"], record["model"]
         if loader is None or model is None:
             return None
-        if self.cfg.engine.num_workers == 0:
+        if workers_beside(self.cfg.engine) == 0:
             return float(1 / (1 / loader + 1 / model))
         if None in record["cpu_seconds"].values():
             return None
@@ -179,7 +180,6 @@ class Ceilings:
         loading = measure_loader(
             data,
             shuffle=not cfg.trainer.overfit_batches,
-            prefetch=cfg.engine.prefetch_factor,
             seconds=cfg.ceilings_seconds,
         )
         if cfg is self.cfg:
@@ -193,8 +193,11 @@ class Ceilings:
         device = trainer.strategy.root_device
         if device.type != "cuda":
             return None
-        pinned = True if cfg.engine.pin_memory is None else cfg.engine.pin_memory
-        return measure_transfer(self._fitting(cfg, data), device, pinned=pinned, seconds=cfg.ceilings_seconds)
+        batch = self._fitting(cfg, data)
+        if batch[0].device == device:  # where a resident split gives it
+            return None
+        pinned = cfg.engine.get("pin_memory") is not False
+        return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds)
 
     def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
         """A batch as this configuration's loader gives it; one that was loaded before, if its images are such."""
@@ -216,7 +219,7 @@ class Ceilings:
 
     def _share_cores(self, trainer: Trainer) -> bool:
         """Whether loading and training compute on the same cores."""
-        workers = self.cfg.engine.num_workers
+        workers = workers_beside(self.cfg.engine)
         on_cpu = trainer.strategy.root_device.type == "cpu"
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
 

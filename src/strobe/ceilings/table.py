@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from strobe.config import workers_beside
 from strobe.environment import usable_cores
 
 NAMES = {
@@ -16,7 +17,8 @@ NAMES = {
 
 def print_ceilings(record: dict[str, Any], cfg: Any, console: Console) -> None:
     """A table of what was measured, and what bounds what."""
-    title = f"batch {cfg.data.batch_size}, {cfg.engine.num_workers} workers"
+    workers = workers_beside(cfg.engine)
+    title = f"batch {cfg.data.batch_size}, {workers} workers"
     if record["batch_bytes"] is not None:
         title += f", {record['batch_bytes'] / 1e6:,.2f} MB a batch"
     table = Table("ceiling", "images/s", "95% interval", "core-ms an image", title=title)
@@ -34,7 +36,7 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: Console) -> None:
         console.print(table)
     if record["reason"] is not None:
         console.print(f"Not measured: {record['reason']}", markup=False, highlight=False, soft_wrap=True)
-    for sentence in explain(record, workers=cfg.engine.num_workers):
+    for sentence in explain(record, workers=workers):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 

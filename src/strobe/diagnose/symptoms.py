@@ -11,14 +11,16 @@ SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
 
 @dataclass(frozen=True)
 class WorkerLimit:
-    """The most worker processes that a rank can have, and what limits it: cores, or /dev/shm."""
+    """The most workers that a rank can have, and what limits it: cores, or /dev/shm."""
 
     workers: int
     by: str
 
 
 def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> WorkerLimit | None:
-    """How many workers a rank's share of the cores and of /dev/shm carries; None if the cores are unknown.
+    """How many workers a rank's share of the cores and of /dev/shm carries.
+
+    None if the cores are unknown, or with an engine that has no workers beside training.
 
     ``lenient`` rounds up: a number that was within the limit before a second measurement moved it stays so.
 
@@ -26,7 +28,8 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
     there may be more of them than cores. Beside a GPU one core is the training process's own.
     """
     own = cores_of_a_rank(record)
-    if own is None:
+    engine = record.text("choices", "engine")
+    if own is None or engine == "resident":
         return None
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
@@ -34,7 +37,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
     fitting = (own if step.cores else own - 1) / busy
     most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
-    if free is not None and size:
+    if free is not None and size and engine != "spdl":  # whose threads need none
         each = size * (record.whole("engine.prefetch_factor") or 2) * (record.count("devices") or 1)
         fitting = math.floor(SHM_SHARE * free / each)
         if fitting < most.workers:

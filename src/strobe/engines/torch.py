@@ -1,13 +1,20 @@
 """Batches by torch's DataLoader: in the training process, or in worker processes."""
 
-from collections.abc import Iterator
+import re
+import resource
+import shutil
+import signal
+from collections.abc import Generator, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from callbacks import spans
-from strobe.engines.order import Indices, ShardedBatches
+from strobe.engines.base import WholeBatches, read_pinned
+from strobe.engines.order import ShardedBatches
+from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData
 
 
@@ -40,6 +47,7 @@ class TorchEngine:
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
         pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
+        read_pinned(dataset, pin and device.type == "cuda" and not self.num_workers)  # else DataLoader's thread copies
         return LazyLoader(
             WholeBatches(dataset),
             batch_sampler=batches,
@@ -54,39 +62,68 @@ class TorchEngine:
 class LazyLoader(DataLoader[Batch]):
     """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
 
-    Lightning calls ``iter`` before it has restored where a resumed run stands.
+    Raises:
+        DataError: a worker process was killed, or what workers pass their batches through is used up.
     """
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        yield from super().__iter__()
+    def __iter__(self) -> Generator[Batch, None, None]:  # type: ignore[override]
+        batches: Any = super().__iter__()
+        try:
+            yield from batches
+        except Exception as error:
+            explained = _explained(error, getattr(batches, "_workers", ()))
+            if self.num_workers:  # now: freed later with the error's frames, each of them would be waited for 5 s
+                batches._shutdown_workers()
+                self._iterator = None
+            if explained is None:
+                raise
+            raise explained from error
 
 
-class WholeBatches(Dataset[Batch]):
-    """A data set that makes a batch whole, collated, and records its making for the trace (``callbacks.spans``)."""
+def _explained(error: Exception, workers: Sequence[BaseProcess]) -> DataError | None:
+    if not isinstance(error, RuntimeError | OSError | EOFError):
+        return None
+    try:
+        return lost_batch(error, workers)
+    except RuntimeError as again:  # by torch's signal handler, a moment after its own finding
+        return lost_batch(again, workers)
 
-    def __init__(self, dataset: LoadedData) -> None:
-        self.dataset = dataset
 
-    def __len__(self) -> int:
-        return len(self.dataset)
+def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> DataError | None:
+    """What a user can do about an error of torch's between worker processes and training; None for any other.
 
-    def __getitem__(self, index: int) -> Batch:
-        return self.dataset[index]
+    torch raises some of them in a signal handler: wherever training is just then.
 
-    def __getitems__(self, indices: Indices) -> Batch:
-        """One batch; DataLoader calls this with what its batch sampler gave."""
-        with spans.batch_span(indices.epoch, indices.number, len(indices), indices.split):
-            together = getattr(self.dataset, "__getitems__", None)
-            items = together(indices) if together else [self.dataset[index] for index in indices]
-            with spans.span("collate", len(indices)):
-                return self.dataset.collate(items)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "folder": spans.folder()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.dataset = state["dataset"]
-        spans.join(state["folder"])  # a worker process that does not fork
+    Args:
+        error: not raised by a data set.
+        workers: that may have ended and so be the cause.
+    """
+    text = str(error)
+    if "ancdata" in text or "Too many open files" in text:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return DataError(
+            f"the batches that workers keep ready use up the {soft} files that this process may hold open; allow more "
+            "with `ulimit -n 65536`, or give fewer with engine.num_workers or engine.prefetch_factor"
+        )
+    if isinstance(error, OSError | EOFError):  # a worker hung up, and may be just about to end
+        wait([worker.sentinel for worker in workers], timeout=1)
+    ended = [worker for worker in workers if worker.exitcode]
+    full = r"out of shared memory|(shared memory|/torch_).*No space left"
+    if re.search(full, text) or any(worker.exitcode == -signal.SIGBUS for worker in ended):
+        free = shutil.disk_usage("/dev/shm").free / 1e6
+        return DataError(
+            f"worker processes cannot pass their batches on: /dev/shm, with {free:,.0f} MB free, was full; give fewer "
+            "of them with engine.num_workers, smaller batches with data.batch_size, or enlarge it (Docker: --shm-size)"
+        )
+    lost = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited)", text)
+    if not lost and not ended:
+        return None
+    pid = lost[1] if lost else ended[0].pid
+    how = f"was killed ({lost[2]})" if lost and lost[2] else "ended unexpectedly"
+    return DataError(
+        f"the loader worker with process id {pid} {how}: often memory ran out; give fewer workers with "
+        "engine.num_workers or smaller batches with data.batch_size, or find the cause with engine.num_workers=0"
+    )
 
 
 def _as_it_is(batch: Any) -> Any:

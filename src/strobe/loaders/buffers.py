@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.utils.data import get_worker_info
 
-MOST = 16  # buffers remembered
+MOST = 64  # buffers remembered: as many batches may be on the way
 
 
 class Buffers:
@@ -18,23 +18,23 @@ class Buffers:
     A buffer is handed out again only when no tensor or view refers to its storage, so whoever keeps a batch
     keeps its pixels. In a worker of torch's DataLoader each tensor is new and in shared memory, because the
     training process reads it there. Pinned memory comes from torch's own cache, which knows when a transfer
-    that is still under way lets go of it.
+    that is still under way lets go of it; an engine asks for it by ``pinned`` where nothing else pins.
 
     Safe to use from several threads; a copy in another process starts empty.
     """
 
     def __init__(self) -> None:
-        self.pinned = False
+        self.pinned = False  # heeded in the training process only
         self._kept: list[UntypedStorage] = []
         self._lock = threading.Lock()
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A contiguous tensor on the CPU, its content arbitrary."""
-        if self.pinned:
-            return torch.empty(*shape, dtype=dtype, pin_memory=True)
         size = prod(shape) * dtype.itemsize
         if get_worker_info() is not None:
             return _over(_shared(size), shape, dtype)
+        if self.pinned:
+            return torch.empty(*shape, dtype=dtype, pin_memory=True)
         with self._lock:
             for place, storage in enumerate(self._kept):
                 if storage.nbytes() >= size and _users(storage) == 1:

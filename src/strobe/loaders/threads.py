@@ -1,23 +1,19 @@
 """How many threads a loader may compute on: all of training's in its own thread, one in a worker beside it."""
 
-import threading
-
 import torch
-from torch.utils.data import get_worker_info
-
-_local = threading.local()
 
 
 def become_worker() -> None:
-    """Say that the current thread loads beside training; an engine calls this in each of its threads."""
-    _local.worker = True
+    """Say that the current thread loads beside training; an engine calls this in each of its threads.
 
-
-def in_worker() -> bool:
-    """Whether the current process or thread is one of several that load."""
-    return get_worker_info() is not None or getattr(_local, "worker", False)
+    Training goes on with as many threads as before: how many there are is each thread's own in torch.
+    """
+    torch.set_num_threads(1)
 
 
 def threads() -> int:
-    """Threads for one batch: as many as torch computes on, but one in a worker, of which there are as many as cores."""
-    return 1 if in_worker() else torch.get_num_threads()
+    """Threads for one batch: as many as torch computes on, but one in a worker, of which there are as many as cores.
+
+    In its worker processes torch's DataLoader sets one thread too.
+    """
+    return torch.get_num_threads()

@@ -19,6 +19,7 @@ from rich.console import Console
 from strobe.checkpoint import find_checkpoint, require_fitting
 from strobe.checks import check
 from strobe.compose import Parts, build
+from strobe.engines.torch import lost_batch
 from strobe.errors import ConfigError, DataError
 from strobe.launch import rank
 from strobe.record import measure_steps, write_summary
@@ -57,7 +58,10 @@ def run(cfg: DictConfig) -> None:
             raise _no_space(run_dir) from error
         raise
     except Exception as error:
-        run.end("failed", error)
+        explained = lost_batch(error) if isinstance(error, RuntimeError) else None
+        run.end("failed", explained or error)
+        if explained is not None:
+            raise explained from error
         raise
     run.end("completed")
 

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from strobe import environment
 from strobe.checks import loaders_for
 from strobe.compose import Parts
+from strobe.config import workers_beside
 from strobe.record import SCHEMA, measure_steps
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
@@ -41,9 +42,9 @@ def summarise(
         "data": parts.data.title if parts else None,
         "overrides": list(hydra.overrides.task),
         "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
-        "loaders": loaders_for(cfg.data.form),
+        "loaders": loaders_for(cfg.data.form, unasked=True),
         "batch_size": cfg.data.batch_size,
-        "num_workers": cfg.engine.num_workers,
+        "num_workers": workers_beside(cfg.engine),
         "threads": torch.get_num_threads(),
         "accelerator": device,
         "devices": trainer and trainer.num_devices,

@@ -13,6 +13,7 @@ class LoaderConfig:
 
     _target_: str = MISSING
     reads: list[str] = MISSING  # the forms of data it reads
+    copies: bool = False  # whether its first use writes a copy of the set; findings do not try such a one
     scale: str = knob("device", choices=["device", "numpy", "torch"])  # where integers become [0, 1]
 
 

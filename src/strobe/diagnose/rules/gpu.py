@@ -9,7 +9,7 @@ from strobe.diagnose.record import Alternative, Record, as_number
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
-INTEGER_SHARE = {"array": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
+INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
 
 _OTHERS = {"transfer", "fetch", "validation"}  # phases in which waiting is another cause's
 _ADVICE = {
