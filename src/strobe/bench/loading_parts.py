@@ -1,0 +1,188 @@
+"""Loading without an engine: tiles by every loader, CIFAR-10 in batches and one by one, and what memory costs."""
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from skimage.io import imread
+from torch import Tensor
+
+from strobe.bench.contest import Entrant, Result, Work, contest
+from strobe.bench.overhead import configure
+from strobe.checks import loaders_for
+from strobe.compose import build_data
+from strobe.data.base import ImageData
+from strobe.engines.base import WholeBatches
+from strobe.engines.order import Indices
+from strobe.loaders.base import Batch, LoadedData
+from strobe.loaders.buffers import Buffers
+from strobe.loaders.sources import TileSource
+from strobe.native import tiles as native
+from strobe.native.build import load
+
+FLOOR = "open, read, close"
+COPY = "copying the pixels"
+PLAIN = "skimage.io.imread, a plain loop"
+BATCH = 64
+BUFFER_BATCHES = (1, 32, 64, 1024)
+
+
+def tiles(overrides: list[str], rounds: int, seconds: float) -> list[Result]:
+    """RGB of real tiles, on one thread, files in the page cache: images/s of every loader, and of two floors."""
+    torch.set_num_threads(1)
+    data, _ = prepared(["data=eurosat", *overrides])
+    source: TileSource = data.found["train"]
+    return contest(
+        [
+            *(loader_entrant(data, ["data=eurosat", *overrides], name) for name in loaders_for("tiles")),
+            Entrant(PLAIN, lambda: plain_skimage(source)),
+            Entrant(FLOOR, lambda: read_only(source)),
+            Entrant(COPY, lambda: copying(source)),
+        ],
+        rounds=rounds,
+        seconds=seconds,
+    )
+
+
+def cifar10(overrides: list[str], rounds: int, seconds: float) -> list[Result]:
+    """CIFAR-10 from memory, batches of 1,024 (or ``data.batch_size``): one gather, or one image at a time."""
+    torch.set_num_threads(1)
+    common = ["data=cifar10", "data.verify=false", *overrides]
+    data, _ = prepared(common)
+    ways = {
+        "one gather a batch": ["loader.batched=true"],
+        "one image at a time": ["loader.batched=false"],
+        "one image at a time, scaled by NumPy": ["loader.batched=false", "loader.scale=numpy"],
+    }
+    return contest(
+        [Entrant(name, _batches_of(data, [*common, *given], 1024)) for name, given in ways.items()],
+        rounds=rounds,
+        seconds=seconds,
+    )
+
+
+def buffers(overrides: list[str], rounds: int, seconds: float) -> dict[int, list[Result]]:
+    """Batches of RGB tiles made and standardised in fresh memory, and in memory that is used again, by batch size."""
+    data, _ = prepared(["data=eurosat", *overrides])
+    return {size: contest(_buffer_entrants(data, size), rounds=rounds, seconds=seconds) for size in BUFFER_BATCHES}
+
+
+def _buffer_entrants(data: ImageData, size: int) -> list[Entrant]:
+    shape = (size, data.channels, *data.found["train"].shape[1:])
+    source = torch.randint(0, 4000, shape).to(torch.uint16)
+    pool = Buffers()
+
+    def fill(take: Callable[[], Tensor]) -> Work:
+        def work() -> int:
+            take().copy_(source)
+            return size
+
+        return work
+
+    def out_of_place() -> int:
+        images = (source.float() / data.full_scale).clamp(0, 1)
+        images = (images - data.mean.view(-1, 1, 1)) / data.std.view(-1, 1, 1)
+        return size
+
+    def in_place() -> int:
+        data.normalise(source)
+        return size
+
+    return [
+        Entrant("batch in fresh memory", lambda: fill(lambda: torch.empty(shape, dtype=torch.uint16))),
+        Entrant("batch in reused memory", lambda: fill(lambda: pool.take(shape, torch.uint16))),
+        Entrant("normalised out of place", lambda: out_of_place),
+        Entrant("normalised in place, reused", lambda: in_place),
+    ]
+
+
+def prepared(overrides: list[str]) -> tuple[ImageData, DictConfig]:
+    """The data of a configuration, found and split."""
+    cfg = configure(overrides)
+    data = build_data(cfg)
+    data.prepare_data()
+    data.setup()
+    return data, cfg
+
+
+def alike(data: ImageData, overrides: list[str]) -> ImageData:
+    """The same images, loaded as ``overrides`` say."""
+    return data.loaded_by(build_data(configure(overrides)))
+
+
+def loader_entrant(data: ImageData, overrides: list[str], loader: str, *keys: str, title: str = "") -> Entrant:
+    """Training batches of one loader, made in this thread."""
+    return Entrant(title or f"loader={loader}", _batches_of(data, [*overrides, f"loader={loader}", *keys], BATCH))
+
+
+def _batches_of(data: ImageData, overrides: list[str], size: int) -> Callable[[], Work]:
+    def make() -> Work:
+        dataset = alike(data, overrides).datasets["train"]
+        return making(dataset, min(size, len(dataset)))
+
+    return make
+
+
+def making(dataset: LoadedData, size: int) -> Work:
+    """Makes whole batches, the images in random order, each as often as the others."""
+    whole, batches = WholeBatches(dataset), _orders(len(dataset), size)
+
+    def work() -> int:
+        batch: Batch = whole.__getitems__(next(batches))
+        return len(batch[1])
+
+    return work
+
+
+def _orders(count: int, size: int) -> Iterator[Indices]:
+    generator = np.random.default_rng(0)
+    epoch = 0
+    while True:
+        order = generator.permutation(count).tolist()
+        for number in range(count // size):
+            yield Indices(order[number * size : (number + 1) * size], split="train", epoch=epoch, number=number)
+        epoch += 1
+
+
+def plain_skimage(source: TileSource) -> Work:
+    """As one would write it by hand: no data set, no spans."""
+    paths = cycle([source.path(index) for index in range(len(source))])
+    bands = list(source.bands)
+
+    def work() -> int:
+        pixels = [np.moveaxis(imread(next(paths))[..., bands], -1, 0) for _ in range(BATCH)]
+        torch.from_numpy(np.stack(pixels))
+        return BATCH
+
+    return work
+
+
+def read_only(source: TileSource) -> Work:
+    """The floor for one file a tile: the files are opened, read whole and closed, by the native code."""
+    load(native.LIBRARY)
+    batches = _orders(len(source), BATCH)
+
+    def work() -> int:
+        files = source.indices[next(batches)]
+        native.read_only(source.paths, files, threads=1)
+        return BATCH
+
+    return work
+
+
+def copying(source: TileSource) -> Work:
+    """The floor for pixels in memory: as many bytes, one batch after the other, copied into memory used before."""
+    shape = (len(source.bands), *source.shape[1:])
+    images, target = (
+        torch.ones((len(source), *shape), dtype=torch.int16),
+        torch.ones((BATCH, *shape), dtype=torch.int16),
+    )
+    batches = cycle(torch.split(images, BATCH)[: len(source) // BATCH])
+
+    def work() -> int:
+        target.copy_(next(batches))
+        return BATCH
+
+    return work
