@@ -20,14 +20,13 @@ OFFSETS = torch.tensor([0.0, 128.0, 128.0]).view(3, 1, 1)
 
 def prepare(crop: Tensor, generator: np.random.Generator) -> Tensor:
     """A crop (3, H, W) uint8, masked at random, as YCbCr in [0, 1]: (3, H, W) float32."""
-    masked = crop.clone()
-    masked[:, torch.from_numpy(_mask(masked.shape[-2:], generator))] = 0
-    colours = torch.matmul(COLOURS, masked.float().view(3, -1)).view(masked.shape) + OFFSETS
-    return colours / 255
+    shape = crop.shape
+    masked = crop.float().masked_fill_(torch.from_numpy(_mask(shape[1:], generator)), 0)
+    return torch.matmul(COLOURS, masked.view(3, -1)).view(shape).add_(OFFSETS).div_(255)
 
 
 def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.bool_]:
-    chosen = generator.random(shape) < MASKED
+    chosen = generator.random(shape, dtype=np.float32) < MASKED
     grown = chosen.copy()
     grown[1:] |= chosen[:-1]
     grown[:-1] |= chosen[1:]
@@ -37,7 +36,7 @@ def _mask(shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.
 
 
 class Step:
-    """A training step of a network so small that loading sets the pace, as it did in the study."""
+    """A training step of a network so small that the loader sets the pace, as it did in the study."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)

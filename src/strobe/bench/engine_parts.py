@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from strobe.bench.contest import Entrant, Result, Work, contest
-from strobe.bench.loading_parts import alike, prepared
+from strobe.bench.loading_parts import alike, loader_keys, prepared
 from strobe.bench.overhead import configure
 from strobe.ceilings.loading import load_batch
 from strobe.ceilings.meter import Meter, Rate
@@ -113,17 +114,20 @@ def training(overrides: list[str], rounds: int, seconds: float) -> list[Reached]
     common = ["data=eurosat", *overrides]
     reached = [Reached(given, [], []) for given in TRAININGS]
     data, _ = prepared(common)
-    for turn in range(rounds + 1):
-        for entry in reached if turn % 2 else reversed(reached):
-            cfg = configure([*common, *entry.overrides.split()])
-            if cfg.threads is not None:
-                torch.set_num_threads(cfg.threads)
-            own = alike(data, [*common, *entry.overrides.split()])
-            ceiling = measure_model(cfg, own, load_batch(own), seconds=seconds)
-            rate = train(cfg, own, seconds=2 * seconds)
-            if turn:
-                entry.ceiling.append(ceiling.median)
-                entry.training.append(rate.median)
+    with TemporaryDirectory() as packs:
+        for turn in range(rounds + 1):
+            for entry in reached if turn % 2 else reversed(reached):
+                loader, *engine = entry.overrides.removeprefix("loader=").split()
+                given = [*common, *loader_keys(loader, packs), *engine]
+                cfg = configure(given)
+                if cfg.threads is not None:
+                    torch.set_num_threads(cfg.threads)
+                own = alike(data, given)
+                ceiling = measure_model(cfg, own, load_batch(own), seconds=seconds)
+                rate = train(cfg, own, seconds=2 * seconds)
+                if turn:
+                    entry.ceiling.append(ceiling.median)
+                    entry.training.append(rate.median)
     return reached
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,25 +27,34 @@ from strobe.native.build import load
 FLOOR = "open, read, close"
 COPY = "copying the pixels"
 PLAIN = "skimage.io.imread, a plain loop"
-BATCH = 64
+TILE_BATCHES = (32, 256)
 BUFFER_BATCHES = (1, 32, 64, 1024)
 
 
-def tiles(overrides: list[str], rounds: int, seconds: float) -> list[Result]:
-    """RGB of real tiles, on one thread, files in the page cache: images/s of every loader, and of two floors."""
+def tiles(overrides: list[str], rounds: int, seconds: float) -> dict[int, list[Result]]:
+    """RGB of real tiles, on one thread, files in the page cache: images/s of every loader and of two floors.
+
+    By batch size.
+    """
     torch.set_num_threads(1)
-    data, _ = prepared(["data=eurosat", *overrides])
+    given = ["data=eurosat", *overrides]
+    data, _ = prepared(given)
+    with TemporaryDirectory() as packs:
+        return {
+            size: contest(_tile_entrants(data, given, packs, size), rounds=rounds, seconds=seconds)
+            for size in TILE_BATCHES
+        }
+
+
+def _tile_entrants(data: ImageData, overrides: list[str], packs: str, size: int) -> list[Entrant]:
     source: TileSource = data.found["train"]
-    return contest(
-        [
-            *(loader_entrant(data, ["data=eurosat", *overrides], name) for name in loaders_for("tiles")),
-            Entrant(PLAIN, lambda: plain_skimage(source)),
-            Entrant(FLOOR, lambda: read_only(source)),
-            Entrant(COPY, lambda: copying(source)),
-        ],
-        rounds=rounds,
-        seconds=seconds,
-    )
+    packed = [*overrides, *loader_keys("packed", packs)]
+    return [
+        *(loader_entrant(data, overrides, name, packs, size) for name in loaders_for("tiles")),
+        Entrant(PLAIN, lambda: plain_skimage(source, size)),
+        Entrant(FLOOR, lambda: read_only(source, size)),
+        Entrant(COPY, lambda: copying(alike(data, packed).datasets["train"], size)),
+    ]
 
 
 def cifar10(overrides: list[str], rounds: int, seconds: float) -> list[Result]:
@@ -112,9 +123,15 @@ def alike(data: ImageData, overrides: list[str]) -> ImageData:
     return data.loaded_by(build_data(configure(overrides)))
 
 
-def loader_entrant(data: ImageData, overrides: list[str], loader: str, *keys: str, title: str = "") -> Entrant:
-    """Training batches of one loader, made in this thread."""
-    return Entrant(title or f"loader={loader}", _batches_of(data, [*overrides, f"loader={loader}", *keys], BATCH))
+def loader_entrant(data: ImageData, overrides: list[str], choice: str, packs: str, size: int) -> Entrant:
+    """Training batches of one loader, such as ``native`` or ``native loader.threads=2``, made in this thread."""
+    return Entrant(f"loader={choice}", _batches_of(data, [*overrides, *loader_keys(choice, packs)], size))
+
+
+def loader_keys(choice: str, packs: str) -> list[str]:
+    """A loader's overrides; what it packs, it packs below ``packs``."""
+    given = f"loader={choice}".split()
+    return [*given, f"loader.directory={packs}"] if given[0] == "loader=packed" else given
 
 
 def _batches_of(data: ImageData, overrides: list[str], size: int) -> Callable[[], Work]:
@@ -146,43 +163,39 @@ def _orders(count: int, size: int) -> Iterator[Indices]:
         epoch += 1
 
 
-def plain_skimage(source: TileSource) -> Work:
+def plain_skimage(source: TileSource, size: int) -> Work:
     """As one would write it by hand: no data set, no spans."""
     paths = cycle([source.path(index) for index in range(len(source))])
     bands = list(source.bands)
 
     def work() -> int:
-        pixels = [np.moveaxis(imread(next(paths))[..., bands], -1, 0) for _ in range(BATCH)]
+        pixels = [np.moveaxis(imread(next(paths))[..., bands], -1, 0) for _ in range(size)]
         torch.from_numpy(np.stack(pixels))
-        return BATCH
+        return size
 
     return work
 
 
-def read_only(source: TileSource) -> Work:
+def read_only(source: TileSource, size: int) -> Work:
     """The floor for one file a tile: the files are opened, read whole and closed, by the native code."""
     load(native.LIBRARY)
-    batches = _orders(len(source), BATCH)
+    batches = _orders(len(source), size)
 
     def work() -> int:
-        files = source.indices[next(batches)]
-        native.read_only(source.paths, files, threads=1)
-        return BATCH
+        native.read_only(source.paths, source.indices[next(batches)], threads=1)
+        return size
 
     return work
 
 
-def copying(source: TileSource) -> Work:
-    """The floor for pixels in memory: as many bytes, one batch after the other, copied into memory used before."""
-    shape = (len(source.bands), *source.shape[1:])
-    images, target = (
-        torch.ones((len(source), *shape), dtype=torch.int16),
-        torch.ones((BATCH, *shape), dtype=torch.int16),
-    )
-    batches = cycle(torch.split(images, BATCH)[: len(source) // BATCH])
+def copying(data: Any, size: int) -> Work:
+    """The floor for a pack: as many of its bytes, one after the other, copied into memory that was used before."""
+    length = len(data.planes) * data.images.layout.image_bytes // data.images.layout.shape[0]
+    pieces = cycle(torch.split(data.images.rows.view(-1), size * length)[:-1])
+    target = torch.ones(size * length, dtype=torch.uint8)
 
     def work() -> int:
-        target.copy_(next(batches))
-        return BATCH
+        target.copy_(next(pieces))
+        return size
 
     return work

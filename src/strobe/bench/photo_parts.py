@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.functional import pil_to_tensor
 
@@ -23,7 +24,11 @@ from strobe.native import photos as native
 from strobe.native.build import load
 
 CROP = 256
+PHOTO_BATCH = 32
 STEP_BATCH = 16
+AHEAD = 2  # batches that the worker keeps ready
+Photo = tuple[bytes, int, int]
+"""Encoded photo, height and width."""
 Decode = Callable[[bytes, int, int], Tensor]
 """Encoded photo, top and left of the crop, to (3, CROP, CROP) uint8."""
 
@@ -43,11 +48,13 @@ def crops(rounds: int, seconds: float) -> list[Result]:
 
 
 def steps(rounds: int, seconds: float) -> list[Result]:
-    """The same crops in a published pipeline, with a training step."""
+    """Training steps on the same crops: one worker process does all that a published pipeline does to each."""
     torch.set_num_threads(1)
     photos = encoded()
     return contest(
-        [Entrant(name, _training(photos, make)) for name, make in DECODERS.items()], rounds=rounds, seconds=seconds
+        [Entrant(name, _training(photos, make), skip=AHEAD + 1) for name, make in DECODERS.items()],
+        rounds=rounds,
+        seconds=4 * seconds,
     )
 
 
@@ -55,23 +62,20 @@ def framings(overrides: list[str], rounds: int, seconds: float) -> dict[str, lis
     """Photo files by every loader, on one thread, for each way to make a square of one."""
     torch.set_num_threads(1)
     results = {}
-    with class_folders() as root:
+    with class_folders() as root, tempfile.TemporaryDirectory() as packs:
         for framing, size in (("random_crop", CROP), ("random_resized_crop", 224), ("resize", 224)):
             common = ["data=image_folder", f"data.root={root}", f"data.framing={framing}", f"data.size={size}"]
             data, _ = prepared([*common, *overrides])
-            names = [name for name in loaders_for("photos") if name != "packed" or framing == "resize"]
-            entrants = [loader_entrant(data, [*common, *overrides], name) for name in names]
-            if framing != "random_crop":
-                whole = "loader.dct_scaling=false"
-                title = f"loader=native {whole}"
-                entrants.append(loader_entrant(data, [*common, *overrides], "native", whole, title=title))
+            choices = [name for name in loaders_for("photos") if name != "packed" or framing == "resize"]
+            choices += ["native loader.dct_scaling=false"] * (framing != "random_crop")
+            entrants = [loader_entrant(data, [*common, *overrides], choice, packs, PHOTO_BATCH) for choice in choices]
             results[f"{framing}, {size}"] = contest(entrants, rounds=rounds, seconds=seconds)
     return results
 
 
 def _pil() -> Decode:
     def decode(photo: bytes, top: int, left: int) -> Tensor:
-        whole: Tensor = pil_to_tensor(Image.open(BytesIO(photo)).convert("RGB"))
+        whole: Tensor = pil_to_tensor(Image.open(BytesIO(photo)))
         return whole[:, top : top + CROP, left : left + CROP]
 
     return decode
@@ -98,19 +102,19 @@ def _native() -> Decode:
 DECODERS: dict[str, Callable[[], Decode]] = {"PIL": _pil, "torchvision": _torchvision, "native": _native}
 
 
-def encoded() -> list[tuple[bytes, int, int]]:
+def encoded() -> list[Photo]:
     """The photos of ``photo_folder``: encoded, with height and width."""
     found = []
     for path in _paths():
         with Image.open(path) as photo:
-            if min(photo.size) >= CROP:
+            if min(photo.size) >= CROP and photo.mode == "RGB":
                 found.append((path.read_bytes(), photo.height, photo.width))
     if not found:
         raise DataError(f"{_folder()} holds no JPEG of {CROP} pixels or more; name another folder in STROBE_DATA")
     return found
 
 
-def _places(photos: list[tuple[bytes, int, int]]) -> Iterator[tuple[bytes, int, int]]:
+def _places(photos: list[Photo]) -> Iterator[tuple[bytes, int, int]]:
     generator = np.random.default_rng(0)
     while True:
         for place in generator.permutation(len(photos)):
@@ -118,7 +122,7 @@ def _places(photos: list[tuple[bytes, int, int]]) -> Iterator[tuple[bytes, int, 
             yield photo, int(generator.integers(height - CROP + 1)), int(generator.integers(width - CROP + 1))
 
 
-def _cropping(photos: list[tuple[bytes, int, int]], make: Callable[[], Decode]) -> Callable[[], Work]:
+def _cropping(photos: list[Photo], make: Callable[[], Decode]) -> Callable[[], Work]:
     def prepare_work() -> Work:
         decode, places = make(), _places(photos)
 
@@ -131,7 +135,7 @@ def _cropping(photos: list[tuple[bytes, int, int]], make: Callable[[], Decode]) 
     return prepare_work
 
 
-def _batches(photos: list[tuple[bytes, int, int]], size: int = 32) -> Work:
+def _batches(photos: list[Photo], size: int = 32) -> Work:
     load(native.LIBRARY)
     places = _places(photos)
     out = torch.empty(size, 3, CROP, CROP, dtype=torch.uint8)
@@ -146,17 +150,31 @@ def _batches(photos: list[tuple[bytes, int, int]], size: int = 32) -> Work:
     return work
 
 
-def _training(photos: list[tuple[bytes, int, int]], make: Callable[[], Decode]) -> Callable[[], Work]:
+def _training(photos: list[Photo], make: Callable[[], Decode]) -> Callable[[], Work]:
     def prepare_work() -> Work:
-        decode, places, step, generator = make(), _places(photos), Step(), np.random.default_rng(0)
+        batches = DataLoader(_Prepared(photos, make()), STEP_BATCH, num_workers=1, prefetch_factor=AHEAD)
+        ready, step = iter(batches), Step()
 
         def work() -> int:
-            step(torch.stack([prepare(decode(*next(places)), generator) for _ in range(STEP_BATCH)]))
+            step(next(ready))
             return STEP_BATCH
 
         return work
 
     return prepare_work
+
+
+class _Prepared(IterableDataset[Tensor]):
+    """Crops as the published pipeline makes them, without an end."""
+
+    def __init__(self, photos: list[Photo], decode: Decode) -> None:
+        self.photos = photos
+        self.decode = decode
+
+    def __iter__(self) -> Iterator[Tensor]:
+        generator = np.random.default_rng(0)
+        for photo, top, left in _places(self.photos):
+            yield prepare(self.decode(photo, top, left), generator)
 
 
 def _folder() -> Path:

@@ -37,8 +37,9 @@ Options = dict[str, Any]
 
 def tiles(overrides: list[str], options: Options) -> list[Table]:
     """RGB of tiles, one thread."""
-    results = loading_parts.tiles(overrides, **options)
-    return [table("tiles, one thread, warm", results, ["loader=skimage", "loader=rasterio", FLOOR, COPY])]
+    against = ["loader=skimage", "loader=rasterio", FLOOR, COPY]
+    found = loading_parts.tiles(overrides, **options)
+    return [table(f"tiles, batches of {size}, one thread, warm", results, against) for size, results in found.items()]
 
 
 def crops(_: list[str], options: Options) -> list[Table]:
@@ -48,7 +49,13 @@ def crops(_: list[str], options: Options) -> list[Table]:
 
 def steps(_: list[str], options: Options) -> list[Table]:
     """A published pipeline's training step."""
-    return [table("decode, crop, mask, colours, scale, train; one thread", photo_parts.steps(**options), ["PIL"])]
+    return [
+        table(
+            "training steps, one worker process decodes, crops, masks, changes colours and scales",
+            photo_parts.steps(**options),
+            ["PIL"],
+        )
+    ]
 
 
 def framings(overrides: list[str], options: Options) -> list[Table]:

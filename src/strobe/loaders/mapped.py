@@ -25,7 +25,7 @@ class MappedImages:
         self.layout = layout
         self.count = count
         self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
-        self._bytes = _map(path, count, layout.image_bytes)
+        self.rows = _map(path, count, layout.image_bytes)  # (count, bytes of an image) uint8
 
     def gather(self, images: Tensor, planes: Sequence[int], out: Tensor) -> None:
         """Copy planes of images, on torch's threads; those that lie side by side in one piece.
@@ -37,9 +37,9 @@ class MappedImages:
         """
         first, count, length = planes[0], len(planes), self.layout.image_bytes // self.layout.shape[0]
         if tuple(planes) == tuple(range(first, first + count)):
-            pieces, chosen = self._bytes[:, first * length : (first + count) * length], images
+            pieces, chosen = self.rows[:, first * length : (first + count) * length], images
         else:
-            pieces = self._bytes.view(-1, length)
+            pieces = self.rows.view(-1, length)
             chosen = (images[:, None] * self.layout.shape[0] + torch.tensor(planes)).view(-1)
         torch.index_select(pieces, 0, chosen, out=out.view(-1).view(torch.uint8).view(len(chosen), -1))
 
