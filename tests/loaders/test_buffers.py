@@ -30,6 +30,13 @@ def test_what_is_kept_in_any_form_is_not_overwritten(keep: object) -> None:
     assert all(torch.equal(torch.as_tensor(value), copy) for value, copy in zip(kept, before, strict=True))
 
 
+def test_what_was_shared_with_another_process_is_not_overwritten() -> None:
+    buffers = Buffers()
+    place = buffers.take(SHAPE, torch.float32).data_ptr()
+    assert buffers.take(SHAPE, torch.float32).share_memory_().data_ptr() != place
+    assert not buffers.take(SHAPE, torch.float32).is_shared()
+
+
 def test_what_a_backward_pass_needs_is_not_overwritten() -> None:
     buffers = Buffers()
     weight = torch.ones(8, requires_grad=True)

@@ -19,7 +19,7 @@ from strobe.data.base import ImageData
 from strobe.engines.base import WholeBatches
 from strobe.engines.order import Indices
 from strobe.loaders.base import Batch, LoadedData
-from strobe.loaders.buffers import Buffers
+from strobe.loaders.buffers import Buffers, shared
 from strobe.loaders.sources import TileSource
 from strobe.native import tiles as native
 from strobe.native.build import load
@@ -103,6 +103,7 @@ def _buffer_entrants(data: ImageData, size: int) -> list[Entrant]:
 
     return [
         Entrant("batch in fresh memory", lambda: fill(lambda: torch.empty(shape, dtype=torch.uint16))),
+        Entrant("batch in new shared memory", lambda: fill(lambda: shared(shape, torch.uint16))),
         Entrant("batch in reused memory", lambda: fill(lambda: pool.take(shape, torch.uint16))),
         Entrant("normalised out of place", lambda: out_of_place),
         Entrant("normalised in place, reused", lambda: in_place),

@@ -89,12 +89,12 @@ def training(overrides: list[str], options: Options) -> list[Table]:
     """Training from tiles, with all threads and with one."""
     made = []
     for more in ([], ["threads=1"]):
-        reached = engine_parts.training([*more, *overrides], options["rounds"], 10 * options["seconds"])
+        reached = engine_parts.training([*more, *overrides], max(1, options["rounds"] // 3), 5 * options["seconds"])
         made.append(_reached(f"training from tiles, {torch.get_num_threads()} threads", reached))
     return made
 
 
-BUFFER_WORDS = ("batch, fresh", "batch, reused", "normalised, out of place", "normalised, in place")
+BUFFER_WORDS = ("batch, fresh", "batch, shared", "batch, reused", "normalised, out of place", "normalised, in place")
 PHOTO_REFERENCES = ["PIL", "torchvision"]
 PARTS: dict[str, Callable[[list[str], Options], list[Table]]] = {
     part.__name__: part for part in (tiles, crops, framings, steps, cifar10, engines, buffers, training)

@@ -16,9 +16,9 @@ class Buffers:
     """Uninitialised tensors in memory that nobody uses any more.
 
     A buffer is handed out again only when no tensor or view refers to its storage, so whoever keeps a batch
-    keeps its pixels. In a worker of torch's DataLoader each tensor is new and in shared memory, because the
-    training process reads it there. Pinned memory comes from torch's own cache, which knows when a transfer
-    that is still under way lets go of it; an engine asks for it by ``pinned`` where nothing else pins.
+    keeps its pixels; never again once it was shared with another process. In a worker of torch's DataLoader each
+    tensor is new and in shared memory, because the training process reads it there. Pinned memory comes from torch's
+    own cache, which knows when a transfer that is still under way lets go of it; ``pinned`` where nothing else pins.
 
     Safe to use from several threads; a copy in another process starts empty.
     """
@@ -30,14 +30,14 @@ class Buffers:
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """A contiguous tensor on the CPU, its content arbitrary."""
-        size = prod(shape) * dtype.itemsize
         if get_worker_info() is not None:
-            return _over(_shared(size), shape, dtype)
+            return shared(shape, dtype)
         if self.pinned:
             return torch.empty(*shape, dtype=dtype, pin_memory=True)
+        size = prod(shape) * dtype.itemsize
         with self._lock:
             for place, storage in enumerate(self._kept):
-                if storage.nbytes() >= size and _users(storage) == 1:
+                if storage.nbytes() >= size and _users(storage) == 1 and not storage.is_shared():
                     self._kept.append(self._kept.pop(place))  # the newest is the warmest, and forgotten last
                     return _over(storage, shape, dtype)
             self._kept = [storage for storage in self._kept if _users(storage) > 1][1 - MOST :]
@@ -52,9 +52,9 @@ def _over(storage: UntypedStorage, shape: Sequence[int], dtype: torch.dtype) -> 
     return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # type: ignore[call-overload,no-any-return]
 
 
-def _shared(size: int) -> UntypedStorage:
-    storage: UntypedStorage = UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call]
-    return storage
+def shared(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """A contiguous tensor in new shared memory, which a process can pass on without a copy."""
+    return _over(UntypedStorage._new_shared(prod(shape) * dtype.itemsize), shape, dtype)  # type: ignore[no-untyped-call]
 
 
 def _users(storage: UntypedStorage) -> int:
