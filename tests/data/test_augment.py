@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from strobe.data import parts
 from strobe.data.augment import dihedral, flip, shift
 
-Change = Callable[[Tensor, torch.Generator], Tensor]
+Change = Callable[..., Tensor]
 Forms = Callable[[Tensor], Tensor]
 
 
@@ -72,6 +73,23 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "strided": lambda images: images.repeat_interleave(2, dim=-1)[..., ::2],
     "expanded": lambda images: images[:1].expand(len(images), -1, -1, -1),
 }
+
+
+@CHANGES
+@pytest.mark.parametrize("layout", ["contiguous", "channels last"])
+def test_the_result_may_take_the_images_place(change: Change, layout: str) -> None:
+    given = LAYOUTS[layout](numbered(50))
+    expected = change(given, seeded(3))
+    assert change(given, seeded(3), out=given) is given
+    assert torch.equal(given, expected)
+
+
+@CHANGES
+def test_parts_make_no_difference(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = numbered(50)
+    whole = change(images, seeded(3))
+    monkeypatch.setattr(parts, "CACHED", 7 * images[0].numel())
+    assert torch.equal(change(images, seeded(3)), whole)
 
 
 @CHANGES

@@ -190,10 +190,10 @@ def read_only(source: TileSource, size: int) -> Work:
 
 
 def copying(data: Any, size: int) -> Work:
-    """The floor for a pack: as many of its bytes, one after the other, copied into memory that was used before."""
+    """The floor for a pack: the same bytes of it, in their order there, copied into memory that was used before."""
     length = len(data.planes) * data.images.layout.image_bytes // data.images.layout.shape[0]
-    pieces = cycle(torch.split(data.images.rows.view(-1), size * length)[:-1])
-    target = torch.ones(size * length, dtype=torch.uint8)
+    pieces = cycle(torch.split(data.images.rows[:, :length], size)[:-1])
+    target = torch.ones(size, length, dtype=torch.uint8)
 
     def work() -> int:
         target.copy_(next(pieces))

@@ -10,6 +10,7 @@ import torch
 from lightning import LightningDataModule
 from torch import Tensor
 
+from strobe.data.parts import parts_of
 from strobe.engines.base import BatchLoader, Engine
 from strobe.engines.order import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.errors import DataError
@@ -17,7 +18,6 @@ from strobe.loaders.base import Batch, LoadedData, Loader
 from strobe.loaders.buffers import Buffers
 
 SPLITS = ("train", "val", "test")
-CACHED = 1 << 18  # floats of a batch that one core works on at a time
 
 
 class ImageData(LightningDataModule, ABC):
@@ -69,7 +69,7 @@ class ImageData(LightningDataModule, ABC):
 
     @abstractmethod
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Training images (N, C, H, W), changed at random."""
+        """Training images (N, C, H, W), changed at random, in place."""
 
     @property
     def channels(self) -> int:
@@ -140,7 +140,7 @@ class ImageData(LightningDataModule, ABC):
             floats, full_scale = self._uninitialised(pixels), self.full_scale
             clips = pixels.dtype != torch.uint8 or full_scale < 255
         factor, summand = self._standardising(full_scale, pixels.device)
-        for source, target in zip(_parts(pixels), _parts(floats), strict=True):
+        for target, source in parts_of(floats, pixels):
             if floats is not pixels:
                 target.copy_(source)
             if clips:
@@ -181,13 +181,6 @@ class ImageData(LightningDataModule, ABC):
         key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         return torch.Generator(device).manual_seed(seed)
-
-
-def _parts(images: Tensor) -> tuple[Tensor, ...]:
-    """Images (N, C, H, W) in parts that stay in a CPU's cache from one pass over them to the next."""
-    if images.device.type != "cpu" or len(images) == 0:
-        return (images,)
-    return torch.split(images, max(1, CACHED * torch.get_num_threads() // images[0].numel()))
 
 
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:

@@ -86,7 +86,7 @@ class CIFAR10(ImageData):
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Crops from the image padded by four pixels, and flips."""
-        return flip(shift(images, generator), generator)
+        return flip(shift(images, generator, out=images), generator, out=images)
 
     def _parent(self) -> Path | None:
         """The folder in which ``cifar-10-batches-py`` stands."""

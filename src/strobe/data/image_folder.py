@@ -68,7 +68,7 @@ class ImageFolder(ImageData):
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flips; how a photo is framed was drawn when it was read."""
-        return flip(images, generator)
+        return flip(images, generator, out=images)
 
     def _framing(self, *, random: bool) -> Framing:
         return Framing(self.framing, self.size, random, self.shuffle_seed)

@@ -69,7 +69,7 @@ class Tiles(ImageData):
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flips and transposes."""
-        return dihedral(images, generator)
+        return dihedral(images, generator, out=images)
 
     def rgb_channels(self) -> list[int]:
         """Where bands 3, 2 and 1 stand in a batch; its first channel when one of them is not loaded."""
