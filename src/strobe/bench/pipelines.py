@@ -95,7 +95,7 @@ def training(overrides: list[str], options: Options) -> list[Table]:
 
 
 BUFFER_WORDS = ("batch, fresh", "batch, shared", "batch, reused", "normalised, out of place", "normalised, in place")
-PHOTO_REFERENCES = ["PIL", "torchvision"]
+PHOTO_REFERENCES = ["PIL", "torchvision", "spdl.io"]
 PARTS: dict[str, Callable[[list[str], Options], list[Table]]] = {
     part.__name__: part for part in (tiles, crops, framings, steps, cifar10, engines, buffers, training)
 }
@@ -135,7 +135,10 @@ def main() -> None:
         except StrobeError as error:
             sys.exit(f"{part}: {error}")
     machine = environment.describe()
-    console.print(f"{machine['cpu']}, {machine['usable_cores']} cores, torch {machine['versions']['torch']}")
+    console.print(
+        f"{machine['cpu']}, {machine['usable_cores']} cores, torch {machine['versions']['torch']}, "
+        f"commit {(machine['git_commit'] or 'unknown')[:12]}; all files in the page cache"
+    )
 
 
 if __name__ == "__main__":
