@@ -64,6 +64,18 @@ def refused(ended: Ended, *words: str) -> str:
         (["data=eurosat", "loader=memory"], ["loader=memory", "data=eurosat", "rasterio, skimage, tifffile"]),
         (["model.stem=cifar", "model.weights=imagenet"], ["model.weights=imagenet", "model.stem=cifar"]),
         (["ckpt_path=nowhere.ckpt"], ["ckpt_path=nowhere.ckpt", "ckpt_path=last"]),
+        (["threads=9999"], ["threads=9999", "at most"]),
+        (["loader=native", "loader.threads=9999"], ["loader.threads=9999", "at most"]),
+        (["engine.num_workers=99999"], ["engine.num_workers=99999", "at most"]),
+        (["data=image_folder", "engine=resident"], ["engine=resident", "random_resized_crop", "data.framing=resize"]),
+        (
+            ["data=image_folder", "loader=packed", "data.framing=random_crop"],
+            ["loader=packed", "data.framing=random_crop", "data.framing=resize"],
+        ),
+        (
+            ["engine=spdl", "engine.ordered=false", "trainer.deterministic=true"],
+            ["engine.ordered=false", "ordered=true"],
+        ),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, list) else None,
 )

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from strobe.errors import ConfigError
 
 MOST_THREADS = 8  # for each core: more only ever wait
+MOST_WORKERS = 64  # for each core: some wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
@@ -44,10 +45,12 @@ def check(cfg: DictConfig) -> None:
             "give profiler.repeat=1 or more"
         )
     cores = os.cpu_count() or 1
-    if cfg.threads is not None and cfg.threads > MOST_THREADS * cores:
-        raise ConfigError(
-            f"threads={cfg.threads} on {cores} cores would keep each other waiting; give at most {MOST_THREADS * cores}"
-        )
+    for key in ("threads", "loader.threads"):
+        if (OmegaConf.select(cfg, key) or 0) > MOST_THREADS * cores:
+            raise ConfigError(
+                f"{key}={OmegaConf.select(cfg, key)} on {cores} cores would keep each other waiting; "
+                f"give at most {MOST_THREADS * cores}"
+            )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
     small = cfg.data.form == "array" or cfg.data.get("size", IMAGENET_STRIDE + 1) <= IMAGENET_STRIDE
@@ -59,12 +62,35 @@ def check(cfg: DictConfig) -> None:
 
 
 def _check_engine(cfg: DictConfig) -> None:
-    """The engine must be able to keep what the run promises."""
+    """The engine must be able to keep what the run promises, and the machine the engine."""
+    most = MOST_WORKERS * (os.cpu_count() or 1)
+    if cfg.engine.num_workers > most:
+        raise ConfigError(
+            f"engine.num_workers={cfg.engine.num_workers} on {os.cpu_count()} cores would take all memory before a "
+            f"batch is loaded; give at most {most}, and seldom more than there are cores"
+        )
+    if cfg.data.form == "photos":
+        _check_framing(cfg)
     if cfg.trainer.get("deterministic") and cfg.engine.get("ordered") is False:
         raise ConfigError(
             f"engine.ordered=false does not fit trainer.deterministic={str(cfg.trainer.deterministic).lower()}: "
             "batches come in another order each time; set engine.ordered=true"
         )
+
+
+def _check_framing(cfg: DictConfig) -> None:
+    """What keeps a photo's pixels needs a photo that looks the same in each epoch, or in each split too."""
+    framing, choices = cfg.data.framing, HydraConfig.get().runtime.choices
+    if framing == "resize":
+        return
+    keeps = {f"loader={choices['loader']}": cfg.loader.copies}
+    keeps[f"engine={choices['engine']}"] = choices["engine"] == "resident" and cfg.data.augment
+    for choice, refused in keeps.items():
+        if refused:
+            raise ConfigError(
+                f"{choice} keeps each photo as one square, but data.framing={framing} takes another part of it in each "
+                "epoch; set data.framing=resize, or make another choice"
+            )
 
 
 def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

@@ -86,6 +86,7 @@ def test_each_tile_is_read_once_and_one_record_is_written(
         assert sorted(step["name"] for step in steps) == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
 
 
+@pytest.mark.slow
 def test_metrics_are_those_of_one_process(
     start: Callable[..., str], train: Callable[..., Ended], tmp_path: Path
 ) -> None:

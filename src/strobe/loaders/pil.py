@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from callbacks.spans import span
@@ -40,7 +40,11 @@ def decode(content: bytes, frame: Frame, size: int) -> Tensor:
     Raises:
         Exception: of any kind, when it cannot be read.
     """
-    with Image.open(BytesIO(content), formats=FORMATS) as photo:
+    try:
+        opened = Image.open(BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:  # whose text names the buffer
+        raise ValueError("it is no image of a known format") from None
+    with opened as photo:
         top, left, height, width = frame(photo.height, photo.width)
         part: Image.Image = photo.crop((left, top, left + width, top + height))
     if part.mode != "RGB":
