@@ -118,6 +118,44 @@ def test_others_are_refused(photo: bytes, message: str, capfd: pytest.CaptureFix
     assert capfd.readouterr() == ("", "")
 
 
+def scans(photo: bytes) -> list[int]:
+    """Where scans begin."""
+    return [found.start() for found in re.finditer(rb"\xff\xda", photo)]
+
+
+def test_a_photo_that_lacks_scans_is_left_to_others() -> None:
+    """How libjpeg smooths it depends on its version, and Pillow brings one of its own."""
+    photo = by_pillow(picture(90, 130), progressive=True)
+    for count in range(1, len(scans(photo))):
+        cut = photo[: scans(photo)[count]] + b"\xff\xd9"
+        assert whole(cut).shape == (3, 90, 130)
+        for box in ((0, 0, 90, 130), (40, 50, 8, 8)):
+            with pytest.raises(RuntimeError, match="It lacks scans"):
+                decode_crop_jpeg(tensor(cut), *box)
+    assert torch.equal(decode_crop_jpeg(tensor(photo), 40, 50, 8, 8), whole(photo)[:, 40:48, 50:58])
+
+
+@pytest.mark.parametrize(("more", "why"), [(80, "damaged"), (100, "too many scans")])
+def test_scans_that_say_the_same_again_are_refused(more: int, why: str) -> None:
+    photo = by_pillow(picture(40, 40), progressive=True)
+    last = scans(photo)[-1]
+    many = photo[:-2] + photo[last:-2] * more + photo[-2:]  # refines the same bits over and over
+    with pytest.raises(RuntimeError, match=why):
+        decode_crop_jpeg(tensor(many), 0, 0, 40, 40)
+
+
+def test_garbled_data_is_refused() -> None:
+    photo = by_pillow(picture(400, 400))
+    middle = len(photo) // 2
+    garbled = (
+        photo[:middle] + bytes((7 * byte + 13) % 256 for byte in photo[middle : middle + 400]) + photo[middle + 400 :]
+    )
+    with pytest.raises(OSError, match="broken data stream"):
+        whole(garbled)
+    with pytest.raises(RuntimeError, match="damaged"):
+        decode_crop_jpeg(tensor(garbled), 0, 0, 400, 400)
+
+
 def test_cut_off_below_the_crop_is_not_noticed() -> None:
     photo = by_pillow(picture(400, 40))
     assert torch.equal(decode_crop_jpeg(tensor(photo[: len(photo) // 2]), 8, 8, 30, 30), whole(photo)[:, 8:38, 8:38])

@@ -14,16 +14,20 @@ from numpy.typing import NDArray
 from strobe.engines.order import EpochOrder, ShardedBatches
 from strobe.engines.torch import TorchEngine
 from strobe.loaders import native
-from strobe.loaders.base import BatchData
+from strobe.loaders.base import Batch, BatchData, LoadedData
 from strobe.loaders.sources import PathTable, TileSource
 
 SHAPE = (13, 16, 32)
 
 
-def dataset(paths: list[Path], *, shape: tuple[int, int, int] = SHAPE, threads: int | None = None) -> BatchData:
+def source(paths: list[Path], shape: tuple[int, int, int] = SHAPE) -> TileSource:
     everything = torch.arange(len(paths))
-    source = TileSource(PathTable([str(path) for path in paths]), everything, everything, shape, (3, 12, 1), 4000.0)
-    loaded = native.NativeLoader(scale="device", threads=threads, dct_scaling=True).dataset(source)
+    return TileSource(PathTable([str(path) for path in paths]), everything, everything, shape, (3, 12, 1), 4000.0)
+
+
+def dataset(paths: list[Path], *, shape: tuple[int, int, int] = SHAPE, threads: int | None = None) -> BatchData:
+    """By a loader of its own, which has said nothing yet."""
+    loaded = native.NativeLoader(scale="device", threads=threads, dct_scaling=True).dataset(source(paths, shape))
     assert isinstance(loaded, BatchData)
     return loaded
 
@@ -31,12 +35,6 @@ def dataset(paths: list[Path], *, shape: tuple[int, int, int] = SHAPE, threads: 
 def image(seed: int = 0) -> NDArray[np.uint16]:
     """Pixels (H, W, bands), which compress well."""
     return np.random.default_rng(seed).integers(0, 9, (*SHAPE[1:], SHAPE[0]), dtype=np.uint16)
-
-
-@pytest.fixture
-def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has been said in this process yet."""
-    monkeypatch.setattr(native, "_said", type(native._said)())
 
 
 OTHER = {
@@ -50,7 +48,6 @@ OTHER = {
 }
 
 
-@pytest.mark.usefixtures("unsaid")
 @pytest.mark.parametrize("options", OTHER.values(), ids=OTHER)
 def test_other_forms_give_the_same_pixels_and_are_named_once(
     options: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -70,7 +67,6 @@ def test_other_forms_give_the_same_pixels_and_are_named_once(
     assert "rio convert" in said
 
 
-@pytest.mark.usefixtures("unsaid")
 def test_the_remedy_that_is_named_helps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from rasterio.rio.main import main_group
 
@@ -81,17 +77,13 @@ def test_the_remedy_that_is_named_helps(tmp_path: Path, caplog: pytest.LogCaptur
     with pytest.warns(match="no geotransform"):
         main_group(names, standalone_mode=False)
     caplog.clear()
-    native._said.clear()
     pixels, _ = dataset([tmp_path / "NEW.tif"])[0]
     np.testing.assert_array_equal(pixels, np.moveaxis(image()[..., [3, 12, 1]], -1, 0))
     assert not caplog.messages
 
 
-@pytest.mark.parametrize(("start", "workers"), [(None, 0), ("fork", 2), ("spawn", 1)])
-def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path) -> None:
-    paths = sorted(tiles.glob("*/*.tif"))[::20]
-    loaded = dataset(paths, shape=(13, 64, 64), threads=2)
-    loaded.__getitems__([0, 1])  # the pool has its threads before workers are forked
+def epoch(loaded: LoadedData, workers: int, start: str | None) -> list[Batch]:
+    """All batches of three, by workers that end with them."""
     engine = TorchEngine(
         num_workers=workers,
         prefetch_factor=2,
@@ -99,9 +91,37 @@ def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path)
         pin_memory=False,
         multiprocessing_context=start,
     )
-    order = ShardedBatches(EpochOrder(len(paths), shuffle=False, seed=0), 3)
+    order = ShardedBatches(EpochOrder(len(loaded), shuffle=False, seed=0), 3)
+    return list(engine.loader(loaded, order, seed=0, device=torch.device("cpu")))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_workers_name_other_files_once_a_run(tmp_path: Path) -> None:
+    """Each file comes to another worker, and in each epoch to new ones."""
+    for number in range(4):
+        tifffile.imwrite(tmp_path / f"{number}.tif", image(number), planarconfig="contig", compression="zlib")
+    loader = native.NativeLoader(scale="device", threads=1, dct_scaling=True)
+    splits = [loader.dataset(source([tmp_path / f"{number}.tif"])) for number in range(4)]
+    said = logging.FileHandler(tmp_path / "log")
+    logging.getLogger("strobe.loaders").addHandler(said)
+    try:
+        for _ in range(2):
+            for split in splits:
+                epoch(split, 1, "fork")
+    finally:
+        logging.getLogger("strobe.loaders").removeHandler(said)
+        said.close()
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert line.startswith(f"{tmp_path / '0.tif'} and maybe others are compressed")
+
+
+@pytest.mark.parametrize(("start", "workers"), [(None, 0), ("fork", 2), ("spawn", 1)])
+def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path) -> None:
+    paths = sorted(tiles.glob("*/*.tif"))[::20]
+    loaded = dataset(paths, shape=(13, 64, 64), threads=2)
+    loaded.__getitems__([0, 1])  # the pool has its threads before workers are forked
     seen = []
-    for pixels, labels in engine.loader(loaded, order, seed=0, device=torch.device("cpu")):
+    for pixels, labels in epoch(loaded, workers, start):
         for tile, label in zip(pixels, labels.tolist(), strict=True):
             expected = tifffile.imread(paths[label])[..., [3, 12, 1]]
             np.testing.assert_array_equal(tile, np.moveaxis(expected, -1, 0))

@@ -14,8 +14,9 @@ from jpegs import by_pillow, needs_compiler, picture, whole
 from PIL import Image
 from torch import Tensor
 
-from strobe.engines.order import Indices
-from strobe.loaders import native_photos
+from strobe.engines.order import EpochOrder, Indices, ShardedBatches
+from strobe.engines.torch import TorchEngine
+from strobe.loaders import fallback, native_photos
 from strobe.loaders.framing import Framing
 from strobe.loaders.native import NativeLoader
 from strobe.loaders.native_photos import NativePhotos
@@ -57,11 +58,6 @@ def expected(paths: list[str], epoch: int = 0, **framing: object) -> Tensor:
     order = Indices(range(len(paths)), epoch=epoch, split="train", number=0)
     pixels: Tensor = PilLoader(scale="device").dataset(source(paths, **framing)).__getitems__(order)[0]
     return pixels
-
-
-@pytest.fixture(autouse=True)
-def nothing_said() -> None:
-    native_photos._said.clear()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -108,6 +104,42 @@ def test_sizes_are_measured_once(paths: list[str]) -> None:
     assert torch.equal(data.__getitems__([0])[0], expected(paths)[:1])
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_workers_share_the_sizes(paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two in each epoch, which end with it; a photo that comes to another worker in the second is not opened twice."""
+
+    def noted(names: PathTable, files: Tensor, *, threads: int) -> Tensor:
+        with (tmp_path / "measured").open("a") as file:
+            file.write("".join(f"{photo}\n" for photo in files.tolist()))
+        return measure_photos(names, files, threads=threads)
+
+    monkeypatch.setattr(native_photos.photos, "measure_photos", noted)
+    data = dataset(paths)
+    for seed in (1, 2):
+        epoch(data, "fork", seed)
+        measured = sorted((tmp_path / "measured").read_text().split())
+        assert measured == [str(photo) for photo in range(len(paths))]
+
+
+def test_a_spawned_worker_leaves_the_sizes(paths: list[str]) -> None:
+    data = dataset(paths)
+    epoch(data, "spawn", 0, workers=1)
+    assert data.sizes.tolist() == [list(shape) for shape in SHAPES]
+
+
+def epoch(data: NativePhotos, start: str, seed: int, workers: int = 2) -> None:
+    """All photos, in batches of one, by workers that end with them."""
+    engine = TorchEngine(
+        num_workers=workers,
+        prefetch_factor=2,
+        persistent_workers=False,
+        pin_memory=False,
+        multiprocessing_context=start,
+    )
+    order = ShardedBatches(EpochOrder(len(data), shuffle=True, seed=seed), 1)
+    assert len(list(engine.loader(data, order, seed=0, device=torch.device("cpu")))) == len(data)
+
+
 def test_what_the_operators_do_not_read_goes_through_pillow(
     paths: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,10 +147,12 @@ def test_what_the_operators_do_not_read_goes_through_pillow(
     Path(others[0]).write_bytes(by_pillow(picture(50, 50, 4)))
     Image.fromarray(picture(50, 50)).save(others[1])
     mixed = [paths[0], *others]
+    data = dataset(mixed)
     with caplog.at_level(logging.WARNING):
-        assert torch.equal(batch(mixed), expected(mixed))
-        assert torch.equal(batch(mixed, 1), expected(mixed, 1))
-    (said,) = [record.getMessage() for record in caplog.records if record.name == native_photos.__name__]
+        for epoch in (0, 1):
+            pixels, _ = data.__getitems__(Indices(range(3), epoch=epoch, split="train", number=0))
+            assert torch.equal(pixels, expected(mixed, epoch))
+    (said,) = [record.getMessage() for record in caplog.records if record.name == fallback.__name__]
     assert "cmyk.jpg and maybe others" in said
     assert "\n" not in said
 

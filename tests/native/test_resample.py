@@ -79,6 +79,21 @@ def test_a_box_of_the_size_is_copied(contents: list[bytes]) -> None:
         assert torch.equal(square(contents[0], (7, 9, 256, 256), 256, scaled), whole(contents[0])[:, 7:263, 9:265])
 
 
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("shrunk", [2, 4, 8])
+def test_what_libjpeg_shrinks_equals_pillows_draft(shrunk: int, subsampling: str) -> None:
+    """Boxes that begin and end between units, of just the size that is wanted: nothing is resampled after that."""
+    photo = by_pillow(picture(240, 320), subsampling=subsampling)
+    with Image.open(BytesIO(photo)) as image:
+        image.draft("RGB", (320 // shrunk, 240 // shrunk))
+        assert image.size == (320 // shrunk, 240 // shrunk)
+        small = pixels(image)
+    for top, left, size in [(0, 0, 64), (0, 0, 240), (8, 24, 80), (72, 200, 120), (176, 256, 64), (104, 8, 8)]:
+        found, side = square(photo, (top, left, size, size), size // shrunk, scaled=True), size // shrunk
+        y, x = top // shrunk, left // shrunk
+        assert torch.equal(found, small[:, y : y + side, x : x + side]), (top, left, size)
+
+
 def random_resized_crops(contents: list[bytes]) -> list[tuple[bytes, tuple[int, int, int, int]]]:
     """Some of torchvision's transform of this name, with the same boxes."""
     framing, cases = Framing("random_resized_crop", 224, random=True), []

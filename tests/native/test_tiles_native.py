@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from building import needs_compiler
 from numpy.typing import NDArray
 from tiffs import LONG, SHORT, tiff
 
 from strobe.loaders.sources import PathTable
 from strobe.native.build import load
 from strobe.native.tiles import LIBRARY, read_only, read_tiles
+
+pytestmark = needs_compiler()
 
 
 def random(shape: tuple[int, int, int], seed: int = 0) -> NDArray[np.uint16]:
@@ -57,6 +60,7 @@ READ = {
     "no compression": {"changes": {259: None}},
     "the directory behind the pixels": {"pixels_first": True},
     "long numbers": {"changes": {256: (LONG, [64]), 257: (LONG, [64]), 277: (LONG, [13])}},
+    "one image deep": {"changes": {32997: (LONG, [1])}},
     "an unknown entry": {"changes": {65000: (LONG, [1, 2, 3])}},
 }
 
@@ -82,6 +86,8 @@ LEFT = {
     "compressed": {"changes": {259: (SHORT, [5])}},
     "planar": {"changes": {284: (SHORT, [2])}},
     "predictor": {"changes": {317: (SHORT, [2])}},
+    "YCbCr": {"changes": {262: (SHORT, [6])}},
+    "several images deep": {"changes": {32997: (LONG, [3])}},
     "fill order": {"changes": {266: (SHORT, [2])}},
     "tiled": {"changes": {322: (SHORT, [64])}},
     "pyramid": {"changes": {330: (LONG, [8])}},
@@ -107,6 +113,16 @@ def test_forms_that_are_left_to_others(options: dict[str, object], tmp_path: Pat
     changes = {**whole, **options.get("changes", {})}
     (tmp_path / "a.tif").write_bytes(tiff(random((13, 64, 64)), **{**options, "changes": changes}))
     assert not accepts(tmp_path / "a.tif", (13, 64, 64))
+
+
+@pytest.mark.parametrize("how", [{"truncate": True}, {"imagej": True, "truncate": True}], ids=str)
+def test_several_images_under_one_directory_are_left_to_others(how: dict[str, bool], tmp_path: Path) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", random((3, 8, 9)), photometric="minisblack", **how)
+    with tifffile.TiffFile(tmp_path / "a.tif") as found:
+        assert found.asarray().shape == (3, 8, 9)
+    assert not accepts(tmp_path / "a.tif", (1, 8, 9))
+    tifffile.imwrite(tmp_path / "a.tif", random((8, 9, 3)), photometric="minisblack", planarconfig="contig")
+    assert accepts(tmp_path / "a.tif", (3, 8, 9))
 
 
 def test_a_file_is_read_by_its_own_length(tmp_path: Path) -> None:

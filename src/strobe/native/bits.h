@@ -17,12 +17,12 @@ inline uint64_t big_endian(const uint8_t* bytes) {
   return word;
 }
 
-// Reads bits. `bytes` go on for 8 more.
+// Reads bits, from a position in bits. `bytes` go on for 8 more.
 class BitReader {
  public:
-  BitReader(const uint8_t* bytes, int64_t place) : bytes_(bytes), next_(bytes + place / 8) {
+  BitReader(const uint8_t* bytes, int64_t position) : bytes_(bytes), next_(bytes + position / 8) {
     fill();
-    drop(static_cast<int>(place % 8));
+    drop(static_cast<int>(position % 8));
   }
 
   // Makes 56 bits or more ready.
@@ -37,7 +37,7 @@ class BitReader {
     bits_ <<= count;
     count_ -= count;
   }
-  int64_t place() const { return (next_ - bytes_) * 8 - count_; }
+  int64_t position() const { return (next_ - bytes_) * 8 - count_; }
 
  private:
   const uint8_t *bytes_, *next_;

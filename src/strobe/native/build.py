@@ -10,10 +10,12 @@ import logging
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ _log = logging.getLogger(__name__)
 SOURCES = Path(__file__).parent
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 TORCH = Path(torch.__file__).parent
+COMPILERS = ("g++", "c++", "clang++")
+WRAPPERS = ("ccache", "sccache", "distcc")
 
 _loaded: set["Library"] = set()
 _loading = threading.Lock()
@@ -63,28 +67,51 @@ def load(library: Library) -> None:
             _loaded.add(library)
 
 
+def operators(library: Library) -> Any:
+    """``torch.ops.strobe``, in which the library's operators are; raises as :func:`load`."""
+    load(library)
+    return torch.ops.strobe
+
+
 def _load(library: Library) -> None:
     path = compiled(library)
     try:
         torch.ops.load_library(path)  # type: ignore[no-untyped-call]
-    except OSError as error:  # a damaged file, or a system library that has gone
-        path.unlink(missing_ok=True)
-        raise DataError(
-            f"The operators in {path} could not be loaded ({_line(error)}); the file was removed, start again to "
-            f"compile them anew, and if that fails install what they need: {install(library)}"
-        ) from error
+    except OSError as error:
+        _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
+        _load_anew(library)
     for name, fake in library.fakes:
         torch.library.register_fake(name, fake)
 
 
+def _load_anew(library: Library) -> None:
+    """Load in place of a damaged file, or one of a machine that has other system libraries and the same cache."""
+    path = cache_folder() / _file_name(library)
+    with _alone(library, path.parent):
+        with contextlib.suppress(OSError):  # what another process has made meanwhile
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+            return
+        _compile(library, path)
+        try:
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise DataError(
+                f"The operators in {path} cannot be loaded, although {compiler()} has just compiled them "
+                f"({_line(error)}); give another compiler in the variable CXX, of the age of the C++ library that "
+                f"this Python loads, or install what the operators need: {install(library)}"
+            ) from error
+
+
 def compiled(library: Library) -> Path:
-    """The compiled library, made first if need be."""
-    folder = cache_folder()
-    path = folder / f"{library.name}-{_key(library)}.so"
-    if not path.exists():
-        with locked(folder / f".{library.name}.lock"):
-            if not path.exists():
-                _compile(library, path)
+    """The compiled library, made first if need be; one that is there need not lie where this user may write."""
+    name = _file_name(library)
+    for folder in _cache_folders():
+        if _trusted(folder, stat.S_IFDIR) and _trusted(folder / name, stat.S_IFREG):
+            return folder / name
+    path = cache_folder() / name
+    with _alone(library, path.parent):
+        if not path.exists():
+            _compile(library, path)
     return path
 
 
@@ -92,7 +119,8 @@ def missing(library: Library) -> str | None:
     """What is not there and would be needed to compile the library; None when all is."""
     found = compiler()
     if found is None:
-        return "a C++ compiler (g++, c++ or clang++)"
+        named = _named_compiler()
+        return f"the compiler {named} (variable CXX)" if named else "a C++ compiler (g++, c++ or clang++)"
     if library.header and not _includes(found, library.header):
         return f"the header {library.header}"
     return None
@@ -104,10 +132,16 @@ def install(library: Library) -> str:
 
 
 def compiler() -> str | None:
-    """The C++ compiler: the variable ``CXX``, or one that is installed."""
+    """The C++ compiler: that of the variable ``CXX``, whose options are not used, or else one that is installed."""
+    named = _named_compiler()
+    return next((path for name in ((named,) if named else COMPILERS) if (path := shutil.which(name))), None)
+
+
+def _named_compiler() -> str | None:
     words = os.environ.get("CXX", "").split()
-    named = [word for word in words if not word.startswith("-")][-1:]  # "ccache g++ -m64" means g++
-    return next((path for name in (*named, "g++", "c++", "clang++") if (path := shutil.which(name))), None)
+    if words and Path(words[0]).name in WRAPPERS:
+        words = words[1:]
+    return words[0] if words else None
 
 
 def includes() -> list[str]:
@@ -134,9 +168,33 @@ def _cache_folders() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"strobe-{os.geteuid()}-native"
 
 
+def _trusted(path: Path, kind: int) -> bool:
+    """Whether it is there, of that kind, and made by this user or root: in a shared folder others may plant files."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid in (0, os.geteuid())
+
+
+def _alone(library: Library, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Among the processes that make the library in this folder."""
+    return locked(folder / f".{library.name}.lock")
+
+
+def _file_name(library: Library) -> str:
+    return f"{library.name}-{_key(library)}.so"
+
+
 def _key(library: Library) -> str:
-    """Changes with whatever the compiled library depends on."""
-    digest = hashlib.sha256(repr((library, FLAGS, torch.__version__, platform.machine(), platform.libc_ver())).encode())
+    """Changes with whatever the compiled library depends on.
+
+    Any header counts for every library: to compile once too often is better than to overlook one. Of the compiler
+    only what ``CXX`` says counts, for none is needed once a library is there.
+    """
+    machine = (platform.machine(), platform.libc_ver(), [find_library(name) for name in library.links])
+    build = (library, FLAGS, torch.__version__, os.environ.get("CXX", "").split())
+    digest = hashlib.sha256(repr((build, machine)).encode())
     for path in sorted(SOURCES.glob("*.h")) + [SOURCES / name for name in library.sources]:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -159,8 +217,8 @@ def _compile(library: Library, path: Path) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
             raise DataError(
-                f"The operators of loader=native cannot be compiled by {command}: {_first_error(done.stderr)}; give "
-                f"another compiler in the variable CXX ({install(library)}), or choose another loader"
+                f"The operators of loader=native cannot be compiled by {command}: {_first_error(done.stderr)}; install "
+                f"a newer one ({install(library)}) or name it in the variable CXX, or choose another loader"
             )
         made.rename(path)
 
@@ -177,4 +235,4 @@ def _first_error(text: str) -> str:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error.__cause__ or error).split())  # torch's own words hide the loader's

@@ -20,9 +20,9 @@
 #include <memory>
 #include <span>
 
-namespace strobe {
+#include "bytes.h"
 
-using Bytes = std::span<const uint8_t>;
+namespace strobe {
 
 // Paths in one buffer: `ends[i]` is where path i ends in `text`. `holds` must be true of i before it is asked for.
 struct Paths {

@@ -10,11 +10,14 @@
 namespace strobe {
 namespace {
 
-constexpr int64_t kMostPixelsPerByte = 1024;  // one colour alone has 340; this bounds the time that a header can take
-constexpr double kMostKept = 0.4;             // of the units that are passed; to copy more takes longer than libjpeg
-constexpr int kPixel = 4;                     // bytes of JCS_EXT_RGBX: vectors take it apart faster than three
+// A Huffman-coded block takes a bit, and such a photo has at most 910 pixels a byte. This bounds the time that a header
+// can take; arithmetic-coded photos of hardly more than one colour may have more, and are refused.
+constexpr int64_t kMostPixelsPerByte = 1024;
+constexpr double kMostKept = 0.4;  // of the units that are passed; to copy more takes longer than libjpeg
+constexpr int kPixel = 4;          // bytes of JCS_EXT_RGBX: vectors take it apart faster than three
 
-// A progressive photo that lacks scans: libjpeg smooths such a block by what it knows of its neighbours.
+// Whether the photo is progressive and some of its scans are not there: libjpeg then smooths blocks by their
+// neighbours, in each version in another way.
 bool lacks_scans(const jpeg_decompress_struct& jpeg) {
   if (!jpeg.progressive_mode) return false;
   for (int component = 0; component < jpeg.num_components; component++)
@@ -35,13 +38,13 @@ void decode_box(jpeg_decompress_struct& jpeg, const Box& box, int eighths, std::
   jpeg.scale_num = eighths;
   jpeg.scale_denom = 8;
   jpeg_start_decompress(&jpeg);
-  const bool all = lacks_scans(jpeg);
+  if (lacks_scans(jpeg)) fail(&jpeg, "It lacks scans");
   const int64_t unit_height = int64_t{jpeg.max_v_samp_factor} * eighths;
   const int64_t unit_width = int64_t{jpeg.max_h_samp_factor} * eighths;
-  const int64_t above = all ? 0 : std::max<int64_t>(box.top / unit_height - 1, 0) * unit_height;
-  const int64_t first = all ? 0 : std::max<int64_t>(box.left / unit_width - 1, 0) * unit_width;
+  const int64_t above = std::max<int64_t>(box.top / unit_height - 1, 0) * unit_height;
+  const int64_t first = std::max<int64_t>(box.left / unit_width - 1, 0) * unit_width;
   const int64_t last = (box.left + box.width + unit_width - 1) / unit_width * unit_width + unit_width;
-  const int64_t whole = jpeg.output_width, right = all ? whole : std::min(last, whole);
+  const int64_t right = std::min<int64_t>(last, jpeg.output_width);
   auto left = static_cast<JDIMENSION>(first), width = static_cast<JDIMENSION>(right - first);
   if (width < jpeg.output_width) jpeg_crop_scanline(&jpeg, &left, &width);
   if (above > 0) jpeg_skip_scanlines(&jpeg, static_cast<JDIMENSION>(above));
@@ -53,6 +56,7 @@ void decode_box(jpeg_decompress_struct& jpeg, const Box& box, int eighths, std::
     if (jpeg_read_scanlines(&jpeg, &row, 1) != 1) fail(&jpeg, "It ends early");
     if (wanted) take(row + (box.left - left) * kPixel);
   }
+  if (jpeg.err->num_warnings > 0) fail(&jpeg, "Its data is damaged");
 }
 
 void check_box(jpeg_decompress_struct& jpeg, Bytes photo, const Box& box) {

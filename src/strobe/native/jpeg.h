@@ -2,15 +2,17 @@
 //
 // Pixels are those of a full decode by libjpeg-turbo (accurate integer transform, smooth upsampling of colour) that
 // is cropped afterwards, bit for bit, wherever the crop lies. The orientation that a camera may have noted is ignored.
-// CMYK photos, 12 bits, and sizes that nobody photographs are refused. Nothing is ever printed.
+// Refused are CMYK photos, 12 bits, progressive photos that lack scans (how those are smoothed depends on libjpeg's
+// version) or have very many, and sizes that nobody photographs. Nothing is ever printed.
 #pragma once
 
 #include <cstdint>
-#include <span>
+
+#include "bytes.h"
 
 namespace strobe {
 
-using Bytes = std::span<const uint8_t>;
+constexpr int64_t kMostPixels = int64_t{1} << 28;
 
 struct Size {
   int64_t height, width;
@@ -19,6 +21,9 @@ struct Size {
 struct Box {
   int64_t top, left, height, width;  // in pixels of the photo
 };
+
+// False: whatever it is, it is no JPEG.
+inline bool may_be_jpeg(Bytes photo) { return photo.size() >= 2 && photo[0] == 0xff && photo[1] == 0xd8; }
 
 // What follows returns nullptr when it is done; otherwise why not, valid until the thread's next call.
 

@@ -6,22 +6,22 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <span>
 
 #include <jpeglib.h>
 
 #include <jerror.h>
 
-#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 1005000
-#error "libjpeg-turbo 1.5 or newer is needed (Debian and Ubuntu: libjpeg-dev)"
+#include "jpeg.h"
+
+// 2.0.0 no longer hangs when lines of a progressive 4:2:0 photo are skipped; 2.0.3 changed how 4:4:0 is upsampled.
+#if !defined(LIBJPEG_TURBO_VERSION_NUMBER) || LIBJPEG_TURBO_VERSION_NUMBER < 2000003
+#error "libjpeg-turbo 2.0.3 or newer is needed: install a newer libjpeg-dev (Debian 11 and Ubuntu 20.04 have one)"
 #endif
 
 namespace strobe {
 
-using Bytes = std::span<const uint8_t>;
-
-constexpr int64_t kMostPixels = int64_t{1} << 28;
 constexpr long kMostMemory = 512L << 20;  // of libjpeg, which keeps all coefficients of a progressive photo
+constexpr int kMostScans = 100;           // usual are 10; each costs time for all pixels, and takes but a few bytes
 
 // What libjpeg works on. Made anew for each photo: one that is used again remembers the tables of the photo before,
 // and would decode with them a photo that has lost its own.
@@ -29,18 +29,19 @@ struct Session {
   jpeg_decompress_struct jpeg;
   jpeg_error_mgr errors;
   jpeg_source_mgr source;
+  jpeg_progress_mgr progress;
   std::jmp_buf escape;
 };
 
-inline thread_local char message[JMSG_LENGTH_MAX];  // why the thread's last photo was refused
+inline thread_local char refusal[JMSG_LENGTH_MAX];  // why the thread's last photo was refused
 
 inline const char* refuse(const char* why) {
-  if (why != message) std::snprintf(message, sizeof message, "%s", why);
-  return message;
+  if (why != refusal) std::snprintf(refusal, sizeof refusal, "%s", why);
+  return refusal;
 }
 
 [[noreturn]] inline void fail(j_common_ptr jpeg) {
-  jpeg->err->format_message(jpeg, message);
+  jpeg->err->format_message(jpeg, refusal);
   std::longjmp(static_cast<Session*>(jpeg->client_data)->escape, 1);
 }
 
@@ -51,7 +52,15 @@ inline const char* refuse(const char* why) {
 
 inline void print_nothing(j_common_ptr) {}
 
-inline void pass_over(j_common_ptr, int) {}  // warnings, as Pillow
+inline void count_warnings(j_common_ptr jpeg, int level) {
+  if (level < 0) jpeg->err->num_warnings++;
+}
+
+// Called for each row of units of each scan.
+inline void limit_scans(j_common_ptr common) {
+  const auto jpeg = reinterpret_cast<j_decompress_ptr>(common);
+  if (jpeg->input_scan_number > kMostScans) fail(jpeg, "It has too many scans");
+}
 
 inline void do_nothing(j_decompress_ptr) {}
 
@@ -81,31 +90,34 @@ inline void open_photo(Session& session, Bytes photo) {
   session.source.resync_to_restart = jpeg_resync_to_restart;
   session.source.term_source = do_nothing;
   jpeg.src = &session.source;
+  session.progress = {};
+  session.progress.progress_monitor = limit_scans;
+  jpeg.progress = &session.progress;
   jpeg_read_header(&jpeg, TRUE);
   if (jpeg.data_precision != 8) fail(&jpeg, "It has no 8 bits a colour");
   if (jpeg.num_components != 1 && jpeg.num_components != 3) fail(&jpeg, "It is neither grey nor of three colours");
   if (int64_t{jpeg.image_width} * jpeg.image_height > kMostPixels) fail(&jpeg, "It has too many pixels");
 }
 
-// Runs `work` on a photo whose header has been read; nullptr, or why that failed. libjpeg's errors jump back to here:
+// Gives `use` a photo whose header has been read; nullptr, or why that failed. libjpeg's errors jump back to here:
 // on the way no object may need its destructor.
-template <class Work>
-const char* with_photo(Bytes photo, Work&& work) {
+template <class Use>
+const char* with_photo(Bytes photo, Use&& use) {
   Session session;
   std::memset(&session.jpeg, 0, sizeof session.jpeg);
   session.jpeg.err = jpeg_std_error(&session.errors);
   session.jpeg.client_data = &session;
   session.errors.error_exit = fail;
-  session.errors.emit_message = pass_over;
+  session.errors.emit_message = count_warnings;
   session.errors.output_message = print_nothing;
   if (setjmp(session.escape)) {
     jpeg_destroy_decompress(&session.jpeg);
-    return message;
+    return refusal;
   }
   const char* refused = nullptr;
   try {
     open_photo(session, photo);
-    work(session.jpeg);
+    use(session.jpeg);
   } catch (const std::bad_alloc&) {
     refused = refuse("There is not enough memory");
   }

@@ -2,54 +2,33 @@
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <vector>
 
 #include "files.h"
 #include "jpeg.h"
 #include "pool.h"
+#include "tensors.h"
 
 namespace {
 
 using strobe::Box;
 using strobe::Bytes;
+using strobe::check;
+using strobe::check_threads;
+using strobe::checked_files;
+using strobe::checked_paths;
+using strobe::kMostPixels;
+using strobe::numbers;
 using strobe::Paths;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using strobe::ScalarType;
+using strobe::Tensor;
 
 constexpr int64_t kHeader = 64 << 10;  // bytes that hold nearly every photo's header
-constexpr int64_t kMostPixels = int64_t{1} << 28;
-
-void check(const Tensor& tensor, ScalarType type, int64_t dimensions, const char* name) {
-  STD_TORCH_CHECK(
-      tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.dim() == dimensions,
-      name, " must be a contiguous tensor of ", dimensions, " dimensions and type ", torch::headeronly::toString(type),
-      " on the CPU");
-}
-
-template <class Number>
-std::span<const Number> numbers(const Tensor& tensor) {
-  return {static_cast<const Number*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())};
-}
 
 Bytes bytes(const Tensor& photo) {
   check(photo, ScalarType::Byte, 1, "data");
   return numbers<uint8_t>(photo);
-}
-
-Paths checked(const Tensor& text, const Tensor& ends) {
-  check(text, ScalarType::Byte, 1, "text");
-  check(ends, ScalarType::Long, 1, "ends");
-  return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
-}
-
-// The files' numbers, each of which `paths` holds.
-std::span<const int64_t> checked(const Tensor& files, const Paths& paths) {
-  check(files, ScalarType::Long, 1, "files");
-  const auto wanted = numbers<int64_t>(files);
-  for (const int64_t file : wanted) STD_TORCH_CHECK(paths.holds(file), "file ", file, " of ", paths.ends.size());
-  return wanted;
 }
 
 // A batch of squares, and what they are made of.
@@ -74,7 +53,7 @@ struct Squares {
   // Makes each square of the bytes that `photo(i)` gives; says of each whether that failed.
   template <class Photo>
   Tensor make(const Tensor& like, int64_t threads, Photo&& photo) const {
-    STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+    check_threads(threads);
     Tensor status = torch::stable::new_empty(like, {count}, ScalarType::Byte);
     auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
     strobe::parallel(count, threads, [&](int64_t i) noexcept {
@@ -114,17 +93,17 @@ strobe::Size measure(const Paths& paths, int64_t number) {
     if (!file || memory.empty() || file.size() <= 0) return size;
     const int64_t count = file.read(memory.first(kHeader));
     if (count <= 0) return size;
-    if (!strobe::measure_jpeg(Bytes(memory.data(), static_cast<size_t>(count)), size)) return size;
-    if (count < kHeader) return size;
+    const Bytes beginning(memory.data(), static_cast<size_t>(count));
+    if (!strobe::measure_jpeg(beginning, size) || count < kHeader || !strobe::may_be_jpeg(beginning)) return size;
   }
   strobe::measure_jpeg(strobe::read_file(paths, number), size);
   return size;
 }
 
 Tensor measure_photos(Tensor text, Tensor ends, Tensor files, int64_t threads) {
-  const Paths paths = checked(text, ends);
-  const auto wanted = checked(files, paths);
-  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+  const Paths paths = checked_paths(text, ends);
+  const auto wanted = checked_files(files, paths);
+  check_threads(threads);
   const auto count = static_cast<int64_t>(wanted.size());
   Tensor sizes = torch::stable::new_empty(files, {count, 2}, ScalarType::Long);
   auto* const found = static_cast<int64_t*>(sizes.mutable_data_ptr());
@@ -138,8 +117,8 @@ Tensor measure_photos(Tensor text, Tensor ends, Tensor files, int64_t threads) {
 
 Tensor read_photos(
     Tensor out, Tensor text, Tensor ends, Tensor files, Tensor boxes, bool scaled, int64_t threads) {
-  const Paths paths = checked(text, ends);
-  const auto wanted = checked(files, paths);
+  const Paths paths = checked_paths(text, ends);
+  const auto wanted = checked_files(files, paths);
   const Squares squares(out, boxes, static_cast<int64_t>(wanted.size()), scaled);
   return squares.make(files, threads, [&](int64_t i) { return strobe::read_file(paths, wanted[i]); });
 }

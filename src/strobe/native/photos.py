@@ -1,12 +1,11 @@
 """Crops of JPEG photos, decoded by libjpeg-turbo: only what is wanted of each, on several threads."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from strobe.native.build import Library, load
+from strobe.native.build import Library, operators
 from strobe.native.tiles import Paths
 
 
@@ -44,7 +43,8 @@ def decode_crop_jpeg(data: Tensor, top: int, left: int, height: int, width: int)
     torchvision give. The orientation that a camera may have noted is ignored, as by both of them.
 
     Args:
-        data: (B,) uint8, the encoded photo: grey or colour, baseline or progressive; no CMYK.
+        data: (B,) uint8, the encoded photo: grey or colour, baseline or progressive (but without a scan missing, and
+            of 100 scans at most); no CMYK.
         top, left, height, width: the box, in pixels of the photo.
 
     Returns:
@@ -53,13 +53,13 @@ def decode_crop_jpeg(data: Tensor, top: int, left: int, height: int, width: int)
     Raises:
         RuntimeError: the photo is damaged or of another kind, or the box does not lie within it.
     """
-    box: Tensor = _operators().decode_crop_jpeg(data, top, left, height, width)
+    box: Tensor = operators(LIBRARY).decode_crop_jpeg(data, top, left, height, width)
     return box
 
 
 def decode_crop_jpegs(out: Tensor, data: Sequence[Tensor], boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
     """As :func:`read_photos`, of encoded photos in memory, (B,) uint8 each."""
-    status: Tensor = _operators().decode_crop_jpegs(out, list(data), boxes, scaled, threads)
+    status: Tensor = operators(LIBRARY).decode_crop_jpegs(out, list(data), boxes, scaled, threads)
     return status
 
 
@@ -75,7 +75,7 @@ def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    sizes: Tensor = _operators().measure_photos(
+    sizes: Tensor = operators(LIBRARY).measure_photos(
         torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads
     )
     return sizes
@@ -109,12 +109,7 @@ def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scal
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = _operators().read_photos(
+    status: Tensor = operators(LIBRARY).read_photos(
         out, torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, boxes, scaled, threads
     )
     return status
-
-
-def _operators() -> Any:
-    load(LIBRARY)
-    return torch.ops.strobe

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -35,7 +36,10 @@ class Pool {
     {
       std::lock_guard lock(mutex_);
       grow(helpers);
-      wanted_.insert(wanted_.end(), static_cast<size_t>(helpers), &call);
+      try {
+        wanted_.insert(wanted_.end(), static_cast<size_t>(helpers), &call);
+      } catch (const std::bad_alloc&) {  // nobody is asked: the caller does it all
+      }
     }
     for (int64_t helper = 0; helper < helpers; ++helper) come_.notify_one();
     call.help();
@@ -46,12 +50,14 @@ class Pool {
 
  private:
   void grow(int64_t threads) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigdelset(&blocked, fault);  // their own
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     try {
       for (; threads_ < threads; ++threads_) std::thread(&Pool::serve, this).detach();
     } catch (const std::system_error&) {  // no more threads to be had: those that are here do the work
+    } catch (const std::bad_alloc&) {
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
@@ -80,13 +86,16 @@ class Pool {
 std::atomic<Pool*> pool = nullptr;
 [[maybe_unused]] const int forgotten = pthread_atfork(nullptr, nullptr, [] { pool.store(nullptr); });
 
-Pool& the_pool() {
+// nullptr: there is no memory for one.
+Pool* the_pool() {
   Pool* found = pool.load();
-  if (found == nullptr) {
+  if (found != nullptr) return found;
+  try {
     auto made = std::make_unique<Pool>();
     if (pool.compare_exchange_strong(found, made.get())) found = made.release();
+  } catch (const std::bad_alloc&) {
   }
-  return *found;
+  return found;
 }
 
 }  // namespace
@@ -94,11 +103,10 @@ Pool& the_pool() {
 void parallel(int64_t jobs, int64_t threads, Work work, void* context) noexcept {
   Call call{work, context, jobs};
   const int64_t helpers = std::min({threads, jobs, kMostThreads}) - 1;
-  if (helpers > 0) {
-    the_pool().run(call, helpers);
-  } else {
+  if (Pool* const shared = helpers > 0 ? the_pool() : nullptr)
+    shared->run(call, helpers);
+  else
     call.help();
-  }
 }
 
 }  // namespace strobe

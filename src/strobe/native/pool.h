@@ -4,8 +4,8 @@
 //
 // calls work(0) ... work(jobs - 1), each once, on at most `threads` threads, and returns when all are done. The caller
 // is one of the threads, so with threads = 1 no other is involved. Which thread does which job is left to chance.
-// Work must not throw; it writes into its own slot what became of it. Several threads may call at once. Signals are
-// left to the threads of others.
+// Work must not throw; it writes into its own slot what became of it. Several threads may call at once. Signals but
+// those of a thread's own faults are left to the threads of others.
 
 #pragma once
 

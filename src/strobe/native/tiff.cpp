@@ -8,17 +8,15 @@
 namespace strobe {
 namespace {
 
-using File = std::span<const uint8_t>;
-
 // What is in the file at `offset`. The caller has checked that it is there.
 template <std::integral Number>
-Number at(File file, uint64_t offset) {
+Number at(Bytes file, uint64_t offset) {
   Number number;
   std::memcpy(&number, file.data() + offset, sizeof(number));
   return number;
 }
 
-bool holds(File file, uint64_t offset, uint64_t size) { return offset <= file.size() && size <= file.size() - offset; }
+bool holds(Bytes file, uint64_t offset, uint64_t size) { return offset <= file.size() && size <= file.size() - offset; }
 
 // Tags of TIFF 6.0, by section 8, 13, 14, 15, 19, and of Adobe's TIFF technical note 1.
 enum Tag : uint16_t {
@@ -26,6 +24,7 @@ enum Tag : uint16_t {
   kHeight = 257,
   kBitsPerSample = 258,
   kCompression = 259,
+  kPhotometric = 262,
   kFillOrder = 266,
   kStripOffsets = 273,
   kSamplesPerPixel = 277,
@@ -37,6 +36,7 @@ enum Tag : uint16_t {
   kTileByteCounts = 325,
   kSubIFDs = 330,
   kSampleFormat = 339,
+  kImageDepth = 32997,  // of libtiff
 };
 
 // An entry's numbers: SHORT or LONG, in the entry itself when they fit. No numbers: absent, elsewhere than in the file,
@@ -44,7 +44,7 @@ enum Tag : uint16_t {
 class Numbers {
  public:
   Numbers() = default;
-  Numbers(File file, uint64_t entry) {
+  Numbers(Bytes file, uint64_t entry) {
     const auto type = at<uint16_t>(file, entry + 2);
     const auto count = at<uint32_t>(file, entry + 4);
     const uint64_t width = type == 3 ? 2 : type == 4 ? 4 : 0;
@@ -65,7 +65,7 @@ class Numbers {
   }
 
  private:
-  File file_;
+  Bytes file_;
   uint64_t start_ = 0, count_ = 0, width_ = 0;
 };
 
@@ -75,9 +75,11 @@ struct Directory {
   uint32_t seen = 0;  // a bit for each of them
 
   // False when the entry makes the file one of another form.
-  bool add(File file, uint64_t entry) {
+  bool add(Bytes file, uint64_t entry) {
     const auto tag = at<uint16_t>(file, entry);
     if ((kTileWidth <= tag && tag <= kTileByteCounts) || tag == kSubIFDs) return false;
+    if (tag == kImageDepth) return Numbers(file, entry).is(1);
+    if (tag == kPhotometric && Numbers(file, entry).is(6)) return false;  // YCbCr, whose samples may be fewer
     Numbers* const place = find(tag);
     if (place == nullptr) return true;
     const uint32_t bit = 1u << (place - &width);
@@ -109,7 +111,7 @@ struct Directory {
   }
 };
 
-std::optional<Directory> read_directory(File file) {
+std::optional<Directory> read_directory(Bytes file) {
   constexpr uint8_t kLittleEndian[] = {'I', 'I', 42, 0};
   if (file.size() < 8 || std::memcmp(file.data(), kLittleEndian, 4) != 0) return {};
   const uint64_t start = at<uint32_t>(file, 4);
@@ -194,7 +196,7 @@ void select_one(const uint8_t* from, int64_t pixels, int64_t stride, uint16_t* t
 
 }  // namespace
 
-std::optional<std::span<const uint8_t>> find_pixels(std::span<const uint8_t> file, const Shape& shape) {
+std::optional<Bytes> find_pixels(Bytes file, const Shape& shape) {
   if constexpr (std::endian::native != std::endian::little) return {};
   const auto found = read_directory(file);
   if (!found || !fits(*found, shape)) return {};
@@ -214,6 +216,7 @@ std::optional<std::span<const uint8_t>> find_pixels(std::span<const uint8_t> fil
     end += size;
   }
   if (!holds(file, start, end - start)) return {};
+  if (file.size() - end >= end - start) return {};  // room for more images, of which the description may tell
   return file.subspan(start, end - start);
 }
 

@@ -2,7 +2,6 @@
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,42 +9,21 @@
 
 #include "files.h"
 #include "pool.h"
+#include "tensors.h"
 #include "tiff.h"
 
 namespace {
 
+using strobe::check;
+using strobe::check_threads;
+using strobe::checked_files;
+using strobe::checked_paths;
 using strobe::Paths;
 using strobe::Shape;
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
+using strobe::ScalarType;
+using strobe::Tensor;
 
-void check(const Tensor& tensor, ScalarType type, int64_t dimensions, const char* name) {
-  STD_TORCH_CHECK(
-      tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type && tensor.dim() == dimensions,
-      name, " must be a contiguous tensor of ", dimensions, " dimensions and type ", torch::headeronly::toString(type),
-      " on the CPU");
-}
-
-template <class Number>
-std::span<const Number> numbers(const Tensor& tensor) {
-  return {static_cast<const Number*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())};
-}
-
-// The files' numbers, each of which `paths` holds.
-std::span<const int64_t> checked(const Tensor& files, const Paths& paths) {
-  check(files, ScalarType::Long, 1, "files");
-  const auto wanted = numbers<int64_t>(files);
-  for (const int64_t file : wanted) STD_TORCH_CHECK(paths.holds(file), "file ", file, " of ", paths.ends.size());
-  return wanted;
-}
-
-Paths checked(const Tensor& text, const Tensor& ends) {
-  check(text, ScalarType::Byte, 1, "text");
-  check(ends, ScalarType::Long, 1, "ends");
-  return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
-}
-
-Shape checked(const std::vector<int64_t>& shape, const std::vector<int64_t>& bands) {
+Shape checked_shape(const std::vector<int64_t>& shape, const std::vector<int64_t>& bands) {
   STD_TORCH_CHECK(shape.size() == 3, "shape must be bands, height and width, not ", shape.size(), " numbers");
   for (const int64_t side : shape) STD_TORCH_CHECK(1 <= side && side <= Shape::kMostSide, "a side of ", side);
   for (const int64_t band : bands) STD_TORCH_CHECK(0 <= band && band < shape[0], "band ", band, " of ", shape[0]);
@@ -61,14 +39,14 @@ bool read_tile(const Paths& paths, int64_t file, const Shape& shape, std::span<c
 Tensor read_tiles(
     Tensor out, Tensor text, Tensor ends, Tensor files, std::vector<int64_t> bands, std::vector<int64_t> shape,
     int64_t threads) {
-  const Shape tile = checked(shape, bands);
-  const Paths paths = checked(text, ends);
-  const auto wanted = checked(files, paths);
+  const Shape tile = checked_shape(shape, bands);
+  const Paths paths = checked_paths(text, ends);
+  const auto wanted = checked_files(files, paths);
   const int64_t count = static_cast<int64_t>(wanted.size()), planes = static_cast<int64_t>(bands.size());
   check(out, ScalarType::UInt16, 4, "out");
   const int64_t expected[] = {count, planes, tile.height, tile.width};
   STD_TORCH_CHECK(std::ranges::equal(expected, out.sizes()), "out must be files x bands x height x width");
-  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+  check_threads(threads);
 
   Tensor status = torch::stable::new_empty(files, {count}, ScalarType::Byte);
   auto* const slots = static_cast<uint16_t*>(out.mutable_data_ptr());
@@ -81,9 +59,9 @@ Tensor read_tiles(
 
 // The floor of any loader that has one file for each image.
 int64_t read_only(Tensor text, Tensor ends, Tensor files, int64_t threads) {
-  const Paths paths = checked(text, ends);
-  const auto wanted = checked(files, paths);
-  STD_TORCH_CHECK(threads >= 1, "threads must be at least 1, not ", threads);
+  const Paths paths = checked_paths(text, ends);
+  const auto wanted = checked_files(files, paths);
+  check_threads(threads);
   std::atomic<int64_t> bytes = 0;
   strobe::parallel(static_cast<int64_t>(wanted.size()), threads, [&](int64_t i) noexcept {
     const strobe::File file(paths, wanted[i]);

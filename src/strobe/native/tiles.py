@@ -1,14 +1,14 @@
 """Tiles read by C++: each file opened, read whole, checked and de-interleaved into its place in the batch."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.native.build import Library, load
+from strobe.native.build import Library, operators
 
 
 class Paths(Protocol):
@@ -48,7 +48,7 @@ def read_tiles(
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = _operators().read_tiles(
+    status: Tensor = operators(LIBRARY).read_tiles(
         out, torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, bands, shape, threads
     )
     return status
@@ -60,10 +60,7 @@ def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
     Returns:
         The number of bytes.
     """
-    count: int = _operators().read_only(torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads)
+    count: int = operators(LIBRARY).read_only(
+        torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads
+    )
     return count
-
-
-def _operators() -> Any:
-    load(LIBRARY)
-    return torch.ops.strobe

@@ -10,7 +10,7 @@ namespace strobe {
 namespace {
 
 constexpr int kMostSize = HuffmanTable::kMostSize;
-constexpr int kSafe = DCTSIZE2 - 16;              // before this place, the first code of two does not end the block
+constexpr int kSafe = DCTSIZE2 - 16;              // before it, the first code of two does not end the block
 constexpr size_t kPadding = BitWriter::kPadding;  // more than a unit's bits, which may be read before that is noticed
 constexpr uint8_t kLengths[] = {0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0};  // of codes for the sizes 0 to 11
 constexpr uint16_t kCodes[] = {0, 2, 3, 4, 5, 6, 14, 30, 62, 126, 254, 510};
@@ -29,7 +29,7 @@ void append(std::vector<uint8_t>& out, std::initializer_list<int> bytes) {
 
 }  // namespace
 
-// Goes over units, in data that ends at place `end`. Where `writer` keeps them, their values are copied; only their DC,
+// Goes over units, in data that ends at bit `end`. Where `writer` keeps them, their values are copied; only their DC,
 // which is the difference from the block before, is coded anew.
 template <class Writer>
 bool UnitCutter::pass(BitReader& shared, Writer& writer, int64_t units, int64_t end) {
@@ -61,30 +61,30 @@ bool UnitCutter::pass(BitReader& shared, Writer& writer, int64_t units, int64_t 
         if (size) writer.put(static_cast<uint32_t>(change < 0 ? change + (1 << size) - 1 : change), size);
         written = before;
       }
-      const int64_t begin = kept ? reader.place() : 0;
+      const int64_t begin = kept ? reader.position() : 0;
       const HuffmanTable::Step* const steps = block.ac->steps.data();
-      int place = 1;
-      while (place < DCTSIZE2) {
+      int coefficient = 1;
+      while (coefficient < DCTSIZE2) {
         reader.fill();
         auto step = steps[reader.bits() >> (64 - HuffmanTable::kBits)];
-        if (place < kSafe && step.bits) {
-          place += step.moves;
+        if (coefficient < kSafe && step.bits) {
+          coefficient += step.moves;
           reader.drop(step.bits);
           step = steps[reader.bits() >> (64 - HuffmanTable::kBits)];
-          if (place >= kSafe || !step.bits) continue;
-          place += step.moves;
+          if (coefficient >= kSafe || !step.bits) continue;
+          coefficient += step.moves;
           reader.drop(step.bits);
           continue;
         }
         const auto ac = block.ac->find(reader.bits());
         if (!ac.code) return false;
         reader.drop(ac.code + ac.value);
-        place += ac.moves;
+        coefficient += ac.moves;
       }
-      if constexpr (kept) writer.copy(BitReader(data_.data(), begin), reader.place() - begin);
-      if (place != DCTSIZE2 && place < HuffmanTable::kEnd) return false;
+      if constexpr (kept) writer.copy(BitReader(data_.data(), begin), reader.position() - begin);
+      if (coefficient != DCTSIZE2 && coefficient < HuffmanTable::kEnd) return false;
     }
-    if (reader.place() > end) return false;
+    if (reader.position() > end) return false;
   }
   shared = reader;
   return true;
@@ -184,7 +184,7 @@ bool UnitCutter::cut(const jpeg_decompress_struct& header, Bytes photo, const Un
   const auto go = [&](int64_t units, auto& to) {
     while (units > 0) {
       if (interval && left == 0) {
-        const int64_t end = ends_[part++], rest = end - reader.place();
+        const int64_t end = ends_[part++], rest = end - reader.position();
         if (rest < 0 || rest >= 8 || part == ends_.size()) return false;
         reader = BitReader(data_.data(), end);
         before_.fill(0);

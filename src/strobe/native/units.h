@@ -9,17 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <span>
 #include <vector>
 
 #include <jpeglib.h>
 
 #include "bits.h"
+#include "bytes.h"
 #include "huffman.h"
 
 namespace strobe {
-
-using Bytes = std::span<const uint8_t>;
 
 // Rows and columns of units, from 0; without `bottom` and `right`.
 struct Units {
@@ -51,7 +49,7 @@ class UnitCutter {
   int block_count_ = 0;
   std::array<int32_t, MAX_COMPS_IN_SCAN> before_, written_;  // DC of each component's last block: of all, of the kept
   std::vector<uint8_t> data_, out_;
-  std::vector<int64_t> ends_;  // in data_, the places of markers, in bits
+  std::vector<int64_t> ends_;  // in data_, the positions of markers, in bits
 };
 
 }  // namespace strobe
