@@ -42,7 +42,7 @@ PNG: dict[str, dict[str, Any]] = {
 }
 
 
-def picture(height: int, width: int, seed: int = 0) -> Image.Image:
+def photograph(height: int, width: int, seed: int = 0) -> Image.Image:
     """Light that changes smoothly, colours that do so less, and noise of four levels."""
     generator = np.random.default_rng(seed)
     light, colours = generator.uniform(40, 215, (4, 5, 1)), generator.uniform(-40, 40, (4, 5, 3))

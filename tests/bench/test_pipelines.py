@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import names
 from hydra.core.hydra_config import HydraConfig
-from photo_files import picture
+from photo_files import photograph
 from PIL import Image
 
 from strobe.bench import pipelines
@@ -45,7 +45,7 @@ def test_all_take_turns_and_one_that_cannot_is_a_row() -> None:
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_decoder_gives_the_same_crop(name: str, tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
-    picture(300, 340).save(path, quality=90, subsampling=2)
+    photograph(300, 340).save(path, quality=90, subsampling=2)
     expected = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[:, 14 : 14 + CROP, 30 : 30 + CROP]
     try:
         decode = DECODERS[name]()
@@ -76,7 +76,7 @@ def files(tmp_path: Path, tiles: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     (tmp_path / "EuroSAT_MS").symlink_to(tiles)
     (tmp_path / "photos").mkdir()
     for number in range(20):
-        picture(260, 270 + number).save(tmp_path / "photos" / f"{number:02}.jpg")
+        photograph(260, 270 + number).save(tmp_path / "photos" / f"{number:02}.jpg")
     monkeypatch.setenv("STROBE_DATA", str(tmp_path))
     before = HydraConfig.instance().cfg
     yield tmp_path

@@ -1,6 +1,9 @@
 """Photos in class folders: which are found, in which split, and what is said of a folder that does not do."""
 
+import ast
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -101,6 +104,30 @@ def test_links_are_followed_but_not_in_circles(plain: Path) -> None:
     assert len([file for split in found(plain).values() for file, _ in split]) == 61
 
 
+@pytest.mark.parametrize("links", [1, 2])
+def test_siblings_that_link_to_each_other_are_entered_once(tmp_path: Path, links: int) -> None:
+    """In another process: without an end it would outlive any test."""
+    plant(tmp_path, names("a", 3) | names("b/deep", 4))
+    for number in range(links):
+        (tmp_path / "a" / f"more{number}").symlink_to("../b")
+        (tmp_path / "b" / f"more{number}").symlink_to("../a")
+    code = f"from strobe.data.folders import *; print(files_of_classes(Path({str(tmp_path)!r}), ('.jpg',)))"
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=30)
+    own = [[f"a/{number}.jpg" for number in range(3)], [f"b/deep/{number}.jpg" for number in range(4)]]
+    expected = {
+        "a": own[0] + [f"a/more0/deep/{number}.jpg" for number in range(4)],
+        "b": own[1] + [f"b/more0/{number}.jpg" for number in range(3)],
+    }
+    found = ast.literal_eval(printed)
+    assert found == {kind: [str(tmp_path / name) for name in files] for kind, files in expected.items()}
+
+
+def test_a_folder_of_two_ways_counts_where_it_lies(plain: Path) -> None:
+    expected = found(plain)
+    (plain / "cow" / "aged").symlink_to(plain / "cow" / "brown" / "old")
+    assert found(plain) == expected
+
+
 def test_imagenets_folders_are_the_split(imagenet: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "strobe.data.image_folder")
     splits = found(imagenet)
@@ -198,7 +225,7 @@ def test_colours_are_standardised_by_imagenets() -> None:
 
 def test_augmenting_mirrors() -> None:
     images = torch.arange(320.0).view(20, 1, 4, 4)
-    changed = image_folder(Path("anywhere")).augment(images, torch.Generator().manual_seed(3))
+    changed = image_folder(Path("anywhere")).augment(images.clone(), torch.Generator().manual_seed(3))
     mirrored = [torch.equal(new, old.flip(-1)) for new, old in zip(changed, images, strict=True)]
     assert {True, False} == set(mirrored)
     assert all(m or torch.equal(new, old) for m, new, old in zip(mirrored, changed, images, strict=True))

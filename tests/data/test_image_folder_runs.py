@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import Ended
 from helpers import plant
-from photo_files import picture, save
+from photo_files import photograph, save
 
 Train = Callable[..., Ended]
 
@@ -35,7 +35,7 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
     for kind in ("one", "two"):
         (tmp_path / "set" / kind).mkdir(parents=True)
         for number in range(12):
-            save(tmp_path / "set" / kind / f"{number}.jpg", picture(40, 50, number))
+            save(tmp_path / "set" / kind / f"{number}.jpg", photograph(40, 50, number))
     ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", f"engine.num_workers={workers}")
     assert ended.code == 0, ended.output
     assert "images of set, resnet18, loader pil" in ended.output.replace("\n", " ")
@@ -49,7 +49,7 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
 
 
 def test_more_classes_than_a_picture_shows(train: Train, tmp_path: Path) -> None:
-    save(tmp_path / "photo.jpg", picture(40, 50))
+    save(tmp_path / "photo.jpg", photograph(40, 50))
     photo = (tmp_path / "photo.jpg").read_bytes()
     for split in ("train", "val"):
         plant(tmp_path / "set" / split, {f"n{number:04d}/photo.jpg": photo for number in range(201)})

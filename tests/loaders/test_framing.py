@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from torchvision.transforms import RandomResizedCrop
 
 from strobe.loaders.framing import AREA, ASPECT, CENTRE, Boxes, Framing, uniform
 
@@ -80,11 +82,10 @@ def test_areas_and_aspect_ratios_are_torchvisions() -> None:
     assert spread((np.log(aspect[small]) - low) / (high - low)) < 2
 
 
-def test_where_nothing_fits_the_largest_allowed_box_is_taken() -> None:
-    found = boxes(Framing("random_resized_crop", 224, True, 4), (3, 3000), 300)
-    assert np.all(found[:, 2] == 3)
-    assert set(found[:, 3].tolist()) == {4}
-    assert np.ptp(found[:, 1]) > 1000
+@pytest.mark.parametrize("size", [(3, 3000), (3000, 3), (1, 5000), (7, 4001)], ids=str)
+def test_where_nothing_fits_it_is_torchvisions_box(size: tuple[int, int]) -> None:
+    theirs = RandomResizedCrop.get_params(torch.empty(3, *size), list(AREA), list(ASPECT))
+    assert np.all(boxes(Framing("random_resized_crop", 224, True, 4), size, 300) == theirs)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

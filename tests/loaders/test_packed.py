@@ -13,7 +13,7 @@ import torch
 from conftest import Ended
 from helpers import names, refusal, tree
 from numpy.typing import NDArray
-from photo_files import photo_source, picture, save
+from photo_files import photo_source, photograph, save
 from torch import Tensor
 
 from strobe.engines.order import EpochOrder, ShardedBatches
@@ -141,7 +141,7 @@ def photos(tmp_path: Path) -> list[str]:
     shapes = [(40, 60), (60, 40), (33, 91), (48, 48)]
     (tmp_path / "photos").mkdir()
     return [
-        save(tmp_path / "photos" / f"{number}.{'jpg' if number % 2 else 'png'}", picture(*shape, seed=number))
+        save(tmp_path / "photos" / f"{number}.{'jpg' if number % 2 else 'png'}", photograph(*shape, seed=number))
         for number, shape in enumerate(shapes)
     ]
 

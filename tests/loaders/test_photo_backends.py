@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import DATA
-from photo_files import made, photo_source, picture, reference, save
+from photo_files import made, photo_source, photograph, reference, save
 from PIL import Image
 
 from strobe.engines.order import Indices
@@ -25,7 +25,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """As a camera's: 4:2:0, real ones where there are any."""
     real = [str(path) for path in sorted((DATA / "photos").glob("*.jpg"))[::10]]
     folder = tmp_path_factory.mktemp("photos")
-    return real or [save(folder / f"{seed}.jpg", picture(533, 800, seed), quality=90) for seed in range(8)]
+    return real or [save(folder / f"{seed}.jpg", photograph(533, 800, seed), quality=90) for seed in range(8)]
 
 
 def differences(name: str, framing: Framing, photos: list[str], directory: Path) -> np.ndarray:
@@ -72,7 +72,7 @@ def test_pillow_reads_no_photo_that_would_fill_the_memory(pixels: tuple[int, int
 def test_pillow_reads_no_format_that_runs_programs(tmp_path: Path) -> None:
     """Encapsulated PostScript is drawn by Ghostscript."""
     path = tmp_path / "photo.jpg"
-    picture(8, 8).save(path, "EPS")
+    photograph(8, 8).save(path, "EPS")
     with pytest.raises(DataError, match=r"photo\.jpg cannot be read as a photo"):
         made("pil", photo_source([str(path)], Framing("resize", 8)), tmp_path)[0]
 

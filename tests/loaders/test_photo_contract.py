@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import DATA
 from numpy.typing import NDArray
-from photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, picture, reference, save
+from photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
 from PIL import Image
 
 from strobe.engines.order import Indices
@@ -33,7 +33,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("photos")
     sizes = [(101, 67), (67, 101), (64, 64), (48, 48), (120, 51), (49, 200), (97, 99), (150, 113)]
     made = [
-        save(folder / f"{place}.{'png' if place % 4 == 3 else 'jpg'}", picture(*size, seed=place))
+        save(folder / f"{place}.{'png' if place % 4 == 3 else 'jpg'}", photograph(*size, seed=place))
         for place, size in enumerate(sizes)
     ]
     return made + [str(path) for path in sorted((DATA / "photos").glob("*.jpg"))[:4]]
@@ -133,7 +133,7 @@ def test_scaled_pixels_lie_between_0_and_1(name: str, scale: str, photos: list[s
 def test_every_form_of_file_becomes_rgb(name: str, suffix: str, tmp_path: Path) -> None:
     """Turned: EXIF's orientation is ignored by all."""
     forms = JPEG if suffix == "jpg" else PNG
-    paths = [save(tmp_path / f"{form}.{suffix}", picture(71, 93), **how) for form, how in forms.items()]
+    paths = [save(tmp_path / f"{form}.{suffix}", photograph(71, 93), **how) for form, how in forms.items()]
     framing = Framing("random_crop", 56) if name in FRAMED else Framing("resize", 56)
     pixels, _ = made(name, photo_source(paths, framing), tmp_path).__getitems__(batch(list(range(len(paths)))))
     for photo, path in enumerate(paths):
@@ -146,7 +146,7 @@ def test_every_form_of_file_becomes_rgb(name: str, suffix: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", PHOTO_LOADERS)
 def test_the_content_tells_the_format(name: str, tmp_path: Path) -> None:
     """ImageNet holds a PNG whose name ends with JPEG."""
-    image = picture(40, 40)
+    image = photograph(40, 40)
     save(tmp_path / "photo.png", image)
     path = tmp_path / "photo.JPEG"
     (tmp_path / "photo.png").rename(path)
@@ -160,7 +160,7 @@ def test_the_content_tells_the_format(name: str, tmp_path: Path) -> None:
 def test_an_unreadable_photo_is_named(
     name: str, suffix: str, kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    good = save(tmp_path / f"good.{suffix}", picture(64, 80))
+    good = save(tmp_path / f"good.{suffix}", photograph(64, 80))
     bad = tmp_path / f"bad.{suffix}"
     framing = Framing("resize", 32)
     made(name, photo_source([good], framing), tmp_path)[0]

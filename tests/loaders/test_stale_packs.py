@@ -43,6 +43,22 @@ def change(some: Set) -> None:
     os.utime(path, ns=(old, old - 10**12))
 
 
+def made_at_once(some: Set) -> None:
+    """As files that were unpacked from an archive."""
+    for path in some.paths:
+        os.utime(path, (10**9, 10**9))
+
+
+def swap(some: Set) -> None:
+    """Two tiles of one size and, as ``made_at_once`` left them, of one time of change."""
+    first, second = (Path(path) for path in some.paths[:2])
+    spare = first.with_name("spare")
+    first.rename(spare)
+    second.rename(first)
+    spare.rename(second)
+    assert (first.stat().st_size, first.stat().st_mtime_ns) == (second.stat().st_size, second.stat().st_mtime_ns)
+
+
 @pytest.mark.parametrize(
     ("alter", "reason"),
     [
@@ -50,12 +66,14 @@ def change(some: Set) -> None:
         (remove, "there are 11 files instead of 12"),
         (rename, "there are other files, or they are in another order"),
         (change, "a file has changed"),
+        (swap, "a file has changed"),
     ],
 )
 def test_a_changed_set_is_packed_anew(
     some: Set, alter: Callable[[Set], None], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "strobe.loaders.packing")
+    made_at_once(some)
     np.testing.assert_array_equal(some.load(), some.expected())
     assert "none is there yet" in caplog.text
     alter(some)

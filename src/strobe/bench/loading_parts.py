@@ -191,7 +191,7 @@ def read_only(source: TileSource, size: int) -> Work:
 
 def copying(data: Any, size: int) -> Work:
     """The floor for a pack: the same bytes of it, in their order there, copied into memory that was used before."""
-    length = len(data.planes) * data.images.layout.image_bytes // data.images.layout.shape[0]
+    length = data.planes.shape[0] * data.images.layout.image_bytes // data.images.layout.shape[0]
     pieces = cycle(torch.split(data.images.rows[:, :length], size)[:-1])
     target = torch.ones(size, length, dtype=torch.uint8)
 

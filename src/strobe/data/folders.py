@@ -2,12 +2,13 @@
 
 import logging
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-log = logging.getLogger(__name__)
+from strobe.loaders.threads import DISK_THREADS
 
-THREADS = 16  # folders read at a time: a network's disk answers one slowly, and many together
+log = logging.getLogger(__name__)
 
 
 def visible(folder: str | Path) -> list[os.DirEntry[str]]:
@@ -32,30 +33,40 @@ def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[
         suffixes: how the files' names end, in small letters; capitals in a name make no difference.
     """
     classes = class_folders(folder)
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(DISK_THREADS) as pool:
         found = pool.map(lambda name: files_below(str(folder / name), suffixes), classes)
         return dict(zip(classes, found, strict=True))
 
 
 def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
-    """Files whose names end so, sorted; links are followed, but not up into a folder that holds them."""
+    """Files whose names end so, sorted.
+
+    Links are followed, but no folder is entered twice, so that circles end. Of several ways into a folder the one
+    without links counts.
+    """
     found: list[str] = []
-    waiting = [folder]
+    entered: set[str] = set()
+    waiting = deque([(folder, os.path.realpath(folder))])  # links at the end
     while waiting:
-        here = waiting.pop()
+        here, real = waiting.popleft()
+        if real in entered:
+            continue
+        entered.add(real)
+        folders: list[os.DirEntry[str]] = []
         for entry in visible(here):
             # What a link points to would be one more question to the disk for each file.
             if entry.name.lower().endswith(suffixes) and not entry.is_dir(follow_symlinks=False):
                 found.append(entry.path)
-            elif _is_folder(entry) and not (entry.is_symlink() and _holds(entry.path, here)):
-                waiting.append(entry.path)
+            elif _is_folder(entry):
+                folders.append(entry)
+        for entry in sorted(folders, key=lambda entry: entry.name):
+            if entry.is_symlink():
+                waiting.append((entry.path, os.path.realpath(entry.path)))
+            else:
+                waiting.appendleft((entry.path, f"{real}/{entry.name}"))
     return sorted(found)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Also through a link; a link to itself is none."""
     return Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
-
-
-def _holds(link: str, folder: str) -> bool:
-    return Path(folder).resolve().is_relative_to(Path(link).resolve())

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 PARTS = {"train", "val", "valid", "validation", "test"}  # how folders of a split's class folders are called
-Indices = dict[str, Tensor]
+SplitIndices = dict[str, Tensor]  # (N,) int64 of each split
 
 
 class ImageFolder(ImageData):
@@ -73,7 +73,7 @@ class ImageFolder(ImageData):
     def _framing(self, *, random: bool) -> Framing:
         return Framing(self.framing, self.size, random, self.shuffle_seed)
 
-    def _at_random(self, root: Path) -> tuple[list[str], Tensor, Indices]:
+    def _at_random(self, root: Path) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and a split of each class."""
         found = _find(root)
         self.classes = tuple(found)
@@ -89,12 +89,12 @@ class ImageFolder(ImageData):
             ) from None
         return paths, targets, {split: torch.tensor(part) for split, part in zip(SPLITS, parts, strict=True)}
 
-    def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, Indices]:
+    def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders make."""
         splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
         paths: list[str] = []
         labels: list[Tensor] = []
-        indices: Indices = {}
+        indices: SplitIndices = {}
         for split in splits:
             found = _find(root / split)
             if split == "train":

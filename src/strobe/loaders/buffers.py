@@ -57,6 +57,11 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return _over(UntypedStorage._new_shared(prod(shape) * dtype.itemsize), shape, dtype)  # type: ignore[no-untyped-call]
 
 
+def shared_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Zeros in shared memory: one memory in this process and in workers that are started with it, forked or spawned."""
+    return shared(shape, dtype).zero_()
+
+
 def _users(storage: UntypedStorage) -> int:
     """Tensors that refer to it, and 1 for the storage object itself."""
     return int(torch._C._storage_Use_Count(storage._cdata))

@@ -28,7 +28,8 @@ class Framing:
     - ``resize``: the whole photo;
     - ``random_crop``: a square of ``size`` pixels, as they are; of a photo with a shorter side, the largest square;
     - ``random_resized_crop``: 8 to 100% of the area, with an aspect ratio of 3/4 to 4/3, as torchvision's
-      transform of this name (Szegedy 2014, arXiv:1409.4842).
+      transform of this name (Szegedy 2014, arXiv:1409.4842); where ten attempts do not fit, the largest box of
+      such a ratio, centred.
 
     Unless ``random``, the two crops are the centre: of ``size`` pixels, or of 7/8 of the shorter side.
     """
@@ -63,17 +64,21 @@ class Framing:
         if self.kind == "random_crop":
             side = np.minimum(np.minimum(height, width), self.size)
             tall = wide = side
+            fits = np.ones(len(side), dtype=np.bool_)
         else:
-            tall, wide = _area(height, width, draws)
-        top = (draws[:, -2] * (height - tall + 1)).astype(np.int64)
-        left = (draws[:, -1] * (width - wide + 1)).astype(np.int64)
+            tall, wide, fits = _area(height, width, draws)
+        top = np.where(fits, draws[:, -2] * (height - tall + 1), (height - tall) // 2).astype(np.int64)
+        left = np.where(fits, draws[:, -1] * (width - wide + 1), (width - wide) // 2).astype(np.int64)
         return np.stack([top, left, tall, wide], axis=1)
 
 
 def _area(
     height: NDArray[np.int64], width: NDArray[np.int64], draws: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Height and width (N,) of the first attempt that fits, else of the largest box of an allowed aspect ratio."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Height and width (N,) of the first attempt that fits, and whether one does.
+
+    Where none does, the largest box of an allowed aspect ratio.
+    """
     area = (height * width)[:, None] * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :ATTEMPTS])
     low, high = np.log(ASPECT)
     aspect = np.exp(low + (high - low) * draws[:, ATTEMPTS : 2 * ATTEMPTS])
@@ -86,6 +91,7 @@ def _area(
     return (
         np.where(any_fits, tall[rows, first], np.maximum(tallest, 1)).astype(np.int64),
         np.where(any_fits, wide[rows, first], np.maximum(widest, 1)).astype(np.int64),
+        any_fits,
     )
 
 

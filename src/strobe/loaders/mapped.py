@@ -27,24 +27,39 @@ class MappedImages:
         self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
         self.rows = _map(path, count, layout.image_bytes)  # (count, bytes of an image) uint8
 
-    def gather(self, images: Tensor, planes: Sequence[int], out: Tensor) -> None:
-        """Copy planes of images, on torch's threads; those that lie side by side in one piece.
-
-        Args:
-            images: (N,) int64, which images.
-            planes: C planes of each.
-            out: (N, C, H, W), contiguous, of this pack's ``dtype``.
-        """
-        first, count, length = planes[0], len(planes), self.layout.image_bytes // self.layout.shape[0]
-        if tuple(planes) == tuple(range(first, first + count)):
-            pieces, chosen = self.rows[:, first * length : (first + count) * length], images
-        else:
-            pieces = self.rows.view(-1, length)
-            chosen = (images[:, None] * self.layout.shape[0] + torch.tensor(planes)).view(-1)
-        torch.index_select(pieces, 0, chosen, out=out.view(-1).view(torch.uint8).view(len(chosen), -1))
-
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedImages, (self.path, self.layout, self.count)
+
+
+class MappedPlanes:
+    """Some planes of mapped images, in any order."""
+
+    def __init__(self, images: MappedImages, planes: Sequence[int]) -> None:
+        self.images = images
+        self.planes = tuple(planes)
+        self.shape = (len(planes), *images.layout.shape[1:])  # of one image
+        self.dtype = images.dtype
+        first, count, length = planes[0], len(planes), images.layout.image_bytes // images.layout.shape[0]
+        if self.planes == tuple(range(first, first + count)):  # side by side: one piece an image
+            self._pieces = images.rows[:, first * length : (first + count) * length]
+            self._offsets = None
+        else:
+            self._pieces = images.rows.view(-1, length)
+            self._offsets = torch.tensor(planes)
+
+    def gather(self, chosen: Tensor, out: Tensor) -> None:
+        """Copy images, on torch's threads.
+
+        Args:
+            chosen: (N,) int64, which images.
+            out: (N, C, H, W), contiguous, of this pack's ``dtype``.
+        """
+        if self._offsets is not None:
+            chosen = (chosen[:, None] * self.images.layout.shape[0] + self._offsets).view(-1)
+        torch.index_select(self._pieces, 0, chosen, out=out.view(torch.uint8).view(len(chosen), -1))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedPlanes, (self.images, self.planes)
 
 
 def _map(path: Path, count: int, length: int) -> Tensor:

@@ -1,23 +1,25 @@
 """Tiles and photos by the project's own operators in C++, a whole batch in one call."""
 
-import logging
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from callbacks.spans import span
-from strobe.loaders.base import Batch, BatchData, LoadedData, Loader, unreadable
+from strobe.loaders.base import Batch, BatchData, LoadedData, Loader
+from strobe.loaders.fallback import Fallback
 from strobe.loaders.sources import PhotoSource, TileSource
 from strobe.loaders.threads import threads
 from strobe.loaders.tifffile import TifffileLoader
 from strobe.native import tiles
 from strobe.native.build import load
 
-_log = logging.getLogger(__name__)
-_said = threading.Event()
+_OTHERS = (
+    "are compressed, tiled, planar, big-endian, BigTIFF or of several pages: "
+    "loader=native reads such files through tifffile, at tifffile's speed; rewrite them with: "
+    "rio convert --co compress=none --co tiled=no --co interleave=pixel OLD.tif NEW.tif"
+)
 
 
 class NativeLoader(Loader[TileSource | PhotoSource]):
@@ -30,6 +32,7 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         super().__init__(**common)
         self.threads = threads
         self.dct_scaling = dct_scaling
+        self.fallback = Fallback()
 
     def dataset(self, source: TileSource | PhotoSource) -> LoadedData:
         """A batch at a time.
@@ -79,18 +82,8 @@ class NativeTiles(BatchData):
                 threads=self.loader.threads or threads(),
             )
         for place in unread.nonzero().flatten().tolist():
-            self._read_other(source.paths[int(files[place])], pixels[place])
+            pixels[place] = self.loader.fallback.read(source.paths[int(files[place])], "tile", self._other, _OTHERS)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
-    def _read_other(self, path: str, pixels: torch.Tensor) -> None:
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
-            raise unreadable(path, "tile", OSError("not a regular file"))
-        pixels.copy_(torch.from_numpy(self.others.pixels(path, self.source)))
-        if not _said.is_set():
-            _said.set()
-            _log.warning(
-                "%s and maybe others are compressed, tiled, planar, big-endian, BigTIFF or of several pages: "
-                "loader=native reads such files through tifffile, at tifffile's speed; rewrite them with: "
-                "rio convert --co compress=none --co tiled=no --co interleave=pixel OLD.tif NEW.tif",
-                path,
-            )
+    def _other(self, path: str) -> Tensor:
+        return torch.from_numpy(self.others.pixels(path, self.source))

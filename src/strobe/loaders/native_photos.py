@@ -1,17 +1,17 @@
 """Photos by the project's own operators in C++: of each photo only what is wanted of it, a whole batch in one call."""
 
-import logging
-import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from callbacks.spans import span
-from strobe.loaders.base import Batch, BatchData, unreadable
+from strobe.loaders.base import Batch, BatchData
+from strobe.loaders.buffers import shared_zeros
+from strobe.loaders.fallback import Fallback
 from strobe.loaders.framing import Boxes
 from strobe.loaders.photos import framed
 from strobe.loaders.pil import PilLoader
@@ -20,8 +20,10 @@ from strobe.loaders.threads import threads
 from strobe.native import photos
 from strobe.native.build import load
 
-_log = logging.getLogger(__name__)
-_said = threading.Event()
+_OTHERS = (
+    "are no plain JPEG (another format, CMYK, slightly damaged): loader=native reads such files through Pillow, "
+    "at Pillow's speed; convert them to JPEG of RGB or grey"
+)
 
 
 class Options(Protocol):
@@ -29,6 +31,7 @@ class Options(Protocol):
 
     threads: int | None
     dct_scaling: bool
+    fallback: Fallback
 
     def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
         """See :meth:`strobe.loaders.base.Loader.scaled`."""
@@ -37,7 +40,8 @@ class Options(Protocol):
 class NativePhotos(BatchData):
     """Photos, read when they are asked for.
 
-    Those that the operators do not read (other formats than JPEG, CMYK) go through Pillow. Sizes are measured once.
+    Those that the operators do not read (other formats than JPEG, CMYK) go through Pillow. Sizes are measured
+    once, whichever worker process does so, forked or spawned.
     """
 
     def __init__(self, loader: Options, source: PhotoSource) -> None:
@@ -47,8 +51,8 @@ class NativePhotos(BatchData):
         self.source = source
         self.varies = source.framing.varies
         self.others = PilLoader(scale="device")
-        # Height and width; 0: not known; -1: not for the operators.
-        self.sizes = np.zeros((len(source.paths), 2), dtype=np.int32)
+        # Height and width; 0: not known; -1: not for the operators. In memory that all workers share.
+        self.sizes = shared_zeros((len(source), 2), torch.int32)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -60,7 +64,8 @@ class NativePhotos(BatchData):
             DataError: a photo cannot be read; names it.
         """
         source, size, count = self.source, self.source.framing.size, len(indices)
-        files = source.indices[list(indices)]
+        places = torch.tensor(list(indices))
+        files = source.indices[places]
         epoch = getattr(indices, "epoch", 0)
         pixels = self.buffers.take((count, 3, size, size), torch.uint8)
         with span("read+decode", count):
@@ -68,36 +73,30 @@ class NativePhotos(BatchData):
                 pixels,
                 source.paths,
                 files,
-                torch.from_numpy(self._boxes(files, epoch)),
+                torch.from_numpy(self._boxes(places.numpy(), files, epoch)),
                 scaled=self.loader.dct_scaling,
                 threads=self.loader.threads or threads(),
             )
         for place in unread.nonzero().flatten().tolist():
-            self._read_other(int(files[place]), epoch, pixels[place])
+            pixels[place] = self._other(int(files[place]), epoch)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
-    def _boxes(self, files: Tensor, epoch: int) -> Boxes:
+    def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int) -> Boxes:
         """The box (N, 4) of each photo; of one that is not to be read here, a box that no photo has."""
-        chosen = files.numpy()
-        unknown = chosen[self.sizes[chosen, 0] == 0]
-        if len(unknown):
+        known = self.sizes.numpy()
+        sizes = known[places].astype(np.int64)
+        unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
+        if unknown.any():
             number = self.loader.threads or threads()
-            found = photos.measure_photos(self.source.paths, torch.from_numpy(unknown), threads=number).numpy()
-            self.sizes[unknown] = np.where(found > 0, found, -1)
-        sizes = np.maximum(self.sizes[chosen], 0).astype(np.int64)
-        boxes = self.source.framing.boxes(sizes, chosen, epoch)
+            found = photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
+            sizes[unknown] = known[places[unknown]] = np.where(found > 0, found, -1)
+        sizes = np.maximum(sizes, 0)
+        boxes = self.source.framing.boxes(sizes, files.numpy(), epoch)
         boxes[sizes[:, 0] == 0] = 0
         return boxes
 
-    def _read_other(self, photo: int, epoch: int, pixels: Tensor) -> None:
-        path: str = self.source.paths[photo]
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would be waited for
-            raise unreadable(path, "photo", OSError("not a regular file"))
-        pixels.copy_(self.others.pixels(path, framed(self.source, photo, epoch), self.source.framing.size))
-        if not _said.is_set():
-            _said.set()
-            _log.warning(
-                "%s and maybe others are no plain JPEG (another format, CMYK, slightly damaged): loader=native reads "
-                "such files through Pillow, at Pillow's speed; convert them to JPEG of RGB or grey",
-                path,
-            )
+    def _other(self, photo: int, epoch: int) -> Tensor:
+        def read(path: str) -> Tensor:
+            return self.others.pixels(path, framed(self.source, photo, epoch), self.source.framing.size)
+
+        return self.loader.fallback.read(self.source.paths[photo], "photo", read, _OTHERS)

@@ -13,7 +13,7 @@ from callbacks.spans import span
 from strobe.errors import ConfigError
 from strobe.loaders.base import Batch, BatchData, Loader
 from strobe.loaders.manifest import Layout
-from strobe.loaders.mapped import MappedImages
+from strobe.loaders.mapped import MappedImages, MappedPlanes
 from strobe.loaders.packing import Contents, packed
 from strobe.loaders.pil import PilLoader
 from strobe.loaders.sources import PathTable, PhotoSource, TileSource
@@ -70,7 +70,7 @@ class PackedData(BatchData):
         super().__init__()
         self.loader = loader
         self.images = images
-        self.planes = [images.layout.bands.index(band) for band in bands]
+        self.planes = MappedPlanes(images, [images.layout.bands.index(band) for band in bands])
         self.indices, self.targets = source.indices, source.targets
         self.full_scale = source.full_scale
 
@@ -79,12 +79,12 @@ class PackedData(BatchData):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""
-        chosen = self.indices.index_select(0, torch.from_numpy(np.array(indices)))
-        with span("read", len(chosen)):
-            shape = (len(chosen), len(self.planes), *self.images.layout.shape[1:])
-            pixels = self.buffers.take(shape, self.images.dtype)
-            self.images.gather(chosen, self.planes, pixels)
-        return self.loader.scaled(pixels, self.full_scale, len(chosen)), self.targets[chosen]
+        count = len(indices)
+        chosen = self.indices.index_select(0, torch.from_numpy(np.fromiter(indices, np.int64, count)))
+        with span("read", count):
+            pixels = self.buffers.take((count, *self.planes.shape), self.planes.dtype)
+            self.planes.gather(chosen, pixels)
+        return self.loader.scaled(pixels, self.full_scale, count), self.targets.index_select(0, chosen)
 
 
 def tiles(source: TileSource) -> Contents:

@@ -1,14 +1,26 @@
 """How many threads a loader may compute on: all of training's in its own thread, one in a worker beside it."""
 
+import threading
+
 import torch
+
+DISK_THREADS = 16  # that ask for files or folders: a network's disk answers one slowly, and many together
+
+_becoming = threading.Lock()
 
 
 def become_worker() -> None:
-    """Say that the current thread loads beside training; an engine calls this in each of its threads.
+    """Say that the current thread loads beside training; an engine calls this in each of its threads, first of all.
 
-    Training goes on with as many threads as before: how many there are is each thread's own in torch.
+    Other threads, and those begun later, compute on as many threads as before. torch sets how many for the thread
+    that asks and as the default of new ones, so another thread sets the default again.
     """
-    torch.set_num_threads(1)
+    with _becoming:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        again = threading.Thread(target=torch.set_num_threads, args=(before,))
+        again.start()
+        again.join()
 
 
 def threads() -> int:
