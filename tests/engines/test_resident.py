@@ -36,8 +36,29 @@ def test_what_does_not_fit_is_refused_with_both_sizes(tmp_path: Path, monkeypatc
     images = dataset("array", "memory", tmp_path)
     monkeypatch.setattr(room, "free_memory", lambda device: 2_000)
     text = refusal(lambda: next(iter(loader("resident", images, batches(), 0))), ConfigError)
-    assert text.startswith("engine=resident does not fit: the train images take 2.1 kB, and 2.0 kB are free on cpu")
-    assert "engine=torch" in text
+    assert text.startswith("engine=resident does not fit: the images take 9.8 kB (train 2.1 kB, batches 7.7 kB), ")
+    assert "and 2.0 kB are free on cpu; set engine=torch" in text
+
+
+def test_all_splits_must_fit_before_the_first_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make(ENGINES["resident"], num_workers=0)
+    images = {split: dataset("array", "memory", tmp_path) for split in ("train", "val")}
+    loaders = {split: engine.loader(images[split], batches(split=split), seed=0, device=CPU) for split in images}
+    monkeypatch.setattr(room, "free_memory", lambda device: 11_000)
+    text = refusal(lambda: next(iter(loaders["train"])), ConfigError)
+    assert "11.9 kB (train 2.1 kB, val 2.1 kB, batches 7.7 kB)" in text
+    monkeypatch.setattr(room, "free_memory", lambda device: 12_000)
+    list(loaders["train"])
+    monkeypatch.setattr(room, "free_memory", lambda device: 10_000)  # what was loaded is not counted twice
+    assert len(list(loaders["val"])) == len(loaders["val"])
+
+
+def test_a_data_set_that_is_gone_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, images = make(ENGINES["resident"], num_workers=0), dataset("array", "memory", tmp_path)
+    engine.loader(dataset("array", "memory", tmp_path), batches(split="val"), seed=0, device=CPU)
+    gc.collect()
+    monkeypatch.setattr(room, "free_memory", lambda device: 10_000)
+    assert list(engine.loader(images, batches(), seed=0, device=CPU))
 
 
 def test_free_memory_is_the_least_of_what_is_told(tmp_path: Path) -> None:

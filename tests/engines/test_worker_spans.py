@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from photo_files import CHOICES, made, photo_source, picture, save
+from photo_files import CHOICES, made, photo_source, photograph, save
 from torch.utils.data import get_worker_info
 
 from callbacks.spans import SpanFolder, span
@@ -233,7 +233,7 @@ def test_each_loader_says_what_it_does_to_how_many_images(
         paths = [str(path) for path in sorted(sample_root.glob("**/*.tif"))[:4]]
         source = TileSource(PathTable(paths), everything, everything, (13, 64, 64), (3, 2, 1), 4000.0)
     elif form == "photos":
-        paths = [save(tmp_path / f"{number}.jpg", picture(40, 50, number)) for number in range(4)]
+        paths = [save(tmp_path / f"{number}.jpg", photograph(40, 50, number)) for number in range(4)]
         source = photo_source(paths, Framing("resize", 32))
     else:
         source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), everything, everything)

@@ -2,9 +2,12 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,7 +26,16 @@ from strobe.loaders.sources import ArraySource
 log = logging.getLogger(__name__)
 
 AT_ONCE = 256  # images loaded as one batch
+BATCHES = 2  # there must be room for so many beside the splits, as loaded and as float32
 REPORT = 10.0  # seconds between lines that tell how far loading is
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a split before it is loaded."""
+
+    name: str
+    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,8 @@ class ResidentEngine:
     """Loads a split once, when its first batch is asked for; each batch is then one gather on the device.
 
     ``num_workers`` processes load it; none works beside training. Each rank holds whole splits. A split's memory is
-    free again when its data set is.
+    free again when its data set is. The first split is refused unless all fit that loaders were asked for until then:
+    for Lightning those of training and validation, before the first step.
     """
 
     def __init__(self, *, num_workers: int) -> None:
@@ -50,6 +63,10 @@ class ResidentEngine:
             multiprocessing_context=None,
         )
         self._splits: WeakKeyDictionary[LoadedData, dict[torch.device, Split]] = WeakKeyDictionary()
+        self._expected: WeakKeyDictionary[LoadedData, dict[torch.device, Expected]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process loads its own splits
+        return partial(type(self), num_workers=self.first.num_workers), ()
 
     def loader(
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
@@ -65,16 +82,18 @@ class ResidentEngine:
                 f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it anew in "
                 "each epoch; set data.framing=resize, or engine=torch"
             )
+        self._expect(dataset, batches, device)
         return ResidentLoader(self, dataset, batches, device)
 
     def split(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         """All of ``dataset`` on the device, loaded the first time.
 
         Raises:
-            ConfigError: it does not fit.
+            ConfigError: it does not fit, together with those that are still to be loaded.
         """
         held = self._splits.setdefault(dataset, {})
         if device not in held:
+            self._expect(dataset, batches, device)
             began = time.monotonic()
             held[device] = self._load(dataset, batches, device)
             size, seconds = held[device].pixels.nbytes, time.monotonic() - began
@@ -83,8 +102,8 @@ class ResidentEngine:
 
     def _load(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         count = len(dataset)
-        first, _ = WholeBatches(dataset).__getitems__(Indices([0], split=batches.split, epoch=0, number=0))
-        require_room(count * first.nbytes, device, batches.split)
+        first = _first_image(dataset, batches.split)
+        self._require_room(device)
         source = getattr(dataset, "source", None)
         if isinstance(source, ArraySource) and first.dtype == source.images.dtype:
             return Split(source.images[source.indices].to(device), source.labels.to(device))
@@ -100,6 +119,27 @@ class ResidentEngine:
                 told = time.monotonic()
                 log.info("Loading %s images to %s: %d of %d", batches.split, device, done, count)
         return Split(pixels, labels)
+
+    def _expect(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> None:
+        self._expected.setdefault(dataset, {})[device] = Expected(batches.split, batches.batch_size)
+
+    def _require_room(self, device: torch.device) -> None:
+        splits: Counter[str] = Counter()
+        batch = 0
+        for dataset, devices in list(self._expected.items()):
+            if device not in devices or device in self._splits.get(dataset, {}):
+                continue
+            expected = devices[device]
+            image = _first_image(dataset, expected.name)
+            splits[expected.name] += len(dataset) * image.nbytes
+            images = min(len(dataset), expected.batch_size)
+            batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
+        require_room(splits, BATCHES * batch, device)
+
+
+def _first_image(dataset: LoadedData, split: str) -> Tensor:
+    """The pixels (1, C, H, W) of a data set's first image."""
+    return WholeBatches(dataset).__getitems__(Indices([0], split=split, epoch=0, number=0))[0]
 
 
 class ResidentLoader:

@@ -1,5 +1,6 @@
-"""Whether a whole split fits into the memory of a device."""
+"""Whether whole splits fit into the memory of a device."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -7,13 +8,21 @@ import torch
 from strobe.errors import ConfigError
 
 
-def require_room(needed: int, device: torch.device, split: str) -> None:
-    """Raise a :class:`ConfigError` when so many bytes do not fit into the memory of the device."""
+def require_room(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
+    """Raise a :class:`ConfigError` when splits, and batches of them, do not fit into the memory of the device.
+
+    Args:
+        splits: the bytes of each.
+        batches: bytes.
+        device: where they go to.
+    """
     free = free_memory(device)
+    needed = sum(splits.values()) + batches
     if free is not None and needed > free:
+        parts = ", ".join(f"{split} {in_words(size)}" for split, size in splits.items())
         raise ConfigError(
-            f"engine=resident does not fit: the {split} images take {in_words(needed)}, and {in_words(free)} are free "
-            f"on {device}; set engine=torch, or load fewer bands or smaller images"
+            f"engine=resident does not fit: the images take {in_words(needed)} ({parts}, batches {in_words(batches)}), "
+            f"and {in_words(free)} are free on {device}; set engine=torch, or load fewer bands or smaller images"
         )
 
 

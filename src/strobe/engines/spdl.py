@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +16,7 @@ from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData
 from strobe.loaders.threads import become_worker
 
+Result = TypeVar("Result")
 POLL = 0.001  # seconds between looks at whether an epoch is over
 
 
@@ -101,7 +102,15 @@ class _End:
 
 @dataclass
 class _Failure:
-    error: Exception
+    error: BaseException
+
+
+def _attempt(make: Callable[[], Result]) -> Result | _Failure:
+    """What it makes, or how it failed: SPDL must not see an error, and waits for ever after a ``SystemExit``."""
+    try:
+        return make()
+    except BaseException as error:
+        return _Failure(error)
 
 
 _UNMADE = object()  # in place of a batch that nobody wants any more
@@ -166,23 +175,23 @@ class Epoch:
             self._had += 1
         return result
 
-    async def _source(self) -> AsyncIterator[Indices | _End]:
-        count = 0
-        for indices in self._loader.batch_sampler:
-            if self._stopping.is_set():
+    async def _source(self) -> AsyncIterator[Indices | _Failure | _End]:
+        count, order = 0, iter(self._loader.batch_sampler)
+        while not self._stopping.is_set():
+            task = _attempt(lambda: next(order, None))
+            if task is None:
                 break
             count += 1
-            yield indices
+            yield task
+            if isinstance(task, _Failure):
+                break
         yield _End(count)
         while not self._over.is_set():
             await asyncio.sleep(POLL)
 
-    def _work(self, task: Indices | _End) -> Any:
-        if isinstance(task, _End):
+    def _work(self, task: Indices | _Failure | _End) -> Any:
+        if not isinstance(task, Indices):
             return task
         if self._stopping.is_set():
             return _UNMADE
-        try:
-            return self._loader.batch(task)
-        except Exception as error:
-            return _Failure(error)
+        return _attempt(lambda: self._loader.batch(task))

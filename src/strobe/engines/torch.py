@@ -1,5 +1,6 @@
 """Batches by torch's DataLoader: in the training process, or in worker processes."""
 
+import copy
 import re
 import resource
 import shutil
@@ -62,11 +63,27 @@ class TorchEngine:
 class LazyLoader(DataLoader[Batch]):
     """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
 
+    Iterated over while it is being iterated over, it has other workers for that.
+
     Raises:
         DataError: a worker process was killed, or what workers pass their batches through is used up.
     """
 
+    _iterating = False
+
     def __iter__(self) -> Generator[Batch, None, None]:  # type: ignore[override]
+        if self._iterating and self.persistent_workers:  # which serve one iterator at a time
+            other = copy.copy(self)
+            other._iterating, other._iterator = False, None
+            yield from other
+            return
+        self._iterating = True
+        try:
+            yield from self._batches()
+        finally:
+            self._iterating = False
+
+    def _batches(self) -> Generator[Batch, None, None]:
         batches: Any = super().__iter__()
         try:
             yield from batches
@@ -106,7 +123,10 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
             "with `ulimit -n 65536`, or give fewer with engine.num_workers or engine.prefetch_factor"
         )
     if isinstance(error, OSError | EOFError):  # a worker hung up, and may be just about to end
-        wait([worker.sentinel for worker in workers], timeout=1)
+        ready = wait([worker.sentinel for worker in workers], timeout=1)
+        for worker in workers:
+            if worker.sentinel in ready:  # its files are closed a moment before it has ended
+                worker.join(1)
     ended = [worker for worker in workers if worker.exitcode]
     full = r"out of shared memory|(shared memory|/torch_).*No space left"
     if re.search(full, text) or any(worker.exitcode == -signal.SIGBUS for worker in ended):
