@@ -44,8 +44,8 @@ class Step:
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01)
 
     def __call__(self, images: Tensor) -> None:
-        """Train on images (N, 3, H, W)."""
+        """Train on every fourth pixel of images (N, 3, H, W)."""
         labels = torch.arange(len(images)) % CLASSES
         self.optimizer.zero_grad()
-        torch.autograd.backward(F.cross_entropy(self.network(images), labels))
+        torch.autograd.backward(F.cross_entropy(self.network(images[..., ::4, ::4]), labels))
         self.optimizer.step()

@@ -125,7 +125,7 @@ def main() -> None:
     own = dict(argument.split("=") for argument in given if argument.startswith(("rounds=", "seconds=")))
     overrides = [argument for argument in given if argument.partition("=")[0] not in own]
     options = {"rounds": int(own.get("rounds", ROUNDS)), "seconds": float(own.get("seconds", SECONDS))}
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     threads = torch.get_num_threads()
     for part in parts:
         torch.set_num_threads(threads)
