@@ -40,7 +40,7 @@ check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure what the application costs; SUITE=profiling: what looking costs; SUITE=grid: is the verdict right?
+bench: $(STAMP) ## measure what the application costs; SUITE=profiling: what looking costs; SUITE=grid: is the verdict right? SUITE=pipelines: loaders and engines
 	$(BIN)/python -m strobe.bench.$(SUITE) $(ARGS)
 
 clean: ## remove caches and build leftovers; runs and data stay

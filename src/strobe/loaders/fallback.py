@@ -1,7 +1,9 @@
 """Files that a loader's operators leave to another, slower loader."""
 
 import logging
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -35,8 +37,9 @@ class Fallback:
         Raises:
             DataError: it is a pipe or the like, which would be waited for; or as ``read`` raises.
         """
-        if Path(path).exists() and not Path(path).is_file():
-            raise unreadable(path, kind, OSError("not a regular file"))
+        with suppress(OSError):  # the other loader says why it cannot be opened
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise unreadable(path, kind, OSError("not a regular file"))
         pixels = read(path)
         if not self._said:
             self._said.fill_(True)
