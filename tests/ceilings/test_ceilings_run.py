@@ -9,7 +9,7 @@ import torch
 from conftest import Ended
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_ends_the_same_with_and_without(train: Callable[..., Ended], workers: int) -> None:
     """Weights, the optimizer's state, metrics, and every generator that a run draws from."""
     states, records, checkpoints = [], [], []

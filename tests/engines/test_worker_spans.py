@@ -111,7 +111,9 @@ def within(event: Event, outer: Event) -> bool:
     return same and outer["ts"] <= event["ts"] and event["ts"] + event["dur"] <= outer["ts"] + outer["dur"] + 1e-3
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn", "in process", "threads", "spdl"])
+@pytest.mark.parametrize(
+    "how", ["fork", pytest.param("spawn", marks=pytest.mark.slow), "in process", "threads", "spdl"]
+)
 def test_sleeps_are_found_where_and_when_they_were(how: str, tmp_path: Path) -> None:
     fetched: dict[tuple[int, int], int] = {}
     first = time.monotonic_ns()
