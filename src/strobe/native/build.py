@@ -76,7 +76,7 @@ def operators(library: Library) -> Any:
 def _load(library: Library) -> None:
     path = compiled(library)
     try:
-        torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        _register(path)
     except OSError as error:
         _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
         _load_anew(library)
@@ -84,16 +84,20 @@ def _load(library: Library) -> None:
         torch.library.register_fake(name, fake)
 
 
+def _register(path: Path) -> None:
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+
+
 def _load_anew(library: Library) -> None:
     """Load in place of a damaged file, or one of a machine that has other system libraries and the same cache."""
     path = cache_folder() / _file_name(library)
     with _alone(library, path.parent):
         with contextlib.suppress(OSError):  # what another process has made meanwhile
-            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+            _register(path)
             return
         _compile(library, path)
         try:
-            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+            _register(path)
         except OSError as error:
             raise DataError(
                 f"The operators in {path} cannot be loaded, although {compiler()} has just compiled them "
