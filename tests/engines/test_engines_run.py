@@ -119,7 +119,7 @@ def test_without_spdl_one_sentence_says_what_to_install(train: Train, monkeypatc
     assert "Traceback" not in ended.output
 
 
-@pytest.mark.parametrize("name", ["spdl", "resident"])
+@pytest.mark.parametrize("name", ["spdl", pytest.param("resident", marks=pytest.mark.slow)])
 def test_ceilings_are_measured(name: str, train: Train) -> None:
     ended = train(f"engine={name}", "engine.num_workers=1", "ceilings=true", "ceilings_seconds=0.1", "loader=tifffile")
     assert ended.code == 0, ended.output
