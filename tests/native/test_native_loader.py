@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tifffile
 import torch
+from choices import choices, make
 from helpers import refusal
 from numpy.typing import NDArray
 
 from strobe.engines.order import EpochOrder, ShardedBatches
-from strobe.engines.torch import TorchEngine
 from strobe.loaders import native
 from strobe.loaders.base import Batch, BatchData, LoadedData
 from strobe.loaders.sources import PathTable, TileSource
@@ -84,12 +84,8 @@ def test_the_remedy_that_is_named_helps(tmp_path: Path, caplog: pytest.LogCaptur
 
 def epoch(loaded: LoadedData, workers: int, start: str | None) -> list[Batch]:
     """All batches of three, by workers that end with them."""
-    engine = TorchEngine(
-        num_workers=workers,
-        prefetch_factor=2,
-        persistent_workers=False,
-        pin_memory=False,
-        multiprocessing_context=start,
+    engine = make(
+        choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
     )
     order = ShardedBatches(EpochOrder(len(loaded), shuffle=False, seed=0), 3)
     return list(engine.loader(loaded, order, seed=0, device=torch.device("cpu")))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from choices import choices, make
 from conftest import DATA
 from helpers import refusal
 from jpegs import by_pillow, needs_compiler, picture, whole
@@ -15,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 
 from strobe.engines.order import EpochOrder, Indices, ShardedBatches
-from strobe.engines.torch import TorchEngine
 from strobe.loaders import fallback, native_photos
 from strobe.loaders.framing import Framing
 from strobe.loaders.native import NativeLoader
@@ -129,12 +129,8 @@ def test_a_spawned_worker_leaves_the_sizes(paths: list[str]) -> None:
 
 def epoch(data: NativePhotos, start: str, seed: int, workers: int = 2) -> None:
     """All photos, in batches of one, by workers that end with them."""
-    engine = TorchEngine(
-        num_workers=workers,
-        prefetch_factor=2,
-        persistent_workers=False,
-        pin_memory=False,
-        multiprocessing_context=start,
+    engine = make(
+        choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
     )
     order = ShardedBatches(EpochOrder(len(data), shuffle=True, seed=seed), 1)
     assert len(list(engine.loader(data, order, seed=0, device=torch.device("cpu")))) == len(data)
