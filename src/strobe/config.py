@@ -12,14 +12,15 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from strobe.launch import run_name, start_time
-from strobe.schema import data, engine, knob, loader, model, profiler
+from strobe.schema import data, engine, knob, loader, model, profiler, suite
 from strobe.schema.data import DataConfig
 from strobe.schema.engine import EngineConfig
 from strobe.schema.loader import LoaderConfig
 from strobe.schema.model import ModelConfig
 from strobe.schema.profiler import ProfilerConfig
+from strobe.schema.suite import SuiteConfig
 
-GROUPS = (data, engine, loader, model, profiler)
+GROUPS = (data, engine, loader, model, profiler, suite)
 
 
 @dataclass
@@ -52,6 +53,21 @@ class Config:
     ceilings_seconds: float = knob(5.0, above=0, max=3600)  # at most for each of these measurements
 
 
+@dataclass
+class BenchConfig(Config):
+    """What ``python -m strobe.bench`` measures, and how much; null: as the suite's mode has it."""
+
+    suite: SuiteConfig = MISSING
+    quick: bool = False  # under a minute on two cores, to see that it works
+    rounds: int | None = knob(None, min=1, max=1000)  # visits to each cell, at most
+    turn_seconds: float | None = knob(None, above=0, max=3600)  # timed in a visit; one repetition at least
+    budget_seconds: float | None = knob(None, min=0)  # after which nothing but a cell's first visit begins
+    precision: float = knob(0.02, min=0, below=1)  # a cell is done when its 95% interval is so near, as a share
+    timeout_seconds: float = knob(900.0, above=0)  # of one visit
+    baseline: str | None = None  # an earlier results.json, or its folder, to compare with
+    fail_if_slower: str | None = None  # such as 5%: exit with code 3 if a cell is that much slower than in baseline
+
+
 def workers_beside(engine: Any) -> int:
     """How many processes or threads load beside training, of the configuration's ``engine``: none of a resident one."""
     return int(engine.num_workers) if "prefetch_factor" in engine else 0
@@ -77,7 +93,7 @@ def register() -> None:
     """Make the schemas, by their class names, and the resolvers known to Hydra, which composes conf/ on them."""
     store = ConfigStore.instance()
     store.repo = _Shared(store.repo)
-    for schema in (Config, *schemas()):
+    for schema in (Config, BenchConfig, *schemas()):
         store.store(name=schema.__name__, node=schema)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)

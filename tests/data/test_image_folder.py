@@ -177,7 +177,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
             ["/train holds the class ant, but", "/val does not (1 class differs)"],
         ),
     ],
-    ids=lambda value: ",".join({name.rpartition("/")[0] for name in value}) if isinstance(value, dict) else "",
+    ids=lambda value: ",".join(sorted({name.rpartition("/")[0] for name in value})) if isinstance(value, dict) else "",
 )
 def test_a_folder_that_does_not_do_is_refused(tmp_path: Path, files: dict[str, bytes], words: list[str]) -> None:
     plant(tmp_path, files)

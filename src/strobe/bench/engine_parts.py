@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from strobe.bench.composing import configure, prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
-from strobe.bench.loading_parts import alike, loader_keys, prepared
-from strobe.bench.overhead import configure
+from strobe.bench.loading_parts import alike, loader_keys
 from strobe.ceilings.loading import load_batch
 from strobe.ceilings.meter import Meter, Rate
 from strobe.ceilings.replay import WARMUP, CountSteps, lone_trainer, measure_model

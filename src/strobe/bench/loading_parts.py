@@ -1,18 +1,17 @@
 """Loading without an engine: tiles by every loader, CIFAR-10 in batches and one by one, and what memory costs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from skimage.io import imread
 from torch import Tensor
 
+from strobe.bench.composing import configure, prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
-from strobe.bench.overhead import configure
 from strobe.checks import loaders_for
 from strobe.compose import build_data
 from strobe.data.base import ImageData
@@ -110,15 +109,6 @@ def _buffer_entrants(data: ImageData, size: int) -> list[Entrant]:
     ]
 
 
-def prepared(overrides: list[str]) -> tuple[ImageData, DictConfig]:
-    """The data of a configuration, found and split."""
-    cfg = configure(overrides)
-    data = build_data(cfg)
-    data.prepare_data()
-    data.setup()
-    return data, cfg
-
-
 def alike(data: ImageData, overrides: list[str]) -> ImageData:
     """The same images, loaded as ``overrides`` say."""
     return data.loaded_by(build_data(configure(overrides)))
@@ -145,7 +135,7 @@ def _batches_of(data: ImageData, overrides: list[str], size: int) -> Callable[[]
 
 def making(dataset: LoadedData, size: int) -> Work:
     """Makes whole batches, the images in random order, each as often as the others."""
-    whole, batches = WholeBatches(dataset), _orders(len(dataset), size)
+    whole, batches = WholeBatches(dataset), orders(range(len(dataset)), size)
 
     def work() -> int:
         batch: Batch = whole.__getitems__(next(batches))
@@ -154,14 +144,19 @@ def making(dataset: LoadedData, size: int) -> Work:
     return work
 
 
-def _orders(count: int, size: int) -> Iterator[Indices]:
+def orders(chosen: Sequence[int], size: int) -> Iterator[Indices]:
+    """Batches of the chosen indices, permutation after permutation, without end; ``size`` may be greater."""
     generator = np.random.default_rng(0)
-    epoch = 0
+    waiting: list[int] = []
+    epoch = number = 0
     while True:
-        order = generator.permutation(count).tolist()
-        for number in range(count // size):
-            yield Indices(order[number * size : (number + 1) * size], split="train", epoch=epoch, number=number)
-        epoch += 1
+        if len(waiting) < size:
+            waiting += generator.permutation(chosen).tolist()
+            epoch, number = epoch + 1, 0
+            continue
+        yield Indices(waiting[:size], split="train", epoch=epoch, number=number)
+        del waiting[:size]
+        number += 1
 
 
 def plain_skimage(source: TileSource, size: int) -> Work:
@@ -180,7 +175,7 @@ def plain_skimage(source: TileSource, size: int) -> Work:
 def read_only(source: TileSource, size: int) -> Work:
     """The floor for one file a tile: the files are opened, read whole and closed, by the native code."""
     load(native.LIBRARY)
-    batches = _orders(len(source), size)
+    batches = orders(range(len(source)), size)
 
     def work() -> int:
         native.read_only(source.paths, source.indices[next(batches)], threads=1)

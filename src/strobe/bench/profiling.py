@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from callbacks.spans import SpanFolder, span
 from strobe import environment
-from strobe.bench.overhead import configure
+from strobe.bench.composing import configure
 from strobe.bench.watching import Blocks, Switched, Timed, Times, Tiny
 from strobe.compose import build
 from strobe.launch import quieten_kineto

@@ -1,0 +1,168 @@
+"""One suite, from its declaration to its measurement; ``strobe.bench.ending`` shows and keeps what was found."""
+
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from strobe.bench.ending import finish
+from strobe.bench.harness import baseline
+from strobe.bench.harness.declare import Input, Request, Suite
+from strobe.bench.harness.processes import in_fresh_process
+from strobe.bench.harness.results import NAME, Results
+from strobe.bench.harness.schedule import Campaign, Settings
+from strobe.bench.harness.terminal import Bar
+from strobe.bench.harness.visit import Failure
+from strobe.checks import check
+from strobe.errors import ConfigError, DataError, StrobeError
+
+SUITES = Path(__file__).with_name("suites")
+HOW_MUCH = {"rounds", "turn_seconds", "budget_seconds", "precision", "timeout_seconds", "baseline", "fail_if_slower"}
+OWN = HOW_MUCH | {"suite", "quick"}  # keys that train.py's configuration does not have
+FINDING = 600.0  # seconds in which the input must have been found, or generated
+
+
+def names() -> list[str]:
+    """The suites, in alphabetical order."""
+    return sorted(path.stem for path in SUITES.glob("*.py") if path.stem != "__init__")
+
+
+def declared(cfg: DictConfig) -> Suite:
+    """The suite that is chosen.
+
+    Raises:
+        ConfigError: a value of ``suite`` makes no sense.
+    """
+    suite: Suite = import_module(f"strobe.bench.suites.{HydraConfig.get().runtime.choices['suite']}").declare(cfg)
+    known = {cell.name for cell in suite.cells}
+    if len(known) < len(suite.cells):
+        raise ConfigError(f"suite={suite.name} would measure a cell twice; give each value of its lists once")
+    assert all(cell.against is None or cell.against in known for cell in suite.cells), "a ratio to no cell"
+    return suite
+
+
+def run(cfg: DictConfig) -> int:
+    """Measure, show and keep a suite; the exit code.
+
+    Raises:
+        StrobeError: something that the user can put right, before anything is measured.
+        KeyboardInterrupt: what was measured until then is kept.
+    """
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    check(cfg)
+    suite = declared(cfg)
+    overrides = own_overrides(suite)
+    earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
+    with tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
+        request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
+        found = _found(suite, request, Path(scratch))
+        results = Results(suite, header(cfg, suite, found))
+        console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
+        if results.resume(folder / NAME):
+            console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+        campaign = Campaign(results, settings_of(cfg, suite), found, [*found.overrides, *overrides], folder)
+        try:
+            with Bar(console, results, campaign.settings.rounds) as bar:
+                campaign.measure(bar)
+        except KeyboardInterrupt:
+            results.save(folder, "interrupted")
+            again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
+            console.print(f"Interrupted; what was measured is kept. Go on with: {again}", markup=False, soft_wrap=True)
+            raise
+    return finish(console, results, folder, earlier)
+
+
+def settings_of(cfg: DictConfig, suite: Suite) -> Settings:
+    """How much is measured: what the user says, else what the suite's mode has."""
+    plan = suite.quick if cfg.quick else suite.full
+    return Settings(
+        rounds=plan.rounds if cfg.rounds is None else cfg.rounds,
+        turn=plan.turn if cfg.turn_seconds is None else cfg.turn_seconds,
+        budget=plan.budget if cfg.budget_seconds is None else cfg.budget_seconds,
+        precision=cfg.precision,
+        timeout=cfg.timeout_seconds,
+        seed=cfg.seed,
+    )
+
+
+def _task() -> list[str]:
+    """The user's overrides, but where to write."""
+    return [given for given in HydraConfig.get().overrides.task if not given.startswith("hydra.")]
+
+
+def own_overrides(suite: Suite) -> list[str]:
+    """The user's overrides of train.py's configuration.
+
+    Raises:
+        ConfigError: a key that the suite's cells set themselves.
+    """
+    kept = []
+    for override in _task():
+        key = override.lstrip("+~").partition("=")[0]
+        group = key.partition(".")[0]
+        if group in OWN:
+            continue
+        if instead := suite.varies.get(key) or suite.varies.get(group):
+            raise ConfigError(f"{override} is what the cells of suite={suite.name} differ in; give {instead} instead")
+        kept.append(override)
+    return kept
+
+
+def _found(suite: Suite, request: Request, scratch: Path) -> Input:
+    """The input, by a process of its own, so that torch is imported here only when something was measured."""
+    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=FINDING)
+    if isinstance(outcome, Failure):
+        raise DataError(outcome.reason)
+    assert isinstance(outcome, Input)
+    return outcome
+
+
+def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
+    """The body of that process."""
+    os.setsid()
+    try:
+        pipe.send(search(request, scratch))
+    except StrobeError as error:
+        pipe.send(Failure(" ".join(str(error).split())))
+
+
+def header(cfg: DictConfig, suite: Suite, found: Input) -> dict[str, Any]:
+    """What ``results.json`` says besides the cells."""
+    return {
+        "suite": suite.name,
+        "title": suite.title,
+        "about": suite.about,
+        "quick": cfg.quick,
+        "input": {"told": found.told, "generated": found.generated},
+        "overrides": [given for given in _task() if given.partition("=")[0] not in HOW_MUCH],
+        "command": shlex.join(["python", "-m", "strobe.bench", *_task()]),
+        "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "environment": _environment(suite),
+        "conclusions": [],
+    }
+
+
+def _environment(suite: Suite) -> dict[str, Any]:
+    from strobe import environment
+
+    machine = environment.describe()
+    for package in suite.packages:
+        try:
+            machine["versions"][package] = version(package)
+        except PackageNotFoundError:
+            machine["versions"][package] = None
+    caches = {cell.cache for cell in suite.cells if cell.cache}
+    machine["page_cache"] = " and ".join(sorted(caches, reverse=True)) or None
+    return machine

@@ -1,0 +1,72 @@
+"""What a suite leaves behind, and shows: the record, torch's measurements, a table, pictures and a page."""
+
+import csv
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from strobe.bench.harness import baseline
+from strobe.bench.harness.baseline import Baseline
+from strobe.bench.harness.results import Results
+from strobe.bench.harness.terminal import print_baseline, print_conclusions, print_results
+
+TABLE = "results.csv"
+REGRESSION = 3
+COLUMNS = ("table", "row", "column", "threads", "cache", "status", "error", "images", "repetitions", "resident")
+INTERVALS = ("seconds", "images_per_second", "ratio")
+
+
+def finish(console: Console, results: Results, folder: Path, earlier: Baseline | None) -> int:
+    """Keep and show what was found; the exit code: 1 if that is nothing, 3 for a regression."""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # tells of a missing CUDA when imported
+    from strobe.bench.harness import compare
+    from strobe.bench.page import write_page, write_pictures
+
+    suite = results.suite
+    record = results.record("completed")
+    measured = any(cell["visits"] for cell in record["cells"])
+    if suite.conclude and measured:
+        results.header["conclusions"] = suite.conclude(record)
+    if earlier is not None:
+        results.header["baseline_file"] = str(earlier.file)
+        results.header["baseline"] = baseline.against(record, earlier.record)
+        results.header["unlike_baseline"] = baseline.differences(record, earlier.record)
+    record = results.save(folder, "completed" if measured else "failed")
+    found = compare.measurements(record)
+    compare.save(folder, found)
+    write_table(folder / TABLE, record)
+    sections = suite.sections(record, folder) if suite.sections and measured else []
+    write_pictures(folder, suite, record)
+    page = write_page(folder, suite, record, sections)
+    print_results(console, suite, record, compare.compared(found) if found else "")
+    print_conclusions(console, record["conclusions"], sections)
+    code = 0 if measured else 1
+    if earlier is not None:
+        print_baseline(console, record)
+        slower = baseline.regressions(record["baseline"], earlier.limit) if earlier.limit is not None else []
+        if slower:
+            console.print(f"fail_if_slower={earlier.limit:.3g}: {'; '.join(slower)}", style="bold", markup=False)
+            code = REGRESSION
+    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def write_table(path: Path, record: Mapping[str, Any]) -> None:
+    """``results.csv``, whole or not at all: a row for each cell; seconds, rates and ratios with their intervals."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    ends = [(name, end) for name in INTERVALS for end in ("median", "low", "high")]
+    try:
+        with partial.open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow([*COLUMNS, *(f"{name}_{end}" for name, end in ends), "spread", "visits"])
+            for cell in record["cells"]:
+                figures = [(cell[name] or {}).get(end) for name, end in ends]
+                told = [*(cell[name] for name in COLUMNS), *figures]
+                table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

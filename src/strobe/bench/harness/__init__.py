@@ -1,0 +1,1 @@
+"""Measures cells, each in fresh processes, in random interleaved order, until a budget of time or precision is met."""

@@ -1,0 +1,70 @@
+"""The page cache of files: brought in, thrown out, and measured, without being root."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.errors import DataError
+
+WARM, COLD = "warm", "cold"
+STILL_THERE = 0.05  # of the pages: more than this may not stay of files that were thrown out
+
+
+def bring(files: Sequence[str], state: str) -> None:
+    """Read the files, or throw them out of the page cache."""
+    for path in files:
+        if state == COLD:
+            evict(path)
+        else:
+            Path(path).read_bytes()
+
+
+def evict(path: str) -> None:
+    """Throw a file's pages out, those just written once they are on the disk (posix_fadvise(2))."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(handle)
+
+
+def resident(files: Sequence[str]) -> float | None:
+    """The share of the files' pages that the page cache holds, by mincore(2), which brings none in.
+
+    None where it is not known: of other people's files the kernel tells everybody else that all is there.
+    """
+    held = total = 0
+    for path in files:
+        status = Path(path).stat()
+        if not (os.access(path, os.W_OK) or os.geteuid() in (0, status.st_uid)):
+            return None
+        if status.st_size:
+            pages = _pages(path, status.st_size)
+            held, total = held + sum(page & 1 for page in pages), total + len(pages)
+    return held / total if total else None
+
+
+def require_cold(files: Sequence[str]) -> None:
+    """Raise a DataError where the files cannot be thrown out, as on a file system in memory."""
+    share = resident(files)
+    if share is not None and share > STILL_THERE:
+        raise DataError(
+            f"{share:.0%} of the pages of {files[0]} and {len(files) - 1} other files stay in memory when they are "
+            "thrown out of the page cache; measure only warm, or files on a disk"
+        )
+
+
+def _pages(path: str, size: int) -> bytes:
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as view:
+        states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        start = ctypes.c_char.from_buffer(view)
+        failed = ctypes.CDLL(None, use_errno=True).mincore(
+            ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), states
+        )
+        del start  # which would keep the mapping from being closed
+        if failed:
+            raise OSError(ctypes.get_errno(), "mincore", path)
+        return bytes(states)

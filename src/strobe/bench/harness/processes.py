@@ -1,0 +1,77 @@
+"""Fresh processes for cells, forked from a server that has imported libraries and done nothing else."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import Any
+
+from strobe.bench.harness.declare import Cell, Visit
+from strobe.bench.harness.visit import LOG, Failure, Report, attend
+
+PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
+PRELOADED = ["strobe.bench.harness.preload"]
+
+
+def visit_cell(cell: Cell, visit: Visit, *, turn: float, timeout: float) -> Report | Failure:
+    """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
+    visit.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome = in_fresh_process(attend, cell, visit, turn, timeout=timeout)
+    finally:
+        _tidy(visit.folder)
+    if isinstance(outcome, Failure):
+        return outcome
+    assert isinstance(outcome, Report)
+    return outcome
+
+
+def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float) -> Any:
+    """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing in time. It must make itself a session."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=body, args=(theirs, *arguments))
+    process.start()
+    theirs.close()
+    try:
+        ready = connection.wait([ours, process.sentinel], timeout)
+        if not ready:
+            return Failure(f"it took more than {timeout:.0f} s")
+        with contextlib.suppress(EOFError):
+            outcome = ours.recv()
+            process.join(PATIENCE)
+            return outcome
+        process.join(PATIENCE)
+        return Failure(_ending(process.exitcode))
+    finally:
+        _end(process.pid)
+        process.join()
+        process.close()
+        ours.close()
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
+        return f"its process was ended by {signal.Signals(-code).name}{cause}"
+    return f"its process ended with code {code} and told no result"
+
+
+def _end(pid: int | None) -> None:
+    """Kill a process, if there still is one, and what it has started."""
+    assert pid is not None
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what is empty of what a visit has left."""
+    log = folder / LOG
+    if log.is_file() and not log.stat().st_size:
+        log.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()

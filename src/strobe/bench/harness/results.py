@@ -1,0 +1,161 @@
+"""The record of a suite, ``results.json``: what each visit found, and what follows from it."""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from strobe.bench.harness.declare import Cell, Suite
+from strobe.bench.harness.visit import Failure, Report
+from strobe.errors import ConfigError
+from strobe.record import median_interval, write_summary
+
+SCHEMA = 1
+NAME = "results.json"
+SAME = ("suite", "quick", "input", "overrides", "environment.host", "environment.versions", "environment.git_commit")
+Interval = dict[str, float | None]
+
+
+class Results:
+    """What is known of each cell so far; a failure stays until a later visit finds something."""
+
+    def __init__(self, suite: Suite, header: Mapping[str, Any]) -> None:
+        self.suite = suite
+        self.header = dict(header)
+        self.visits: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in suite.cells}
+        self.errors: dict[str, str] = {}
+        self.seconds = 0.0  # spent on measuring, also before an interruption
+
+    def add(self, cell: Cell, number: int, outcome: Report | Failure) -> None:
+        """Keep what a visit in round ``number`` found."""
+        if isinstance(outcome, Failure):
+            self.errors[cell.name] = outcome.reason
+        else:
+            self.errors.pop(cell.name, None)
+            self.visits[cell.name].append({"round": number, **asdict(outcome)})
+
+    def resume(self, path: Path) -> bool:
+        """Take over the visits of an earlier record of the same measurement; whether there was one.
+
+        Raises:
+            ConfigError: the record is of something else, or damaged.
+        """
+        if not path.is_file():
+            return False
+        earlier = read_results(path)
+        for key in SAME:
+            if (was := _at(earlier, key)) != (now := _at(self.header, key)):
+                raise ConfigError(
+                    f"hydra.run.dir={path.parent} holds results of {key.rpartition('.')[2]} {was}, and this is {now}; "
+                    f"give another folder, or remove its {NAME}"
+                )
+        for cell in earlier["cells"]:
+            if cell["name"] in self.visits:
+                self.visits[cell["name"]] = cell["visits"]
+        self.seconds = earlier["seconds"]
+        self.header["began"] = earlier["began"]
+        return True
+
+    def record(self, status: str) -> dict[str, Any]:
+        """The whole record, for ``results.json``."""
+        return {
+            "schema": SCHEMA,
+            "status": status,
+            **self.header,
+            "seconds": self.seconds,
+            "cells": [self._cell(cell) for cell in self.suite.cells],
+        }
+
+    def save(self, folder: Path, status: str) -> dict[str, Any]:
+        """Write the record, whole or not at all."""
+        record = self.record(status)
+        write_summary(folder / NAME, record)
+        return record
+
+    def _cell(self, cell: Cell) -> dict[str, Any]:
+        visits = self.visits[cell.name]
+        status = "failed" if cell.name in self.errors else "measured" if visits else "waiting"
+        described = {
+            key: getattr(cell, key) for key in ("name", "table", "row", "column", "threads", "cache", "at", "against")
+        }
+        figures = {name for visit in visits for name in visit["figures"]}
+        held = [visit["resident"] for visit in visits if visit["resident"] is not None]
+        return {
+            **described,
+            "status": status,
+            "error": self.errors.get(cell.name),
+            "seconds": seconds_of(visits) | {"spread": spread([each for visit in visits for each in visit["seconds"]])},
+            "images_per_second": rates_of(visits),
+            "images": visits[-1]["images"][-1] if visits else None,
+            "repetitions": sum(visit["repetitions"] for visit in visits),
+            "resident": statistics.fmean(held) if held else None,
+            "figures": {
+                name: median_interval([visit["figures"][name] for visit in visits if name in visit["figures"]])
+                for name in sorted(figures)
+            },
+            "ratio": self._ratio(visits, cell.against),
+            "visits": visits,
+        }
+
+    def _ratio(self, visits: Sequence[Mapping[str, Any]], against: str | None) -> Interval | None:
+        """How many times as fast as the cell ``against``, in the rounds that visited both."""
+        if against is None or not (others := self.visits[against]):
+            return None
+        theirs = {visit["round"]: rate_of(visit) for visit in others}
+        ratios = [rate_of(visit) / theirs[visit["round"]] for visit in visits if visit["round"] in theirs]
+        return median_interval(ratios) if ratios else None
+
+
+def rate_of(visit: Mapping[str, Any]) -> float:
+    """Images/s of a visit: the median over its pieces."""
+    pairs: list[tuple[float, float]] = list(zip(visit["images"], visit["seconds"], strict=True))
+    return statistics.median(images / max(seconds, 1e-12) for images, seconds in pairs)
+
+
+def seconds_of(visits: Sequence[Mapping[str, Any]]) -> Interval:
+    """Seconds of a repetition: the median of the visits' medians, with a 95% interval over visits."""
+    return median_interval([statistics.median(visit["seconds"]) for visit in visits])
+
+
+def rates_of(visits: Sequence[Mapping[str, Any]]) -> Interval:
+    """Images/s, likewise."""
+    return median_interval([rate_of(visit) for visit in visits])
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """The distance of the quartiles of all pieces, as a share of their median; None for fewer than four."""
+    if len(values) < 4:
+        return None
+    low, middle, high = statistics.quantiles(values)
+    return (high - low) / middle if middle else None
+
+
+def known_within(interval: Interval) -> float | None:
+    """How far an interval reaches from its median, on its longer side, as a share of the median."""
+    middle, low, high = (interval[key] for key in ("median", "low", "high"))
+    return None if middle is None or low is None or high is None else max(high - middle, middle - low) / middle
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """A record of ``results.json``.
+
+    Raises:
+        ConfigError: it is none, or of another version.
+    """
+    try:
+        record = json.loads(path.read_text())
+        whole = record["schema"] == SCHEMA and all("visits" in cell and "name" in cell for cell in record["cells"])
+    except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not a readable {NAME} ({error}); name one that a suite has written") from error
+    if not whole:
+        raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one")
+    return dict(record)
+
+
+def _at(record: Mapping[str, Any], key: str) -> Any:
+    value: Any = record
+    for part in key.split("."):
+        value = value.get(part)
+    return value

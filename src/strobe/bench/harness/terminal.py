@@ -1,0 +1,137 @@
+"""What a suite shows in the terminal: progress with the time left, its tables, what follows from them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table as RichTable
+
+from strobe.bench.harness.declare import Cell, Section, Suite, Table
+from strobe.bench.harness.results import Results
+from strobe.bench.harness.visit import Failure, Report
+
+
+class Bar:
+    """A progress bar with the time left; into a file, a line for each failure only."""
+
+    def __init__(self, console: Console, results: Results, rounds: int) -> None:
+        self._console = console
+        self._results = results
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]} left"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=rounds * len(results.visits), completed=self._done(), left="?")
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begins(self, cell: Cell, number: int, left: float) -> None:
+        """Say which cell is visited, and the time left."""
+        self._progress.update(self._task, description=f"{cell.name} ({number + 1})", left=clock(left))
+
+    def ended(self, outcome: Report | Failure, cell: Cell) -> None:
+        """Go on; a failure stays to be read."""
+        self._progress.update(self._task, completed=self._done())
+        if isinstance(outcome, Failure):
+            self._console.print(f"{cell.name} failed: {outcome.reason}", markup=False, highlight=False)
+
+    def _done(self) -> int:
+        return sum(len(visits) for visits in self._results.visits.values())
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 0:42 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
+    """torch's table, then each table of the suite with intervals and ratios."""
+    console.print(compared, markup=False, highlight=False, soft_wrap=True)
+    for table in suite.tables:
+        cells = [cell for cell in record["cells"] if cell["table"] == table.name]
+        if cells:
+            console.print(_table(table, cells))
+
+
+def print_conclusions(console: Console, conclusions: Sequence[str], sections: Sequence[Section]) -> None:
+    """The sections' texts, and the sentences that follow from the figures."""
+    for section in sections:
+        if section.text:
+            console.print(section.title, style="bold", markup=False)
+            console.print(section.text, markup=False, highlight=False, soft_wrap=True)
+    for sentence in conclusions:
+        console.print(f"- {sentence}", markup=False, highlight=False)
+
+
+def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
+    """Each cell's speed against the earlier one, and what else was not the same."""
+    made = RichTable("", "now / then", "verdict", title=f"Against {record['baseline_file']}", title_justify="left")
+    for entry in record["baseline"]:
+        made.add_row(entry["name"], ratio(entry["ratio"]), entry["verdict"])
+    console.print(made)
+    for difference in record["unlike_baseline"]:
+        console.print(f"not the same: {difference}", markup=False, highlight=False)
+
+
+def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
+    made = RichTable(title=table.title, title_justify="left")
+    threads = len({cell["threads"] for cell in cells}) > 1
+    cached = len({cell["cache"] for cell in cells}) > 1
+    against = any(cell["against"] for cell in cells)
+    headings = [table.rows, "", *(["threads"] * threads), *(["page cache"] * cached), table.unit, "95% interval"]
+    for heading in [*headings, "spread", *(["times as fast"] * against)]:
+        made.add_column(heading)
+    before = None
+    for cell in cells:
+        if before not in (None, cell["row"]):
+            made.add_section()
+        row = [cell["row"] if before != cell["row"] else "", cell["column"]]
+        row += [str(cell["threads"])] * threads + [cell["cache"] or ""] * cached
+        before = cell["row"]
+        if cell["visits"]:
+            median, low, high = (_figure(value) for value in in_unit(table, cell))
+            spread = cell["seconds"]["spread"]
+            row += [median, f"{low} to {high}", "" if spread is None else f"{spread:.0%}"]
+            row += [ratio(cell["ratio"])] * against
+        else:
+            row += [cell["status"], cell["error"] or ""]
+        made.add_row(*row)
+    return made
+
+
+def in_unit(table: Table, cell: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Median, low and high of a measured cell in its table's unit."""
+    if table.unit == "ms":
+        interval = cell["seconds"]
+        return 1e3 * interval["median"], 1e3 * interval["low"], 1e3 * interval["high"]
+    interval = cell["images_per_second"]
+    if table.unit == "images/s":
+        return interval["median"], interval["low"], interval["high"]
+    return 1e6 / interval["median"], 1e6 / interval["high"], 1e6 / interval["low"]
+
+
+def _figure(value: float) -> str:
+    """Three digits at least."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def ratio(interval: Mapping[str, Any] | None) -> str:
+    """A ratio with its interval, if there is one."""
+    if interval is None or interval["median"] is None:
+        return ""
+    median, low, high = (_figure(interval[key]) for key in ("median", "low", "high"))
+    return f"{median} ({low} to {high})"

@@ -1,0 +1,120 @@
+"""One visit to a cell, in the cell's own process."""
+
+import contextlib
+import math
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from strobe.bench.harness.declare import Cell, Done, Visit, Work
+from strobe.bench.harness.pagecache import COLD, bring, require_cold, resident
+from strobe.errors import StrobeError
+
+LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
+MOST = 200  # timed pieces of a visit
+LOG = "output.txt"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a visit found: for each timed piece, the seconds and the images of one repetition."""
+
+    seconds: list[float]
+    images: list[float]
+    resident: float | None = None  # share of the files' pages in the page cache when timing began
+    figures: dict[str, float] = field(default_factory=dict)  # medians of what else the repetitions measured
+    repetitions: int = 1  # in all
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a visit found nothing, in one sentence."""
+
+    reason: str
+
+
+def attend(pipe: Connection, cell: Cell, visit: Visit, turn: float) -> None:
+    """The body of a cell's process: measure, and send a Report or a Failure; what is printed goes to a file."""
+    os.setsid()  # so that this process can be ended together with those that it starts
+    _redirect(visit.folder / LOG)
+    outcome: Report | Failure
+    try:
+        import torch
+
+        torch.set_num_threads(cell.threads)
+        with cell.make(visit) as work:
+            outcome = measure(cell, work, turn)
+    except StrobeError as error:
+        outcome = Failure(" ".join(str(error).split()))
+    except Exception as error:
+        traceback.print_exc()
+        outcome = Failure(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    pipe.send(outcome)
+    pipe.close()
+
+
+def measure(cell: Cell, work: Work, turn: float) -> Report:
+    """Warm up, then repeat for ``turn`` seconds, once at least."""
+    (work.warm_up or work.repeat)()
+    found, share = [], None
+    together = 1
+    for piece in _pieces(turn):
+        if cell.cache and (cell.cache == COLD or piece == 0):
+            bring(work.files, cell.cache)
+        if cell.cache and piece == 0:
+            if cell.cache == COLD:
+                require_cold(work.files)
+            share = resident(work.files)
+        found.append(_timed(work, together))
+        if piece == 0 and cell.cache != COLD:
+            together = max(1, math.ceil(LEAST / max(found[0].seconds or 0.0, 1e-7)))
+        if work.once:
+            break
+    if together > 1 and len(found) > 1:
+        found = found[1:]  # the first was too short for the clock
+    names = found[-1].figures
+    figures = {name: statistics.median(done.figures[name] for done in found) for name in names}
+    return Report(
+        [done.seconds or 0.0 for done in found],
+        [done.images for done in found],
+        share,
+        figures,
+        together * len(found),
+    )
+
+
+def _pieces(turn: float) -> Iterator[int]:
+    began = time.perf_counter()
+    for piece in range(MOST):
+        yield piece
+        if time.perf_counter() - began >= turn:
+            return
+
+
+def _timed(work: Work, together: int) -> Done:
+    """So many repetitions, timed together: seconds and images of one."""
+    began = time.perf_counter()
+    for _ in range(together):
+        done = work.repeat()
+    passed = (time.perf_counter() - began) / together
+    if isinstance(done, int):
+        return Done(done, passed)
+    return Done(done.images, passed if done.seconds is None else done.seconds, done.figures)
+
+
+def _redirect(path: Path) -> None:
+    """Let this process, and those that it starts, print into a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with path.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    with contextlib.suppress(OSError):
+        os.close(0)
+        os.open(os.devnull, os.O_RDONLY)

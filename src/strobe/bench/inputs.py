@@ -1,0 +1,130 @@
+"""What is measured on: the user's files, or what is generated in their form. Imports no torch before it is asked."""
+
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from strobe.bench.harness.declare import Input, Request
+from strobe.errors import DataError
+
+GENERATED_PHOTOS = 24  # of 800x533, 50 to 100 kB each
+GENERATED_IMAGES = 1000  # of 32x32, in each of six files
+JPEG = (".jpg", ".jpeg")
+
+
+def is_given(overrides: Sequence[str]) -> bool:
+    """Whether the user says where files are, or what they are; else input is generated."""
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    return bool({"data", "data.root"} & keys) or "STROBE_DATA" in os.environ
+
+
+def find_data(asked: Request, scratch: Path) -> Input:
+    """The DataModule's images; CIFAR-10's, where none are given, are generated below ``scratch``.
+
+    ``facts`` are ``images``, those of the training split, and ``form``.
+
+    Raises:
+        StrobeError: they are missing or damaged.
+    """
+    from strobe.bench.composing import prepared
+
+    extra: tuple[str, ...] = (f"data={asked.data}",)
+    generated = asked.data == "cifar10" and not is_given(asked.overrides)
+    if generated:
+        write_cifar10(scratch / "cifar-10-batches-py")
+        extra += (f"data.root={scratch}", "data.verify=false")
+    elif asked.data == "image_folder" and not is_given(asked.overrides):
+        return _photos_in_classes(scratch, extra)
+    data, _ = prepared([*extra, *asked.overrides])
+    count = len(data.datasets["train"])
+    title = "noise in CIFAR-10's form, generated" if generated else data.title
+    return Input(
+        f"{title}: {count:,} images for training",
+        generated or data.generated,
+        extra,
+        {"images": count, "form": asked.cfg.data.form},
+    )
+
+
+def _photos_in_classes(scratch: Path, extra: tuple[str, ...]) -> Input:
+    paths = write_photos(scratch / "photos", 2 * GENERATED_PHOTOS)
+    root = class_folders(paths, scratch / "classes")
+    count = len(paths)
+    return Input(
+        f"{count} generated photos of 800x533", True, (*extra, f"data.root={root}"), {"images": count, "form": "photos"}
+    )
+
+
+def find_photos(asked: Request, scratch: Path) -> Input:
+    """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
+
+    ``facts`` are ``paths``, in order, and the overrides find the same files, as class folders of links if need be.
+
+    Raises:
+        DataError: there are none.
+    """
+    given = any(override.startswith("data.root=") for override in asked.overrides)
+    shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
+    root = Path(asked.cfg.data.root) if given else shared
+    real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
+    paths = _jpegs(root) if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
+    folders = class_folders(paths, scratch / "classes")
+    told = f"{len(paths):,} photos" if real else f"{len(paths)} generated photos of 800x533"
+    overrides = ("data=image_folder", f"data.root={folders}")
+    return Input(told, not real, tuple(overrides), {"paths": [str(path) for path in paths]})
+
+
+def _jpegs(root: Path) -> list[Path]:
+    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if root.is_dir() else []
+    if len(found) < 2:
+        raise DataError(
+            f"data.root={root} holds no JPEG photos, at any depth; give a folder of photos such as ImageNet's val, or "
+            "leave data.root out to measure on generated ones"
+        )
+    return found
+
+
+def class_folders(paths: Sequence[Path], folder: Path) -> Path:
+    """Links to the files from two class folders, so that ``data=image_folder`` finds them; gives the folder."""
+    for number, path in enumerate(paths):
+        link = folder / f"class{number % 2}" / f"{number:07}{path.suffix}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path.absolute())
+    return folder
+
+
+def write_photos(folder: Path, count: int) -> list[Path]:
+    """JPEGs of 800x533, quality 90, 4:2:0, with the falling spectrum of photos; the same each time."""
+    from PIL import Image
+
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    height, width = 533, 800
+    frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequency[0, 0] = 1.0
+    paths = []
+    for number in range(count):
+        planes = []
+        for contrast, slope in ((45, 1.2), (12, 1.5), (12, 1.5)):  # luma, and two of chroma, which change more slowly
+            noise = np.fft.rfft2(generator.standard_normal((height, width))) / frequency**slope
+            plane = np.fft.irfft2(noise, s=(height, width))
+            planes.append(128 + contrast * plane / plane.std())
+        pixels = np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+        path = folder / f"{number:03}.jpg"
+        Image.frombytes("YCbCr", (width, height), pixels.tobytes()).convert("RGB").save(path, quality=90, subsampling=2)
+        paths.append(path)
+    return paths
+
+
+def write_cifar10(folder: Path, count: int = GENERATED_IMAGES) -> None:
+    """Noise in CIFAR-10's form: five batches for training and one for the test, of ``count`` photos each."""
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
+        pixels = generator.integers(0, 256, (count, 3 * 32 * 32), dtype=np.uint8)
+        batch = {"data": pixels, "labels": [index % 10 for index in range(count)]}
+        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {label}" for label in range(10)]}))

@@ -1,0 +1,1 @@
+"""The suites: each module declares one, by its function ``declare``. Imports no torch before a cell is made."""

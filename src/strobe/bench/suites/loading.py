@@ -1,0 +1,119 @@
+"""``suite=loading``: from files to batches, by every loader, batch size and number of threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.inputs import find_data
+
+LOADERS = {  # by the form of data; what all are held against comes first
+    "tiles": [
+        "skimage loader.scale=numpy",
+        "rasterio loader.scale=numpy",
+        "skimage loader.scale=torch",
+        "tifffile",
+        "native",
+        "packed",
+    ],
+    "photos": ["pil", "torchvision", "spdl", "native"],
+    "array": ["memory loader.batched=false loader.scale=numpy", "memory loader.batched=false", "memory"],
+}
+BATCHES = 10  # of a repetition
+MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """Loaders x batch sizes x threads, and each loader once more with cold files."""
+    chosen, form = cfg.suite, cfg.data.form
+    loaders = list(chosen.loaders or LOADERS[form])
+    sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
+    threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
+    batches = chosen.batches or BATCHES
+    warm: Cache | None = None if form == "array" else "warm"
+    cells: list[Cell] = []
+    for count in threads:
+        for size in sizes:
+            cells += _row(loaders, size, count, warm, batches)
+    if chosen.cold_batch_size and warm:
+        cells += _row(loaders, chosen.cold_batch_size, 1, "cold", batches)
+    return Suite(
+        name="loading",
+        title="From files to batches",
+        about=f"A repetition loads {batches} batches of images in random order, in one process, and makes them what a "
+        "model takes: float32, scaled and standardised. Loaders whose name says scale=numpy or scale=torch scale each "
+        f"image as it is read, as the comparison that this follows did. Of a set of more than {MOST_FILES:,} files so "
+        "many are used. Cold: the files are thrown out of the page cache before each repetition.",
+        cells=cells,
+        tables=[Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True)],
+        quick=Plan(rounds=2, turn=0.1, budget=40),
+        full=Plan(rounds=7, turn=0.5, budget=1200),
+        find=_find,
+        varies={
+            "loader": "suite.loaders=[NAME,...]",
+            "loader.scale": 'suite.loaders=["NAME loader.scale=torch",...]',
+            "data.batch_size": "suite.batch_sizes=[N,...]",
+            "threads": "suite.threads=[N,...]",
+        },
+        packages=["imagecodecs", "pillow", "spdl"],
+    )
+
+
+def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batches: int) -> list[Cell]:
+    """One cell for each loader; the ratios are to the first."""
+    row: list[Cell] = []
+    for loader in loaders:
+        row.append(
+            Cell(
+                "load",
+                str(size),
+                _label(loader),
+                partial(load, loader=loader, size=size, batches=batches, cold=cache == "cold"),
+                threads=threads,
+                cache=cache,
+                against=row[0].name if row else None,
+                at=float(size),
+            )
+        )
+    return row
+
+
+def _label(loader: str) -> str:
+    return loader.replace("loader.", "")
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    found = find_data(asked, scratch)
+    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": str(scratch / "packs")})
+
+
+@contextmanager
+def load(visit: Visit, *, loader: str, size: int, batches: int, cold: bool) -> Iterator[Work]:
+    """Whole batches of one loader, ready for a model."""
+    import numpy as np
+
+    from strobe.bench.composing import prepared
+    from strobe.bench.loading_parts import loader_keys, orders
+    from strobe.engines.base import WholeBatches
+    from strobe.loaders.packed import PackedData
+
+    data, _ = prepared([*visit.overrides, *loader_keys(loader, visit.input.facts["packs"])])
+    dataset, source = data.datasets["train"], data.found["train"]
+    some = np.random.default_rng(0).permutation(len(dataset))[:MOST_FILES].tolist()
+    whole, drawn = WholeBatches(dataset), orders(some, size)
+
+    def one() -> None:
+        data.normalise(whole.__getitems__(next(drawn))[0])
+
+    def repeat() -> int:
+        for _ in range(batches):
+            one()
+        return batches * size
+
+    if isinstance(dataset, PackedData):  # whose pages cannot be thrown out once they were touched
+        yield Work(repeat, warm_up=(lambda: None) if cold else one, files=[str(dataset.images.path)], once=cold)
+    else:
+        yield Work(repeat, warm_up=one, files=[source.path(index) for index in some] if hasattr(source, "path") else [])
