@@ -61,11 +61,12 @@ def choices(group: str) -> list[str]:
 
 @pytest.fixture
 def composed() -> Iterator[Compose]:
-    """Composes as train.py does."""
+    """Composes as train.py does, or strobe.bench where a suite is chosen."""
     config.register()
 
     def of(*overrides: str) -> DictConfig:
-        cfg = compose("config", list(overrides), return_hydra_config=True)
+        name = "bench" if any(override.startswith("suite=") for override in overrides) else "config"
+        cfg = compose(name, list(overrides), return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         OmegaConf.set_struct(cfg, value=False)
         del cfg["hydra"]
@@ -97,9 +98,9 @@ def test_every_loader_composes_with_data_that_it_reads(composed: Compose, name: 
     check(cfg)
 
 
-def test_every_group_but_experiment_has_a_default(composed: Compose) -> None:
+def test_every_group_of_a_training_has_a_default(composed: Compose) -> None:
     composed()
-    for group in {group for group, _ in YAMLS} - {"experiment"}:
+    for group in {group for group, _ in YAMLS} - {"experiment", "suite"}:
         assert HydraConfig.get().runtime.choices[group] in choices(group)
 
 

@@ -107,10 +107,13 @@ def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
 def _check_bounds(key: str, value: Any, rules: Mapping[str, Any]) -> None:
     if value is None:
         return
-    if "choices" in rules and value not in rules["choices"]:
+    values = value if isinstance(value, ListConfig) else [value]
+    if not len(values):
+        raise ConfigError(f"{key}=[] is empty; give one value at least")
+    if "choices" in rules and not all(each in rules["choices"] for each in values):
         raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
     given = {name: rules[name] for name in LIMITS if name in rules}
-    if not all(LIMITS[name][0](value, limit) for name, limit in given.items()):
+    if not all(LIMITS[name][0](each, limit) for name, limit in given.items() for each in values):
         wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in given.items())
         raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
 

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -68,13 +69,14 @@ def run(cfg: DictConfig) -> int:
     with tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
         found = _found(suite, request, Path(scratch))
-        results = Results(suite, header(cfg, suite, found))
+        settings = settings_of(cfg, suite)
+        results = Results(suite, {**header(cfg, suite, found), "settings": asdict(settings)})
         console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
         if results.resume(folder / NAME):
             console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)
-        campaign = Campaign(results, settings_of(cfg, suite), found, [*found.overrides, *overrides], folder)
+        campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
         try:
-            with Bar(console, results, campaign.settings.rounds) as bar:
+            with Bar(console, results, settings.rounds) as bar:
                 campaign.measure(bar)
         except KeyboardInterrupt:
             results.save(folder, "interrupted")

@@ -44,6 +44,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     page = write_page(folder, suite, record, sections)
     print_results(console, suite, record, compare.compared(found) if found else "")
     print_conclusions(console, record["conclusions"], sections)
+    console.print(effort(record), markup=False, highlight=False)
     code = 0 if measured else 1
     if earlier is not None:
         print_baseline(console, record)
@@ -53,6 +54,18 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
             code = REGRESSION
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return code
+
+
+def effort(record: Mapping[str, Any]) -> str:
+    """How much was measured, and what ended it."""
+    counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    visits = f"{most} visits" if fewest == most else f"{fewest} to {most} visits"
+    settings, seconds = record["settings"], record["seconds"]
+    told = f"{visits} a cell in {seconds:,.0f} s"
+    if fewest < settings["rounds"] and seconds > 0.9 * settings["budget"]:
+        told += f"; budget_seconds={settings['budget']:g} ended it: give more, and the same hydra.run.dir to go on"
+    return told
 
 
 def write_table(path: Path, record: Mapping[str, Any]) -> None:

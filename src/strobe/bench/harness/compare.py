@@ -33,9 +33,7 @@ def _measurement(record: Mapping[str, Any], cell: Mapping[str, Any]) -> Measurem
 
 def compared(found: list[Measurement]) -> str:
     """torch's own table."""
-    compare = Compare(found)
-    compare.trim_significant_figures()
-    return str(compare)
+    return str(Compare(found)).rstrip()
 
 
 def save(folder: Path, found: list[Measurement]) -> Path:

@@ -34,9 +34,9 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float)
     context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=body, args=(theirs, *arguments))
-    process.start()
-    theirs.close()
     try:
+        process.start()
+        theirs.close()
         ready = connection.wait([ours, process.sentinel], timeout)
         if not ready:
             return Failure(f"it took more than {timeout:.0f} s")
@@ -47,8 +47,11 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float)
         process.join(PATIENCE)
         return Failure(_ending(process.exitcode))
     finally:
-        _end(process.pid)
-        process.join()
+        if process.pid is not None:
+            _end_session(process.pid)
+            if process.is_alive():  # before it made itself a session
+                process.kill()
+            process.join()
         process.close()
         ours.close()
 
@@ -60,12 +63,10 @@ def _ending(code: int | None) -> str:
     return f"its process ended with code {code} and told no result"
 
 
-def _end(pid: int | None) -> None:
-    """Kill a process, if there still is one, and what it has started."""
-    assert pid is not None
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
+def _end_session(pid: int) -> None:
+    """Kill what a process has started, and itself if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _tidy(folder: Path) -> None:

@@ -48,7 +48,7 @@ class Results:
         for key in SAME:
             if (was := _at(earlier, key)) != (now := _at(self.header, key)):
                 raise ConfigError(
-                    f"hydra.run.dir={path.parent} holds results of {key.rpartition('.')[2]} {was}, and this is {now}; "
+                    f"hydra.run.dir={path.parent} holds results of another measurement ({_change(key, was, now)}); "
                     f"give another folder, or remove its {NAME}"
                 )
         for cell in earlier["cells"]:
@@ -95,17 +95,16 @@ class Results:
                 name: median_interval([visit["figures"][name] for visit in visits if name in visit["figures"]])
                 for name in sorted(figures)
             },
-            "ratio": self._ratio(visits, cell.against),
+            "ratio": by_round({"visits": visits}, {"visits": self.visits[cell.against]}) if cell.against else None,
             "visits": visits,
         }
 
-    def _ratio(self, visits: Sequence[Mapping[str, Any]], against: str | None) -> Interval | None:
-        """How many times as fast as the cell ``against``, in the rounds that visited both."""
-        if against is None or not (others := self.visits[against]):
-            return None
-        theirs = {visit["round"]: rate_of(visit) for visit in others}
-        ratios = [rate_of(visit) / theirs[visit["round"]] for visit in visits if visit["round"] in theirs]
-        return median_interval(ratios) if ratios else None
+
+def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | None:
+    """How many times as fast a cell was as another, round by round; None if no round visited both."""
+    theirs = {visit["round"]: rate_of(visit) for visit in against["visits"]}
+    ratios = [rate_of(visit) / theirs[visit["round"]] for visit in cell["visits"] if visit["round"] in theirs]
+    return median_interval(ratios) if ratios else None
 
 
 def rate_of(visit: Mapping[str, Any]) -> float:
@@ -152,6 +151,13 @@ def read_results(path: Path) -> dict[str, Any]:
     if not whole:
         raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one")
     return dict(record)
+
+
+def _change(key: str, was: Any, now: Any) -> str:
+    if isinstance(was, dict) and isinstance(now, dict):
+        name = next(name for name in {**was, **now} if was.get(name) != now.get(name))
+        return _change(name, was.get(name), now.get(name))
+    return f"{key.rpartition('.')[2]} was {was}, and is {now}"
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:

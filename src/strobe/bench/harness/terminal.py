@@ -6,10 +6,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.wording import figure, in_unit, ratio
 
 
 class Bar:
@@ -81,7 +83,7 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
     """Each cell's speed against the earlier one, and what else was not the same."""
     made = RichTable("", "now / then", "verdict", title=f"Against {record['baseline_file']}", title_justify="left")
     for entry in record["baseline"]:
-        made.add_row(entry["name"], ratio(entry["ratio"]), entry["verdict"])
+        made.add_row(Text(entry["name"]), ratio(entry["ratio"]), entry["verdict"])
     console.print(made)
     for difference in record["unlike_baseline"]:
         console.print(f"not the same: {difference}", markup=False, highlight=False)
@@ -103,35 +105,12 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
         row += [str(cell["threads"])] * threads + [cell["cache"] or ""] * cached
         before = cell["row"]
         if cell["visits"]:
-            median, low, high = (_figure(value) for value in in_unit(table, cell))
+            median, low, high = (figure(value) for value in in_unit(table, cell))
             spread = cell["seconds"]["spread"]
-            row += [median, f"{low} to {high}", "" if spread is None else f"{spread:.0%}"]
+            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one visit"
+            row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [ratio(cell["ratio"])] * against
         else:
             row += [cell["status"], cell["error"] or ""]
-        made.add_row(*row)
+        made.add_row(*map(Text, row))
     return made
-
-
-def in_unit(table: Table, cell: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Median, low and high of a measured cell in its table's unit."""
-    if table.unit == "ms":
-        interval = cell["seconds"]
-        return 1e3 * interval["median"], 1e3 * interval["low"], 1e3 * interval["high"]
-    interval = cell["images_per_second"]
-    if table.unit == "images/s":
-        return interval["median"], interval["low"], interval["high"]
-    return 1e6 / interval["median"], 1e6 / interval["high"], 1e6 / interval["low"]
-
-
-def _figure(value: float) -> str:
-    """Three digits at least."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def ratio(interval: Mapping[str, Any] | None) -> str:
-    """A ratio with its interval, if there is one."""
-    if interval is None or interval["median"] is None:
-        return ""
-    median, low, high = (_figure(interval[key]) for key in ("median", "low", "high"))
-    return f"{median} ({low} to {high})"

@@ -1,14 +1,19 @@
 """``suite=loading``: from files to batches, by every loader, batch size and number of threads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.harness.results import by_round
+from strobe.bench.harness.wording import ratio
 from strobe.bench.inputs import find_data
+from strobe.checks import loaders_for
+from strobe.errors import ConfigError
 
 LOADERS = {  # by the form of data; what all are held against comes first
     "tiles": [
@@ -22,7 +27,6 @@ LOADERS = {  # by the form of data; what all are held against comes first
     "photos": ["pil", "torchvision", "spdl", "native"],
     "array": ["memory loader.batched=false loader.scale=numpy", "memory loader.batched=false", "memory"],
 }
-BATCHES = 10  # of a repetition
 MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 
 
@@ -32,7 +36,8 @@ def declare(cfg: DictConfig) -> Suite:
     loaders = list(chosen.loaders or LOADERS[form])
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
-    batches = chosen.batches or BATCHES
+    batches = chosen.batches
+    check_loaders(loaders, form)
     warm: Cache | None = None if form == "array" else "warm"
     cells: list[Cell] = []
     for count in threads:
@@ -52,6 +57,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=2, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=0.5, budget=1200),
         find=_find,
+        conclude=conclude,
         varies={
             "loader": "suite.loaders=[NAME,...]",
             "loader.scale": 'suite.loaders=["NAME loader.scale=torch",...]',
@@ -60,6 +66,16 @@ def declare(cfg: DictConfig) -> Suite:
         },
         packages=["imagecodecs", "pillow", "spdl"],
     )
+
+
+def check_loaders(loaders: Sequence[str], form: str) -> None:
+    """Raise a ConfigError for a loader that there is not, or that does not read this form of data."""
+    fitting = loaders_for(form)
+    for loader in loaders:
+        if loader.partition(" ")[0] not in fitting:
+            raise ConfigError(
+                f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
+            )
 
 
 def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batches: int) -> list[Cell]:
@@ -88,6 +104,43 @@ def _label(loader: str) -> str:
 def _find(asked: Request, scratch: Path) -> Input:
     found = find_data(asked, scratch)
     return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": str(scratch / "packs")})
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """Each loader against the first where the batch is largest, what the page cache is worth, and what threads are."""
+    measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"]}
+    warm = [cell for cell in measured.values() if cell["cache"] != "cold" and cell["threads"] == 1]
+    sizes = {cell["at"] for cell in warm}
+    told = []
+    for size in sorted(sizes & {32.0, max(sizes, default=0)}):
+        cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
+        ratios = ", ".join(f"{cell['column']} {ratio(cell['ratio'])}" for cell in cells)
+        told += (
+            [f"Times as fast as {_first(measured, cells[0])} at batch {size:.0f}, one thread: {ratios}."]
+            if cells
+            else []
+        )
+    told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
+    most = max((cell["threads"] for cell in measured.values()), default=1)
+    words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
+    return told + _change(measured, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words)
+
+
+def _first(measured: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    return str(measured[cell["against"]]["column"])
+
+
+def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
+    """What it does to cells ``of`` such values to have those of ``to`` instead: the ratio of seconds, old / new."""
+    found = []
+    for cell in measured.values():
+        if all(cell[key] == value for key, value in of.items()):
+            alike = {key: cell[key] for key in ("row", "column", "threads", "cache")} | to
+            others = [other for other in measured.values() if all(other[key] == value for key, value in alike.items())]
+            if others and others[0] is not cell:
+                times = by_round(others[0], cell)
+                found += [f"{cell['column']} {ratio(times)}"] if times else []
+    return [f"{words}: {', '.join(found)}."] if found else []
 
 
 @contextmanager

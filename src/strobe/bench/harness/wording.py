@@ -1,0 +1,30 @@
+"""A suite's figures in words. Imports no torch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strobe.bench.harness.declare import Table
+
+
+def in_unit(table: Table, cell: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Median, low and high of a measured cell in its table's unit."""
+    if table.unit == "ms":
+        interval = cell["seconds"]
+        return 1e3 * interval["median"], 1e3 * interval["low"], 1e3 * interval["high"]
+    interval = cell["images_per_second"]
+    if table.unit == "images/s":
+        return interval["median"], interval["low"], interval["high"]
+    return 1e6 / interval["median"], 1e6 / interval["high"], 1e6 / interval["low"]
+
+
+def figure(value: float) -> str:
+    """Three digits at least."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def ratio(interval: Mapping[str, Any] | None) -> str:
+    """A ratio with its interval, if there is one."""
+    if interval is None or interval["median"] is None:
+        return ""
+    median, low, high = (figure(interval[key]) for key in ("median", "low", "high"))
+    return f"{median} ({low} to {high})"

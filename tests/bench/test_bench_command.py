@@ -1,0 +1,169 @@
+"""``python -m strobe.bench`` as a user types it."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from strobe.bench.command import names
+
+# Bare subprocesses: what is tested includes how the command starts and ends.
+LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
+
+
+def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    environment = {key: value for key, value in os.environ.items() if key != "STROBE_DATA"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "strobe.bench", *arguments],
+        cwd=ROOT,
+        env={**environment, "OMP_NUM_THREADS": "1", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def bench(*arguments: str, code: int = 0, **variables: str) -> str:
+    process = start(*arguments, **variables)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    return said
+
+
+@pytest.fixture(scope="module")
+def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A result of ``suite=loading``, and what was printed."""
+    folder = tmp_path_factory.mktemp("bench") / "loading"
+    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
+    return folder, bench(*given, "rounds=3")
+
+
+@pytest.mark.parametrize("suite", [name for name in names() if name != "loading"])
+def test_a_suites_quick_mode_measures_every_cell(suite: str, tmp_path: Path) -> None:
+    said = bench(f"suite={suite}", "quick=true", "budget_seconds=0", f"hydra.run.dir={tmp_path}/run")
+    record = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {cell["status"] for cell in record["cells"]} == {"measured"}, said
+    assert record["input"]["generated"]
+    assert record["conclusions"]
+    tables = {cell["table"] for cell in record["cells"]}
+    assert len(list((tmp_path / "run" / "pictures").glob("*.svg"))) == len(tables)
+    assert (tmp_path / "run" / "report.html").read_text().count("<svg") >= len(tables)
+
+
+def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
+    folder, said = loading
+    record = json.loads((folder / "results.json").read_text())
+    assert record["status"] == "completed"
+    assert [cell["status"] for cell in record["cells"]] == ["measured"] * 4
+    assert {cell["cache"] for cell in record["cells"]} == {"warm", "cold"}
+    assert all(len(cell["visits"]) == 3 for cell in record["cells"])
+    assert record["environment"]["versions"]["imagecodecs"]
+    assert record["environment"]["page_cache"] == "warm and cold"
+    assert len(pickle.loads((folder / "measurements.pkl").read_bytes())) == 4
+    assert {path.name for path in folder.iterdir()} >= {"results.csv", "report.html", "pictures", ".hydra"}
+    for words in ("loading: load", "Loading 2 batches", "3 visits a cell", str(folder / "report.html")):
+        assert words in said
+    assert said.count("times as fast") == 1
+
+
+def test_a_finished_result_is_shown_again_without_measuring(loading: tuple[Path, str], sample_root: Path) -> None:
+    folder, _ = loading
+    before = json.loads((folder / "results.json").read_text())
+    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
+    said = bench(*given, "rounds=3")
+    assert "Going on with" in said
+    assert json.loads((folder / "results.json").read_text())["cells"] == before["cells"]
+
+
+def test_a_regression_has_an_exit_code(loading: tuple[Path, str], sample_root: Path, tmp_path: Path) -> None:
+    folder, _ = loading
+    faster = json.loads((folder / "results.json").read_text())
+    for cell in faster["cells"]:
+        for visit in cell["visits"]:
+            visit["seconds"] = [seconds / 1000 for seconds in visit["seconds"]]
+    (tmp_path / "then.json").write_text(json.dumps(faster))
+    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", "suite.cold_batch_size=null")
+    given += (f"hydra.run.dir={tmp_path}/run", f"baseline={tmp_path}/then.json")
+    said = bench(*given, "fail_if_slower=5%", code=3)
+    assert "slower" in said
+    assert "only before" in said  # the cold cells
+    assert "fail_if_slower=0.05: load, 2, skimage" in said
+    assert "then.json" in (tmp_path / "run" / "report.html").read_text()
+    said = bench(*given)
+    assert "slower" in said
+
+
+def test_ctrl_c_and_going_on(sample_root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=2")
+    process = start(*given)
+    deadline = time.monotonic() + 120
+    while not (folder / "results.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert f"hydra.run.dir={folder}" in said.partition("Go on with: ")[2]
+    halfway = json.loads((folder / "results.json").read_text())
+    assert halfway["status"] == "interrupted"
+    done = {cell["name"]: cell["visits"] for cell in halfway["cells"]}
+    assert 0 < sum(map(len, done.values())) < 12
+
+    bench(*given)
+    record = json.loads((folder / "results.json").read_text())
+    assert record["status"] == "completed"
+    for cell in record["cells"]:
+        assert len(cell["visits"]) == 2
+        assert cell["visits"][: len(done[cell["name"]])] == done[cell["name"]]
+
+
+def test_a_sweep_measures_each(sample_root: Path, tmp_path: Path) -> None:
+    given = ("suite=loading", "quick=true", f"data.root={sample_root}", "data.tiles_per_class=10", "suite.batches=1")
+    given += ("suite.loaders=[native]", "suite.cold_batch_size=null", "suite.batch_sizes=[2],[4]", "rounds=1")
+    bench("-m", *given, f"hydra.sweep.dir={tmp_path}/sweep")
+    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "sweep").glob("*/results.json"))]
+    assert [record["cells"][0]["row"] for record in records] == ["2", "4"]
+
+
+def test_the_list_tells_suites_and_cells() -> None:
+    said = bench("--list")
+    for name in names():
+        assert f"suite={name}: " in said
+    assert "load, 1024, skimage scale=torch, 4 threads, warm" in said
+    assert bench("--list", "suite=loading", "suite.threads=[2]").count("threads, warm") == 24
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["suite=moon"], ["Available options in 'suite'", "loading"]),
+        ([], ["You must specify 'suite'"]),
+        (["suite=loading", "rounds=0"], ["rounds=0 is out of range"]),
+        (["suite=loading", "loader=native"], ["loader=native is what the cells of suite=loading differ in"]),
+        (["suite=loading", "data.batch_size=3"], ["suite.batch_sizes=[N,...]"]),
+        (["suite=loading", "suite.loaders=[moon]"], ["suite.loaders", "moon", "native"]),
+        (["suite=loading", "suite.loaders=[pil]"], ["suite.loaders", "pil", "native"]),
+        (["suite=loading", "suite.loaders=[native,native]"], ["twice"]),
+        (["suite=loading", "suite.batch_sizes=[0]"], ["suite.batch_sizes=[0]", "at least 1"]),
+        (["suite=loading", "suite.threads=[-1]"], ["suite.threads=[-1]", "at least 1"]),
+        (["suite=loading", "suite.batches=0"], ["suite.batches=0", "at least 1"]),
+        (["suite=loading", "baseline=nowhere"], ["baseline=nowhere is not a file"]),
+        (["suite=loading", "fail_if_slower=5%"], ["fail_if_slower=5% needs an earlier result"]),
+        (["suite=loading", "data=eurosat", "data.root=nowhere"], ["data.root=nowhere"]),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, list) else None,
+)
+def test_a_mistake_is_told_before_anything_is_measured(given: list[str], words: list[str], tmp_path: Path) -> None:
+    said = bench(*given, f"hydra.run.dir={tmp_path}/run", code=1)
+    for word in words:
+        assert word in said
+    assert not (tmp_path / "run" / "results.json").exists()

@@ -1,0 +1,220 @@
+"""Cells are measured in fresh processes, in random order, until it is enough; what goes wrong stays in the record."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import refusal
+from tiny_cells import HEADER, broken, cell, counting, leaving, measured, reading, steady, suite
+
+from strobe.bench.harness.pagecache import bring, evict, resident
+from strobe.bench.harness.results import Results
+from strobe.bench.harness.schedule import slug
+from strobe.errors import ConfigError
+
+
+def of(results: Results, row: str) -> dict:
+    return next(entry for entry in results.record("completed")["cells"] if entry["row"] == row)
+
+
+def test_each_visit_is_a_process_of_its_own(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a"), cell("b"), rounds=3)
+    pids = [visit["figures"]["pid"] for row in "ab" for visit in of(results, row)["visits"]]
+    sessions = [visit["figures"]["session"] for row in "ab" for visit in of(results, row)["visits"]]
+    assert len(set(pids)) == 6
+    assert os.getpid() not in pids
+    assert pids == sessions  # so that all that a cell starts can be ended with it
+    assert not list((tmp_path / "cells").iterdir())
+
+
+def test_rounds_come_in_other_orders_and_skip_nobody(tmp_path: Path) -> None:
+    rows = "abcde"
+    _, journal = measured(tmp_path, *map(cell, rows), rounds=3)
+    rounds = [[row for row, number in journal.begun if number == wanted] for wanted in range(3)]
+    assert [row for row, _ in journal.begun] == [row for order in rounds for row in order]
+    assert all(sorted(order) == list(rows) for order in rounds)
+    assert len({tuple(order) for order in rounds}) > 1
+
+
+def test_a_visit_warms_up_repeats_and_closes(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a", counting, seconds=0.02), turn=0.09, rounds=2)
+    lines = (tmp_path / "cells" / slug(of(results, "a")["name"]) / "journal").read_text().splitlines()
+    for number in ("0", "1"):
+        words = [line.partition(" ")[2] for line in lines if line.startswith(number)]
+        assert words[0] == "warm up"
+        assert words[-1] == "close"
+        assert words.count("repeat") == len(words) - 2 >= 2
+    found = of(results, "a")
+    assert found["images"] == 3
+    assert found["repetitions"] == sum(line.endswith("repeat") for line in lines)
+    assert found["seconds"]["median"] >= 0.02
+
+
+def test_quick_repetitions_are_timed_together(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a", counting), turn=0.05, rounds=1)
+    visit = of(results, "a")["visits"][0]
+    assert visit["repetitions"] > len(visit["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("user", "data.root=nowhere is not a folder; give another"),
+        ("ours", "ValueError: a mistake of ours"),
+        ("exit", "ended with code 7"),
+        ("killed", "ended by SIGKILL, for example because memory ran out"),
+        ("hangs", "took more than 2 s"),
+    ],
+)
+def test_what_goes_wrong_is_a_row(tmp_path: Path, how: str, said: str) -> None:
+    results, journal = measured(tmp_path, cell("bad", broken, how=how), cell("good"), timeout=2.0)
+    bad, good = of(results, "bad"), of(results, "good")
+    assert said in bad["error"]
+    assert "\n" not in bad["error"]
+    assert (bad["status"], good["status"]) == ("failed", "measured")
+    assert len(good["visits"]) == 2
+    assert [row for row, _ in journal.begun].count("bad") == 1
+    output = tmp_path / "cells" / slug(bad["name"]) / "output.txt"
+    assert output.exists() is (how != "user")
+    if how == "ours":
+        assert "Traceback" in output.read_text()
+
+
+def test_no_process_stays_behind(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a", leaving), rounds=1)
+    child = int((tmp_path / "cells" / slug(of(results, "a")["name"]) / "child").read_text())
+    assert wait_until(lambda: is_gone(child))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return true()
+
+
+def test_without_time_each_cell_is_visited_once(tmp_path: Path) -> None:
+    results, journal = measured(tmp_path, cell("a"), cell("b"), rounds=5, budget=0.0)
+    assert sorted(journal.begun) == [("a", 0), ("b", 0)]
+    assert results.seconds > 0
+
+
+def test_a_cell_that_is_known_well_is_visited_no_more(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a"), cell("b", seconds=0.5, drift=0.2), rounds=7, precision=0.05)
+    assert len(of(results, "a")["visits"]) == 5
+    assert len(of(results, "b")["visits"]) == 7
+
+
+def test_the_time_left_shrinks_and_is_never_negative(tmp_path: Path) -> None:
+    _, journal = measured(tmp_path, *map(cell, "abc"), rounds=3)
+    assert journal.left[0] > journal.left[-1] >= 0
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+    cells = (cell("a"), cell("bad", broken, how="ours"))
+    first, _ = measured(tmp_path, *cells, rounds=2)
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert saved["status"] == "running"
+
+    again = Results(suite(*cells), HEADER)
+    assert again.resume(tmp_path / "results.json")
+    results, journal = measured(tmp_path, results=again, rounds=3)
+    assert journal.begun.count(("a", 2)) == 1
+    assert sorted(row for row, _ in journal.begun) == ["a", "bad"]  # what failed is tried again
+    assert of(results, "a")["visits"][:2] == of(first, "a")["visits"]
+    assert results.seconds > first.seconds
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"quick": True}, "quick was False, and is True"),
+        ({"overrides": ["suite=tiny", "seed=1"]}, "overrides was"),
+        ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "torch was 2, and is 3"),
+    ],
+)
+def test_another_measurement_is_not_gone_on_with(tmp_path: Path, change: dict, words: str) -> None:
+    Results(suite(cell("a")), HEADER).save(tmp_path, "interrupted")
+    other = Results(suite(cell("a")), HEADER | change)
+    said = refusal(lambda: other.resume(tmp_path / "results.json"), ConfigError)
+    assert words in said
+    assert "give another folder" in said
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": 9, "cells": []}', '{"schema": 1, "cells": [{}]}'])
+def test_a_damaged_record_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "results.json").write_text(text)
+    said = refusal(lambda: Results(suite(cell("a")), HEADER).resume(tmp_path / "results.json"), ConfigError)
+    assert "results.json" in said
+
+
+def test_figures_follow_from_the_visits(tmp_path: Path) -> None:
+    base = cell("a", seconds=0.5, drift=0.1)
+    other = cell("b", seconds=0.25, drift=0.05, against=base.name)
+    results, _ = measured(tmp_path, base, other, rounds=3)
+    a, b = of(results, "a"), of(results, "b")
+    assert a["seconds"] | {"spread": None} == {"median": 0.6, "low": 0.5, "high": 0.7, "spread": None}
+    assert a["images_per_second"]["median"] == pytest.approx(10 / 0.6)
+    assert b["ratio"]["low"] == pytest.approx(2.0)  # within each round, whatever the drift
+    assert b["ratio"]["high"] == pytest.approx(2.0)
+    assert a["ratio"] is None
+    assert a["figures"]["pid"]["median"] == statistics.median(visit["figures"]["pid"] for visit in a["visits"])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    paths = [tmp_path / f"{number}.bin" for number in range(3)]
+    for path in paths:
+        path.write_bytes(os.urandom(50_000))
+    evict(str(paths[0]))
+    if resident([str(paths[0])]) != 0:
+        pytest.skip("the file system of the temporary folder keeps its files in memory")
+    return [str(path) for path in paths]
+
+
+def test_the_page_cache_is_brought_into_the_cells_state(tmp_path: Path, files: list[str]) -> None:
+    cells = [cell(state, reading, paths=files, cache=state) for state in ("warm", "cold")]
+    results, _ = measured(tmp_path, *cells, turn=0.05)
+    assert of(results, "warm")["resident"] == 1.0
+    assert of(results, "cold")["resident"] <= 0.05
+    assert of(results, "cold")["images"] == 150_000
+
+
+def test_pages_are_counted_without_bringing_them_in(files: list[str]) -> None:
+    bring(files, "warm")
+    assert resident(files) == 1.0
+    bring(files[:1], "cold")
+    assert [resident(files[:1]), resident(files[:1])] == [0.0, 0.0]
+    assert resident(files) == pytest.approx(2 / 3, abs=0.01)
+    assert resident([]) is None
+
+
+def test_files_that_stay_in_memory_are_not_called_cold(tmp_path: Path) -> None:
+    path = Path("/dev/shm") / f"strobe-test-{os.getpid()}"
+    try:
+        path.write_bytes(bytes(50_000))
+        results, _ = measured(tmp_path, cell("a", reading, paths=[str(path)], cache="cold"), rounds=1)
+    finally:
+        path.unlink(missing_ok=True)
+    assert "stay in memory" in of(results, "a")["error"]
+
+
+def test_names_become_folders() -> None:
+    assert slug("load, 32, skimage scale=numpy, 1 thread") == "load_32_skimage_scale_numpy_1_thread"
+    assert slug("../../etc") == "etc"
+    assert len(slug("x" * 500)) == 120
+
+
+def test_a_partial_is_steady() -> None:
+    assert cell("a").make is steady
