@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from ctypes.util import find_library
 
 from strobe.errors import DataError
-from strobe.native import photos, tiles
+from strobe.native import convolution, photos, tiles
 from strobe.native.build import Library, compiled, load, missing
 
-LIBRARIES = (tiles.LIBRARY, photos.LIBRARY)
+LIBRARIES = (tiles.LIBRARY, photos.LIBRARY, convolution.LIBRARY)
 FFMPEG = "ffmpeg"  # the package whose libraries SPDL loads
 APT_SECONDS = 600
 
