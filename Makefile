@@ -6,7 +6,7 @@ BIN := .venv/bin
 UV := $(BIN)/python -m uv
 STAMP := .venv/.ready
 ARGS ?=
-SUITE ?= overhead
+SUITE ?= glob(*)
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -32,16 +32,16 @@ lock: ## renew requirements.lock from pyproject.toml
 train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skimage" passes overrides
 	$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## run the tests, on two processes
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## measure what the application costs; SUITE=profiling: what looking costs; SUITE=grid: is the verdict right? SUITE=pipelines: loaders and engines
-	$(BIN)/python -m strobe.bench.$(SUITE) $(ARGS)
+bench: $(STAMP) ## run the quick mode of every benchmark suite; SUITE=loading ARGS="quick=false data=eurosat": one of them
+	$(BIN)/python -m strobe.bench -m 'suite=$(SUITE)' quick=true $(ARGS)
 
 clean: ## remove caches and build leftovers; runs and data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache

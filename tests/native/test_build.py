@@ -55,8 +55,8 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_without_a_compiler_the_loader_says_what_to_install() -> None:
     text = refusal(lambda: compiled(LIBRARY))
     assert text == (
-        "The operators of loader=native cannot be compiled: a C++ compiler (g++, c++ or clang++) is missing; "
-        "install it (sudo apt-get install g++), or choose another loader"
+        f"The operators for {LIBRARY.name} cannot be compiled: a C++ compiler (g++, c++ or clang++) is missing; "
+        "install it (sudo apt-get install g++), or choose another loader than native"
     )
 
 

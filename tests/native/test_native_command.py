@@ -32,7 +32,7 @@ def test_each_library_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     ready = [not missing(library) for library in command.LIBRARIES]
     assert command.main([]) == (0 if all(ready) else 1)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["tiles", "photos", "ffmpeg"]
+    assert [line.partition(":")[0] for line in lines] == ["tiles", "photos", "convolution", "ffmpeg"]
     for library, there, line in zip(command.LIBRARIES, ready, lines, strict=False):
         assert (str(compiled(library)) if there else "sudo apt-get install") in line
 

@@ -46,6 +46,7 @@ class Library:
     links: tuple[str, ...] = ()  # system libraries
     header: str | None = None  # of theirs
     packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+    instead: str = "choose another loader than native"  # what to do without them
     fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
     """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""
 
@@ -209,8 +210,8 @@ def _compile(library: Library, path: Path) -> None:
     lacking, command = missing(library), compiler()
     if lacking or command is None:
         raise DataError(
-            f"The operators of loader=native cannot be compiled: {lacking} is missing; install it "
-            f"({install(library)}), or choose another loader"
+            f"The operators for {library.name} cannot be compiled: {lacking} is missing; install it "
+            f"({install(library)}), or {library.instead}"
         )
     _log.info("Compiling the operators for %s, once on this machine", library.name)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
@@ -221,8 +222,8 @@ def _compile(library: Library, path: Path) -> None:
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
             raise DataError(
-                f"The operators of loader=native cannot be compiled by {command}: {_first_error(done.stderr)}; install "
-                f"a newer one ({install(library)}) or name it in the variable CXX, or choose another loader"
+                f"The operators for {library.name} cannot be compiled by {command}: {_first_error(done.stderr)}; "
+                f"install a newer one ({install(library)}) or name it in the variable CXX, or {library.instead}"
             )
         made.rename(path)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student  # type: ignore[import-untyped]
+from scipy.stats import t as student
 
 _LEVEL = 0.95
 

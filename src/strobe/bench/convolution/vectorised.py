@@ -6,7 +6,7 @@ Torch, and NumPy's product of matrices, use as many threads as they are given; t
 import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.signal import convolve2d, fftconvolve  # type: ignore[import-untyped]
+from scipy.signal import convolve2d, fftconvolve
 from torch import Tensor
 from torch.nn import functional as F
 
