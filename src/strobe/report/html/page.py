@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from strobe.diagnose.record import Record, load_record
@@ -19,6 +19,7 @@ from strobe.report.html.throughput import throughput
 
 NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+COLOURS = STYLE.partition("\n* {")[0]  # its variables, in light and in dark
 SCRIPT = Path(__file__).with_name("copy.js").read_text(encoding="utf-8")
 
 
@@ -35,8 +36,12 @@ def write_report(run_dir: Path, record: Record | None = None) -> Path:
     """
     record = record or load_record(run_dir)
     text = render(record, steps_of(run_dir), operators_of(run_dir), name=_name(run_dir), files=files_of(run_dir))
-    path = run_dir / NAME
-    partial = path.with_name(f".{NAME}.{os.getpid()}.partial")
+    return write_whole(run_dir / NAME, text)
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a text so that the file is whole or not there, and return its path."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         partial.write_text(text, encoding="utf-8", errors="replace")
         partial.replace(path)
@@ -79,11 +84,22 @@ def render(
         "</main>",
         "<footer>Made by Strobe from this run's records; python -m strobe.report makes it again.</footer>",
     )
+    return document(headline(record), parts)
+
+
+def document(title: str, parts: Iterable[str], style: str = "") -> str:
+    """A page that needs nothing but itself.
+
+    Args:
+        title: The window's.
+        parts: Trusted HTML; empty ones are left out.
+        style: What is added to the pages' common style.
+    """
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         f'<meta name="color-scheme" content="light dark"/>\n{_policy()}\n'
-        f"<title>{esc(headline(record), 120)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{esc(title, 120)}</title>\n<style>\n{STYLE}{style}</style>\n</head>\n<body>\n"
         + "\n".join(part for part in parts if part)
         + f"\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )

@@ -1,0 +1,162 @@
+"""Lines: the unit against the rows' own scale, a line for each column."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from strobe.bench.page.picture import Picture, cut, width_of, words
+from strobe.bench.page.scale import Scale, along, axis, written
+from strobe.bench.page.shown import SERIES, Cell, Shown, Value
+from strobe.report.html.drawing import dot, label, line, path, stretched
+
+_TOP, _BELOW, _TEXT = 34, 44, 15  # pixels: above and below the plot, and from label to label
+_HEIGHT, _LEAST = 290, 140  # pixels of the plot
+_START, _END = 0.02, 0.95  # shares of the plot between which points lie
+_LONGEST = 34  # characters of a name
+
+
+@dataclass(frozen=True)
+class _Series:
+    """A line: its name, its classes, and what was measured at each place."""
+
+    name: str
+    css: str
+    points: Mapping[float, tuple[Cell, Value]]
+    broken: str = ""
+
+    @property
+    def last(self) -> float:
+        return max(self.points)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where things lie: shares across, pixels down."""
+
+    over: Scale
+    up: Scale
+    height: float
+    places: Sequence[float]  # of the rows
+
+    def x(self, place: float) -> float:
+        return _START + (_END - _START) * self.over.place(place)
+
+    def y(self, value: float) -> float:
+        return _TOP + self.height * (1 - self.up.place(value))
+
+    @property
+    def bottom(self) -> float:
+        return _TOP + self.height
+
+
+def lines(shown: Shown) -> Picture:
+    """The picture of a table: lines with intervals, each named where it ends."""
+    names = _places(shown)
+    series = _series(shown, {row: place for place, row in names.items()})
+    if not series:
+        nothing = "Nothing was measured."
+        return Picture(f"{shown.table.title}: {nothing}", 24, [words(0, 14, nothing, "soft")])
+    ends = [end for each in series for _, value in each.points.values() for end in (value.low, value.high)]
+    logarithmic = shown.table.logarithmic
+    frame = _Frame(
+        along(names, logarithmic=logarithmic),
+        axis(ends, logarithmic=logarithmic),
+        max(_HEIGHT, _TEXT * len(series)),
+        sorted(names),
+    )
+    marks = frame.up.marks(8)
+    left = max(width_of(written(mark)) for mark in marks) + 10
+    hint = f"{shown.unit}, {shown.better}{'; logarithmic scale' * logarithmic}"
+    before = [words(left - 8, frame.y(mark) + 4, written(mark), "soft", end=True) for mark in marks]
+    drawn = [line(0, frame.y(mark), 1, frame.y(mark), "grid") for mark in marks]
+    drawn += [line(0, frame.bottom, 1, frame.bottom, "base"), *_curves(series, frame), *_ticks(shown, names, frame)]
+    ends = [frame.y(each.points[each.last][1].median) for each in series]
+    bases = apart(ends, _TOP, frame.bottom, _TEXT)
+    for each, end, base in zip(series, ends, bases, strict=True):
+        drawn.append(line(frame.x(each.last), end, 1, base, f"leader {each.css}"))
+    drawn += [part for each in series for part in _points(shown, each, frame)]
+    return Picture(
+        f"{shown.table.title}: lines of {hint}",
+        frame.bottom + _BELOW,
+        [words(0, 14, hint, "soft"), *before],
+        drawn,
+        [words(6, base + 4, each.name, "end") for each, base in zip(series, bases, strict=True)],
+        left=left,
+        right=max(width_of(each.name) for each in series) + 12,
+        least=_LEAST,
+    )
+
+
+def apart(places: Sequence[float], first: float, last: float, gap: float) -> list[float]:
+    """The places, moved so little that neighbours are ``gap`` apart and none lies beyond the ends."""
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    found = list(places)
+    above = first - gap
+    for number in order:
+        found[number] = above = max(found[number], above + gap)
+    below = last + gap
+    for number in reversed(order):
+        found[number] = below = min(found[number], below - gap)
+    return found
+
+
+def _places(shown: Shown) -> dict[float, str]:
+    """The rows by their place on the axis; one after the other where a place is not known."""
+    known = {cell["at"]: cell["row"] for cell in shown.cells}
+    if None in known or len(known) < len(shown.rows):
+        return {float(number): row for number, row in enumerate(shown.rows)}
+    return known
+
+
+def _series(shown: Shown, at: Mapping[str, float]) -> list[_Series]:
+    """In the table's order, without those of which nothing was measured."""
+    named: dict[tuple[str, str], dict[float, tuple[Cell, Value]]] = {}
+    for cell in shown.cells:
+        if value := shown.value(cell):
+            named.setdefault((cell["column"], shown.variant(cell)), {})[at[cell["row"]]] = (cell, value)
+    found = []
+    variants = list(dict.fromkeys(variant for _, variant in named))
+    for (column, variant), points in named.items():
+        name = cut(", ".join(part for part in (column, variant) if part), _LONGEST)
+        broken = "variant" * (variants.index(variant) > 0) or "again" * (shown.colours[column] >= SERIES)
+        found.append(_Series(name, shown.css(next(iter(points.values()))[0]), points, broken))
+    return found
+
+
+def _curves(series: Sequence[_Series], frame: _Frame) -> list[str]:
+    """Lines through neighbouring points; where one failed there is a gap."""
+    drawn = []
+    for each in series:
+        runs: list[list[tuple[float, float]]] = [[]]
+        for place in frame.places:
+            if place in each.points:
+                height = 1000 * (1 - frame.up.place(each.points[place][1].median))
+                runs[-1].append((1000 * frame.x(place), height))
+            elif runs[-1]:
+                runs.append([])
+        drawn += [path(run, f"series {each.css} {each.broken}".strip()) for run in runs if len(run) > 1]
+    return [stretched(_TOP, frame.height, drawn)]
+
+
+def _points(shown: Shown, each: _Series, frame: _Frame) -> list[str]:
+    drawn = []
+    for place, (cell, value) in each.points.items():
+        x, title = frame.x(place), f"{cell['name']}: {value.text} {shown.unit}"
+        if value.repeated:
+            drawn.append(line(x, frame.y(value.low), x, frame.y(value.high), f"interval {each.css}"))
+        drawn.append(dot(x, frame.y(value.median), 4, f"point {each.css}", title))
+    return drawn
+
+
+def _ticks(shown: Shown, names: Mapping[float, str], frame: _Frame) -> list[str]:
+    """The rows below the plot: those that fit on a phone, and what they are."""
+    numbered = set(names) == {cell["at"] for cell in shown.cells}
+    drawn, free = [], 0.0
+    for place in frame.places:
+        x, text = frame.x(place), written(place) if numbered else cut(names[place], _LONGEST)
+        drawn.append(line(x, frame.bottom, x, frame.bottom + 5, "tick"))
+        half = (width_of(text) / 2 + 3) / _LEAST
+        if place == frame.places[0] or x - half >= free:
+            drawn.append(label(x, frame.bottom + 19, text, "soft", "middle"))
+            free = x + half
+    drawn.append(label(0.5, frame.bottom + 38, shown.table.rows, "soft", "middle"))
+    return drawn
