@@ -4,18 +4,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from helpers import names
 from hydra.core.hydra_config import HydraConfig
 from photo_files import photograph
-from PIL import Image
 
 from strobe.bench import pipelines
 from strobe.bench.contest import Entrant, contest, table
-from strobe.bench.crop_pipeline import COLOURS, OFFSETS, Step, prepare
-from strobe.bench.photo_parts import CROP, DECODERS
 from strobe.errors import DataError
 
 
@@ -42,34 +37,6 @@ def test_all_take_turns_and_one_that_cannot_is_a_row() -> None:
     assert "not measured: no library; install it" in cells["images/s"]
 
 
-@pytest.mark.parametrize("name", DECODERS)
-def test_every_decoder_gives_the_same_crop(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "photo.jpg"
-    photograph(300, 340).save(path, quality=90, subsampling=2)
-    expected = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[:, 14 : 14 + CROP, 30 : 30 + CROP]
-    try:
-        decode = DECODERS[name]()
-    except DataError as error:
-        pytest.skip(str(error))
-    crop = decode(path.read_bytes(), 14, 30)
-    if name == "spdl.io":  # FFmpeg's pixels differ a little
-        assert (crop.int() - expected.int()).abs().float().mean() < 6
-    else:
-        assert torch.equal(crop, expected)
-
-
-def test_the_published_pipeline_masks_and_changes_colours() -> None:
-    crop = torch.full((3, 64, 64), 200, dtype=torch.uint8)
-    made = prepare(crop, np.random.default_rng(0))
-    grey = (COLOURS.sum(1) * 200 + OFFSETS.flatten()) / 255
-    masked = (made - OFFSETS / 255).abs().amax(0) < 1e-6
-    free = (made - grey.view(3, 1, 1)).abs().amax(0) < 1e-6
-    assert bool((masked ^ free).all())
-    assert 0.7 < masked.float().mean() < 0.82  # 1 - 0.75 ** 5: itself or one of four neighbours
-    assert crop.unique().tolist() == [200]
-    Step()(made.expand(2, -1, -1, -1))
-
-
 @pytest.fixture
 def files(tmp_path: Path, tiles: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for STROBE_DATA: tiles and a few photos."""
@@ -87,7 +54,7 @@ def test_it_prints_a_row_for_every_loader(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = names(Path())
-    parts = ["tiles", "crops", "framings"]
+    parts = ["tiles", "framings"]
     monkeypatch.setattr("strobe.bench.loading_parts.TILE_BATCHES", (8,))
     monkeypatch.setattr("strobe.bench.photo_parts.PHOTO_BATCH", 2)
     monkeypatch.setattr(sys, "argv", ["pipelines", *parts, "rounds=1", "seconds=0.01"])
@@ -103,6 +70,8 @@ def test_it_prints_a_row_for_every_loader(
 
 def test_what_is_missing_is_said(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "photos").rename(files / "elsewhere")
-    monkeypatch.setattr(sys, "argv", ["pipelines", "crops"])
-    with pytest.raises(SystemExit, match=r"crops: .*photos holds no JPEG; name the folder above it in .*STROBE_DATA"):
+    monkeypatch.setattr(sys, "argv", ["pipelines", "framings"])
+    with pytest.raises(
+        SystemExit, match=r"framings: .*photos holds no JPEG; name the folder above it in .*STROBE_DATA"
+    ):
         pipelines.main()

@@ -2,9 +2,9 @@
 
     python -m strobe.bench.pipelines [PART ...] [KEY=VALUE ...]
 
-Parts (default: all): `tiles` (every loader against skimage, rasterio and the floors), `crops` and `framings` (photos),
-`steps` (a training step with each decoder), `cifar10`, `engines` (0, 1, 2 and 4 workers against a DataLoader tuned by
-hand), `buffers` (fresh and reused memory, batches of 1 to 1,024) and `training` (against the model's own ceiling).
+Parts (default: all): `tiles` (every loader against skimage, rasterio and the floors), `framings` (photos), `cifar10`,
+`engines` (0, 1, 2 and 4 workers against a DataLoader tuned by hand), `buffers` (fresh and reused memory, batches of 1
+to 1,024) and `training` (against the model's own ceiling). Crops from memory are measured by `strobe.bench suite=crop`.
 Within a part all take turns in one process, in rounds of random order; ratios are of medians within a round, the
 interval is over rounds. Files are looked for in the folder that STROBE_DATA names: EuroSAT's tiles, CIFAR-10's batches,
 and JPEGs in `photos/`. KEY=VALUE goes to the configuration, as in train.py; `rounds=N` and `seconds=S` (a turn) are for
@@ -40,22 +40,6 @@ def tiles(overrides: list[str], options: Options) -> list[Table]:
     against = ["loader=skimage", "loader=rasterio", FLOOR, COPY]
     found = loading_parts.tiles(overrides, **options)
     return [table(f"tiles, batches of {size}, one thread, warm", results, against) for size, results in found.items()]
-
-
-def crops(_: list[str], options: Options) -> list[Table]:
-    """Crops from photos in memory, one thread."""
-    return [table("crops of 256x256 of JPEGs in memory, one thread", photo_parts.crops(**options), PHOTO_REFERENCES)]
-
-
-def steps(_: list[str], options: Options) -> list[Table]:
-    """A published pipeline's training step."""
-    return [
-        table(
-            "training steps, one worker process decodes, crops, masks, changes colours and scales",
-            photo_parts.steps(**options),
-            ["PIL"],
-        )
-    ]
 
 
 def framings(overrides: list[str], options: Options) -> list[Table]:
@@ -95,9 +79,8 @@ def training(overrides: list[str], options: Options) -> list[Table]:
 
 
 BUFFER_WORDS = ("batch, fresh", "batch, shared", "batch, reused", "normalised, out of place", "normalised, in place")
-PHOTO_REFERENCES = ["PIL", "torchvision", "spdl.io"]
 PARTS: dict[str, Callable[[list[str], Options], list[Table]]] = {
-    part.__name__: part for part in (tiles, crops, framings, steps, cifar10, engines, buffers, training)
+    part.__name__: part for part in (tiles, framings, cifar10, engines, buffers, training)
 }
 
 

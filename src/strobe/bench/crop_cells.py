@@ -1,0 +1,106 @@
+"""What the cells of ``suite=crop`` do in their processes: decode and crop, or train on crops."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
+from torch.utils.data import DataLoader
+
+from strobe.bench.crop_decoders import DECODERS, Decode, Places, decode_batches
+from strobe.bench.crop_pipeline import RANGES, Prepared, Step
+from strobe.bench.harness.declare import Done, Visit, Work
+from strobe.ceilings.meter import clock
+
+AHEAD = 2  # batches that each worker keeps ready
+WAIT, WARMUP, ACTIVE = 1, 1, 3  # steps of the trace
+WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
+
+
+@contextmanager
+def decode(visit: Visit, *, decoder: str, batch: int | None) -> Iterator[Work]:
+    """Crops from memory, one at a time, or so many in one call of the native operator."""
+    places = _places(visit)
+    if batch is not None:
+        together = decode_batches(places, batch)
+        yield Work(lambda: len(together()))
+        return
+    one, drawn = DECODERS[decoder](), places.drawn()
+
+    def repeat() -> int:
+        one(*next(drawn)).contiguous()
+        return 1
+
+    yield Work(repeat)
+
+
+@contextmanager
+def train(visit: Visit, *, decoder: str, workers: int, batch: int, traced: bool) -> Iterator[Work]:
+    """Training steps on what worker processes prepare; the first visit traces a few without workers before."""
+    places, one = _places(visit), DECODERS[decoder]()
+    device = _device(visit)
+    step, now = Step(device), clock(device)
+    figures: dict[str, float] = {}
+    if traced and visit.number == 0:
+        figures = trace(places, one, step, batch, visit.folder.parents[1] / "tensorboard" / decoder)
+    batches = DataLoader(
+        Prepared(places, one), batch, num_workers=workers, prefetch_factor=AHEAD, multiprocessing_context="fork"
+    )
+    ready = iter(batches)
+
+    def repeat() -> Done:
+        step(next(ready))
+        now()
+        return Done(batch, figures=figures)
+
+    def warm_up() -> None:
+        for _ in range(workers * (AHEAD + 1)):  # what was prepared while nobody trained
+            repeat()
+
+    try:
+        yield Work(repeat, warm_up=warm_up)
+    finally:
+        ready._shutdown_workers()  # type: ignore[attr-defined]  # else when its iterator is collected, some time
+
+
+def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> dict[str, float]:
+    """Train a few steps in this process, loading included, and write them where TensorBoard finds them.
+
+    The profiler sees ranges of its own process only, so nothing is loaded in workers.
+
+    Returns:
+        Seconds of each range in a step, and of the whole step: means over the recorded ones.
+    """
+    for earlier in folder.glob("*.pt.trace.json*"):
+        earlier.unlink()
+    write = tensorboard_trace_handler(str(folder), f"{socket.gethostname()}_{folder.name}", use_gzip=True)
+    found: dict[str, float] = {}
+
+    def keep(profiler: profile) -> None:
+        for entry in profiler.key_averages():
+            name = WHOLE if entry.key.startswith("ProfilerStep") else entry.key
+            if name in (*RANGES, WHOLE):
+                found[name] = max(found.get(name, 0.0), entry.cpu_time_total / 1e6 / ACTIVE)
+        write(profiler)
+
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (step.device.type == "cuda")
+    cycle = schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1)
+    ready = iter(DataLoader(Prepared(places, one), batch))
+    now = clock(step.device)
+    with profile(activities=activities, schedule=cycle, on_trace_ready=keep) as profiler:
+        for _ in range(WAIT + WARMUP + ACTIVE):
+            step(next(ready))
+            now()
+            profiler.step()
+    return found
+
+
+def _places(visit: Visit) -> Places:
+    return Places(visit.input.facts["paths"], visit.input.facts["sizes"])
+
+
+def _device(visit: Visit) -> torch.device:
+    """Where the network trains: on a GPU where there is one, unless trainer.accelerator says otherwise."""
+    return torch.device("cuda" if visit.input.facts["gpu"] and torch.cuda.is_available() else "cpu")

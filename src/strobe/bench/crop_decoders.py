@@ -1,0 +1,129 @@
+"""Crops of encoded photos in memory: the whole photo decoded and then cropped, or only the crop decoded."""
+
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms.functional import pil_to_tensor
+
+from strobe.errors import DataError
+from strobe.loaders.spdl import SpdlLoader
+from strobe.native import photos as native
+from strobe.native.build import load
+
+CROP = 256  # pixels, of a side
+Decode = Callable[[bytes, int, int], Tensor]
+"""Encoded photo, top and left of the crop, to (3, CROP, CROP) uint8."""
+Size = tuple[int, int]
+"""Height and width of a photo."""
+
+
+def _pil() -> Decode:
+    def decode(photo: bytes, top: int, left: int) -> Tensor:
+        whole: Tensor = pil_to_tensor(Image.open(BytesIO(photo)))
+        return whole[:, top : top + CROP, left : left + CROP]
+
+    return decode
+
+
+def _torchvision() -> Decode:
+    def decode(photo: bytes, top: int, left: int) -> Tensor:
+        whole: Tensor = decode_jpeg(torch.frombuffer(bytearray(photo), dtype=torch.uint8), ImageReadMode.RGB)
+        return whole[:, top : top + CROP, left : left + CROP]
+
+    return decode
+
+
+def _spdl() -> Decode:
+    """By FFmpeg, whose own crop rounds the place to whole samples of colour; so its quickest way, not its exact one."""
+    SpdlLoader(scale="device")  # says what to install
+    import spdl.io
+
+    def decode(photo: bytes, top: int, left: int) -> Tensor:
+        packets = spdl.io.demux_image(photo)
+        filters = f"crop={CROP}:{CROP}:{left}:{top},format=pix_fmts=rgb24"
+        frames = spdl.io.convert_frames(spdl.io.decode_packets(packets, filter_desc=filters))
+        return torch.from_numpy(np.array(spdl.io.to_numpy(frames))).permute(2, 0, 1)
+
+    return decode
+
+
+def _native() -> Decode:
+    load(native.LIBRARY)
+
+    def decode(photo: bytes, top: int, left: int) -> Tensor:
+        data = torch.frombuffer(bytearray(photo), dtype=torch.uint8)
+        return native.decode_crop_jpeg(data, top, left, CROP, CROP)
+
+    return decode
+
+
+DECODERS: dict[str, Callable[[], Decode]] = {
+    "pil": _pil,
+    "torchvision": _torchvision,
+    "spdl": _spdl,
+    "native": _native,
+}
+
+
+class Places:
+    """Crops at random places of photos in random order, each photo as often as the others, without end.
+
+    Args:
+        paths: the photos, read into memory here.
+        sizes: of each.
+    """
+
+    def __init__(self, paths: Sequence[str], sizes: Sequence[Size]) -> None:
+        self.photos = [Path(path).read_bytes() for path in paths]
+        self.sizes = sizes
+
+    def drawn(self, seed: int = 0) -> Iterator[tuple[bytes, int, int]]:
+        """Encoded photo, top and left of the crop."""
+        generator = np.random.default_rng(seed)
+        while True:
+            for number in generator.permutation(len(self.photos)):
+                top, left = (int(generator.integers(side - CROP + 1)) for side in self.sizes[number])
+                yield self.photos[number], top, left
+
+
+def decode_batches(places: Places, size: int) -> Callable[[], Tensor]:
+    """The native operator's form for whole batches, on one thread: gives (size, 3, CROP, CROP) uint8, used again.
+
+    Raises:
+        DataError: the operators cannot be compiled; or, when called, a photo cannot be decoded.
+    """
+    load(native.LIBRARY)
+    drawn = places.drawn()
+    out = torch.empty(size, 3, CROP, CROP, dtype=torch.uint8)
+
+    def decode() -> Tensor:
+        chosen = [next(drawn) for _ in range(size)]
+        data = [torch.frombuffer(bytearray(photo), dtype=torch.uint8) for photo, _, _ in chosen]
+        boxes = torch.tensor([[top, left, CROP, CROP] for _, top, left in chosen])
+        if native.decode_crop_jpegs(out, data, boxes, scaled=False, threads=1).any():
+            raise DataError("the native decoder does not read one of the photos; remove those with scans missing")
+        return out
+
+    return decode
+
+
+def measured(path: str) -> Size | None:
+    """Height and width of a photo that a crop can be taken of: in colours, and large enough; else None.
+
+    Raises:
+        DataError: the photo is damaged.
+    """
+    try:
+        with Image.open(path) as photo:
+            if photo.format != "JPEG" or photo.mode != "RGB" or min(photo.size) < CROP:
+                return None
+            photo.load()
+            return photo.height, photo.width
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:
+        raise DataError(f"{path} is not a whole photo ({error}); remove it, or copy it again") from error

@@ -1,0 +1,273 @@
+"""Suite ``crop``: all decoders give the same crops, steps train on the same batches, sentences fit the figures."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from photo_files import photograph
+from PIL import Image
+from suite_records import record_of
+from torch.utils.data import DataLoader
+
+from callbacks.tracefile import read_trace
+from strobe.bench import crop_cells
+from strobe.bench.composing import CONF
+from strobe.bench.crop_cells import ACTIVE, WHOLE
+from strobe.bench.crop_decoders import CROP, DECODERS, Places, decode_batches
+from strobe.bench.crop_pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
+from strobe.bench.suites import crop
+from strobe.checks import check
+from strobe.config import register
+from strobe.errors import ConfigError, DataError
+
+DECODED = ["decode, one at a time, {}, 1 thread", "step, 1, {}, 1 thread"]
+
+
+@pytest.fixture
+def composed() -> Iterator[Callable[..., Any]]:
+    """The configuration of ``python -m strobe.bench suite=crop``."""
+    before = HydraConfig.instance().cfg
+    register()
+
+    def make(*overrides: str) -> Any:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return compose("bench", ["suite=crop", *overrides])
+
+    yield make
+    HydraConfig.instance().cfg = before
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of three photos of different sizes."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, (height, width) in enumerate([(300, 340), (256, 400), (271, 259)]):
+        photograph(height, width, number).save(folder / f"{number}.jpg", quality=90, subsampling=2)
+    return folder
+
+
+def found(composed: Callable[..., Any], root: Path, scratch: Path) -> Input:
+    given = (f"data.root={root}",)
+    suite: Suite = crop.declare(composed(*given))
+    return suite.find(Request(composed(*given), "image_folder", given), scratch)
+
+
+def visit_to(found: Input, folder: Path, number: int = 0) -> Visit:
+    return Visit(folder / "cells" / "step", number, (), found)
+
+
+@pytest.mark.parametrize("mode", ["quick=true", "quick=false"])
+def test_every_decoder_is_measured_alone_and_in_a_step(composed: Callable[..., Any], mode: str) -> None:
+    suite = crop.declare(composed(mode))
+    names = [cell.name for cell in suite.cells]
+    together = "decode, 32 at a time, native, 1 thread"
+    assert names == [
+        *(DECODED[0].format(name) for name in DECODERS),
+        together,
+        *(DECODED[1].format(name) for name in DECODERS),
+    ]
+    against = {cell.name: cell.against for cell in suite.cells}
+    assert against[together] == against[names[3]] == names[0]
+    assert against[names[8]] == names[5] == DECODED[1].format("pil")
+    assert [name for name in names if against[name] is None] == [names[0], names[5]]
+
+
+def test_decoders_and_workers_can_be_chosen(composed: Callable[..., Any]) -> None:
+    suite = crop.declare(composed("suite.decoders=[torchvision,native]", "suite.workers=[1,2]"))
+    steps = [cell for cell in suite.cells if cell.table == "step"]
+    assert [(cell.row, cell.column) for cell in steps] == [(r, c) for r in "12" for c in ("torchvision", "native")]
+    assert steps[3].against == "step, 2, torchvision, 1 thread"
+    assert [cell.make.keywords["traced"] for cell in steps] == [True, True, False, False]  # type: ignore[attr-defined]
+
+
+def checked(cfg: Any) -> Suite:
+    check(cfg)
+    return crop.declare(cfg)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "suite.decoders=[native,jpeg]",
+            r"suite.decoders=.*jpeg.* is not a choice; choose one of pil, torch",
+        ),
+        ("suite.decoders=[]", r"suite.decoders=\[\] is empty"),
+        ("suite.workers=[2,0]", r"suite.workers=\[2, 0\] is out of range; it must be at least 1"),
+        ("suite.batch_size=0", "suite.batch_size=0 is out of range; it must be at least 1"),
+        ("data=cifar10", r"suite=crop crops photos, .*array; give data.root=FOLDER"),
+    ],
+)
+def test_wrong_values_are_named(composed: Callable[..., Any], override: str, words: str) -> None:
+    cfg = composed(override)
+    with pytest.raises(ConfigError, match=words):
+        checked(cfg)
+
+
+def test_only_photos_that_a_crop_fits_into_are_used(composed: Callable[..., Any], photos: Path, tmp_path: Path) -> None:
+    photograph(255, 400).save(photos / "small.jpg")
+    photograph(300, 300).convert("L").save(photos / "grey.jpg")
+    chosen = found(composed, photos, tmp_path / "scratch")
+    assert [Path(path).name for path in chosen.facts["paths"]] == ["0.jpg", "1.jpg", "2.jpg"]
+    assert chosen.facts["sizes"] == [(300, 340), (256, 400), (271, 259)]
+    assert chosen.told == "3 of 5 photos"
+    (photos / "1.jpg").write_bytes((photos / "1.jpg").read_bytes()[:3000])
+    with pytest.raises(DataError, match=r"1\.jpg is not a whole photo .*; remove it"):
+        found(composed, photos, tmp_path / "again")
+    for name in "012":
+        (photos / f"{name}.jpg").unlink()
+    with pytest.raises(DataError, match="none of the 2 photos is a JPEG in colours of 256x256 pixels or more; name"):
+        found(composed, photos, tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_gives_the_same_crop(name: str, photos: Path) -> None:
+    path = photos / "0.jpg"
+    expected = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[:, 14 : 14 + CROP, 30 : 30 + CROP]
+    try:
+        decode = DECODERS[name]()
+    except DataError as error:
+        pytest.skip(str(error))
+    made = decode(path.read_bytes(), 14, 30)
+    if name == "spdl":  # FFmpeg's pixels differ a little
+        assert made.shape == expected.shape
+        assert (made.int() - expected.int()).abs().float().mean() < 6
+    else:
+        assert torch.equal(made, expected)
+
+
+def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path) -> None:
+    chosen = found(composed, photos, tmp_path)
+    places = Places(chosen.facts["paths"], chosen.facts["sizes"])
+    drawn = list(islice(places.drawn(), 6))
+    assert sorted(photo for photo, _, _ in drawn) == sorted(2 * places.photos)  # each as often as the others
+    assert len({(top, left) for _, top, left in drawn}) > 3
+    with crop.decode(visit_to(chosen, tmp_path), decoder="pil", batch=None) as work:
+        assert work.repeat() == 1
+    pil = DECODERS["pil"]()
+    try:
+        batch = decode_batches(places, 6)()
+    except DataError as error:
+        pytest.skip(str(error))
+    assert torch.equal(batch, torch.stack([pil(*place) for place in drawn]))
+    with crop.decode(visit_to(chosen, tmp_path), decoder="native", batch=4) as work:
+        assert work.repeat() == 4
+
+
+def test_a_photo_that_the_native_decoder_refuses_is_not_counted(tmp_path: Path) -> None:
+    photograph(300, 300).convert("CMYK").save(tmp_path / "print.jpg")
+    try:
+        decode = decode_batches(Places([str(tmp_path / "print.jpg")], [(300, 300)]), 2)
+    except DataError as error:
+        pytest.skip(str(error))
+    with pytest.raises(DataError, match="does not read one of the photos; remove"):
+        decode()
+
+
+def test_steps_train_on_workers_crops_and_the_first_visit_is_traced(
+    composed: Callable[..., Any], photos: Path, tmp_path: Path
+) -> None:
+    chosen = found(composed, photos, tmp_path / "scratch")
+    chosen.facts["gpu"] = False  # type: ignore[index]
+    with crop.train(visit_to(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
+        assert work.warm_up is not None
+        work.warm_up()
+        done = work.repeat()
+    assert isinstance(done, Done)
+    assert (done.images, done.seconds) == (2, None)
+    assert set(done.figures) == {*RANGES, WHOLE}
+    assert all(seconds > 0 for seconds in done.figures.values())
+    assert sum(done.figures[name] for name in RANGES) <= done.figures[WHOLE]
+    (path,) = (tmp_path / "tensorboard" / "pil").glob("*.pt.trace.json.gz")
+    events = [event["name"] for event in read_trace(path)["traceEvents"] if event.get("cat") == "user_annotation"]
+    assert (events.count(DECODE), events.count(STEP)) == (2 * ACTIVE, ACTIVE)
+    with crop.train(visit_to(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
+        later = work.repeat()
+    assert isinstance(later, Done)
+    assert not later.figures
+    assert list((tmp_path / "tensorboard" / "pil").iterdir()) == [path]
+
+
+def test_batches_are_the_same_whichever_decoder_and_differ_between_workers(photos: Path) -> None:
+    paths = [str(photos / f"{number}.jpg") for number in range(3)]
+    places = Places(paths, [(300, 340), (256, 400), (271, 259)])
+    batches = {}
+    for name in ("pil", "torchvision"):
+        batches[name] = next(iter(DataLoader(Prepared(places, DECODERS[name]()), 4)))
+    assert batches["pil"].shape == (4, 3, CROP, CROP)
+    assert batches["pil"].dtype == torch.float32
+    assert torch.equal(batches["pil"], batches["torchvision"])
+    two = DataLoader(Prepared(places, DECODERS["pil"]()), 4, num_workers=2, multiprocessing_context="fork")
+    first, second = islice(two, 2)
+    assert torch.equal(first, batches["pil"])
+    assert not torch.equal(first, second)
+
+
+def test_the_published_pipeline_masks_and_changes_colours() -> None:
+    image = torch.full((3, 64, 64), 200, dtype=torch.uint8)
+    made = prepare(image, np.random.default_rng(0))
+    grey = (COLOURS.sum(1) * 200 + OFFSETS.flatten()) / 255
+    masked = (made - OFFSETS / 255).abs().amax(0) < 1e-6
+    free = (made - grey.view(3, 1, 1)).abs().amax(0) < 1e-6
+    assert bool((masked ^ free).all())
+    assert 0.7 < masked.float().mean() < 0.82  # 1 - 0.75 ** 5: itself or one of four neighbours
+    assert image.unique().tolist() == [200]
+
+
+def test_sentences_tell_whether_the_aims_are_reached(composed: Callable[..., Any]) -> None:
+    suite = crop.declare(composed())
+    rates: dict[str, float | str] = {
+        DECODED[0].format("pil"): 500,
+        DECODED[0].format("torchvision"): 700,
+        DECODED[0].format("spdl"): "DataError: FFmpeg is missing",
+        DECODED[0].format("native"): 1750,
+        DECODED[1].format("pil"): 200,
+        DECODED[1].format("native"): 400,
+    }
+    said = crop.conclude(record_of(suite, rates))
+    assert "decode, one at a time, spdl, 1 thread failed: DataError: FFmpeg is missing" in said
+    alone = [sentence for sentence in said if sentence.startswith("Decoding only the crop is ")]
+    assert [sentence.partition("; ")[2] for sentence in alone] == ["aim 4: missed.", "aim 2.2: reached."]
+    (step,) = [sentence for sentence in said if sentence.startswith("A training step with 1 worker process takes ")]
+    assert step.endswith("published 0.72 s and 0.48 s, aim 1.5: reached.")
+    assert len(said) == 4
+    lost = crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke")))
+    assert [sentence.endswith(" failed: it broke") for sentence in lost] == [True] * len(rates)
+
+
+def test_the_page_shows_the_parts_of_a_step(composed: Callable[..., Any], tmp_path: Path) -> None:
+    suite = crop.declare(composed())
+    record = record_of(suite, {DECODED[1].format(name): 300.0 for name in ("pil", "native")})
+    assert crop.sections(record, tmp_path) == []
+    for cell in record["cells"]:
+        if cell["visits"]:
+            seconds = {**dict.fromkeys(RANGES, 0.01), DECODE: 0.04 if cell["column"] == "pil" else 0.02, WHOLE: 0.1}
+            cell["figures"] = {name: {"median": value, "low": value, "high": value} for name, value in seconds.items()}
+    (section,) = crop.sections(record, tmp_path)
+    first, second = section.text.splitlines()
+    assert first.startswith(
+        "pil: decode, crop 40.0, random mask 10.0, colours 10.0, scale 10.0, training 10.0, the rest 20"
+    )
+    assert second.startswith("native: decode, crop 20.0,")
+    assert section.html.count("<rect") == 12
+    assert section.html.count("<tr>") == 3
+
+
+def test_a_gpu_is_used_unless_the_user_says_otherwise(
+    composed: Callable[..., Any], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    cfg = composed(f"data.root={photos}")
+    suite = crop.declare(cfg)
+    for accelerator, device in (("auto", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
+        cfg.trainer.accelerator = accelerator
+        chosen = suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / accelerator)
+        assert crop_cells._device(visit_to(chosen, tmp_path)).type == device
