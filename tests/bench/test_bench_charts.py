@@ -12,12 +12,13 @@ import pytest
 from suite_records import loading, nothing, record_of, suite_of, workers
 
 from strobe.bench.harness.declare import Cell, Table
+from strobe.bench.harness.wording import figure
 from strobe.bench.page import write_pictures
 from strobe.bench.page.lines import apart
 from strobe.bench.page.page import draw
 from strobe.bench.page.picture import STYLE
 from strobe.bench.page.scale import Scale, along, axis
-from strobe.bench.page.shown import SERIES, figure, shown_of, slug
+from strobe.bench.page.shown import SERIES, shown_of, slug
 from strobe.report.colours import contrast
 from strobe.report.html.page import COLOURS
 

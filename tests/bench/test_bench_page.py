@@ -13,9 +13,10 @@ from helpers import full_disk, names
 from suite_records import loading, nothing, record_of, suite_of, workers
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
+from strobe.bench.harness.wording import figure
 from strobe.bench.page import write_page, write_pictures
 from strobe.bench.page.page import draw, render
-from strobe.bench.page.shown import figure, shown_of
+from strobe.bench.page.shown import shown_of
 from strobe.report.html.text import TIMES
 
 HOSTILE = "<script>alert(1)</script>&\"'"

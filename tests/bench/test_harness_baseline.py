@@ -138,7 +138,7 @@ def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
     assert "[no] disk" in text
     assert "one visit" in text
     assert "waiting" in text
-    assert "2 (2 to 2)" in text
+    assert "2.00" in text
 
 
 def test_what_ended_the_measurement_is_said() -> None:

@@ -60,7 +60,7 @@ def effort(record: Mapping[str, Any]) -> str:
     """How much was measured, and what ended it."""
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
     fewest, most = min(counts, default=0), max(counts, default=0)
-    visits = f"{most} visits" if fewest == most else f"{fewest} to {most} visits"
+    visits = f"{most} visit{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} visits"
     settings, seconds = record["settings"], record["seconds"]
     told = f"{visits} a cell in {seconds:,.0f} s"
     if fewest < settings["rounds"] and seconds > 0.9 * settings["budget"]:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,8 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=body, args=(theirs, *arguments))
     try:
-        process.start()
+        with _uninterrupted():  # else the server would have begun a process of which nobody knows
+            process.start()
         theirs.close()
         ready = connection.wait([ours, process.sentinel], timeout)
         if not ready:
@@ -54,6 +55,19 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float)
             process.join()
         process.close()
         ours.close()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off until the end of the block."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _ending(code: int | None) -> str:

@@ -1,5 +1,6 @@
 """A suite's figures in words. Imports no torch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,13 +19,14 @@ def in_unit(table: Table, cell: Mapping[str, Any]) -> tuple[float, float, float]
 
 
 def figure(value: float) -> str:
-    """Three digits at least."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """Three digits at least: 0.00123, 4.56, 1,234."""
+    digits = 2 - math.floor(math.log10(abs(value) * 1.0005)) if value else 0
+    return f"{value:,.{min(9, max(0, digits))}f}"
 
 
 def ratio(interval: Mapping[str, Any] | None) -> str:
-    """A ratio with its interval, if there is one."""
+    """A ratio with its interval, if there is one; of a single visit, without."""
     if interval is None or interval["median"] is None:
         return ""
     median, low, high = (figure(interval[key]) for key in ("median", "low", "high"))
-    return f"{median} ({low} to {high})"
+    return median if low == median == high else f"{median} ({low} to {high})"

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from strobe.bench.harness.wording import figure
 from strobe.bench.page.picture import Picture, cut, width_of, words
 from strobe.bench.page.scale import Scale, axis, written
-from strobe.bench.page.shown import Cell, Shown, Value, figure, state
+from strobe.bench.page.shown import Cell, Shown, Value, state
 from strobe.report.html.drawing import anchor_at, label, line, rect, whisker
 
 PITCH, BAR, GROUP = 20, 12, 30  # pixels: from bar to bar, a bar, a group's heading

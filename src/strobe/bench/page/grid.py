@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
-from strobe.bench.page.shown import Cell, Shown, figure, setting, state
+from strobe.bench.harness.wording import figure
+from strobe.bench.page.shown import Cell, Shown, setting, state
 from strobe.report.html.pieces import interval
 from strobe.report.html.text import TIMES, counted, esc, percent
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.bench.harness.declare import Suite, Table
-from strobe.bench.harness.wording import in_unit
+from strobe.bench.harness.wording import figure, in_unit
 from strobe.report.html.text import counted
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
@@ -111,12 +111,6 @@ def setting(key: str, value: Any) -> str:
 def state(cell: Cell) -> str:
     """Why a cell has no figure."""
     return "failed" if cell["status"] == "failed" else "waiting"
-
-
-def figure(value: float) -> str:
-    """Three digits at least: 0.00123, 4.56, 1,234."""
-    digits = 2 - math.floor(math.log10(abs(value) * 1.0005)) if value else 0
-    return f"{value:,.{min(9, max(0, digits))}f}"
 
 
 def slug(name: str) -> str:
