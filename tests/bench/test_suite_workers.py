@@ -1,0 +1,284 @@
+"""``suite=workers``: the cells, what the pipelines deliver and leave behind, and what is concluded."""
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT
+from helpers import refusal
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from photo_files import photograph, reference
+from suite_records import record_of
+from torch import Tensor
+
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
+from strobe.bench.suites import workers
+from strobe.bench.suites.workers import COLUMNS, STAGES, declare, deliver
+from strobe.config import register
+from strobe.errors import ConfigError, DataError
+
+SIZE, BATCH = 32, 4
+SHAPES = [(60, 80), (60, 70), (150, 130)]  # the last one can be halved while it is decoded
+EXACT = {"torch", "packed", "strobe loader.dct_scaling=false"}
+NEAR = {"torch_tuned": 2.0, "spdl": 8.0, "spdl_tuned": 8.0, "strobe": 2.0, "strobe engine=torch": 2.0}  # levels, mean
+
+
+def config(*overrides: str) -> Any:
+    register()
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return compose("bench", ["suite=workers", *overrides])
+
+
+@pytest.fixture(autouse=True)
+def own_hydra() -> Iterator[None]:
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+@pytest.fixture
+def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.environment.usable_cores", lambda: 8)
+    monkeypatch.setattr(workers, "_has_gpu", lambda: False)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Input:
+    """Three photos, as the suite finds them."""
+    folder = tmp_path_factory.mktemp("photos")
+    for number, (height, width) in enumerate(SHAPES):
+        photograph(height, width, number).save(folder / f"{number}.jpg", quality=90, subsampling=2)
+    given = (f"data.root={folder}", f"data.batch_size={BATCH}", f"data.size={SIZE}")
+    return workers._find(Request(config(*given), "image_folder", given), tmp_path_factory.mktemp("scratch"))
+
+
+def delivered(found: Input, folder: Path, stage: str, pipeline: str, count: int, *, workers: int = 1) -> list[Tensor]:
+    """The first items of a pipeline."""
+    visit = Visit(folder, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    try:
+        with deliver(visit, pipeline=pipeline, stage=stage, workers=workers) as work:
+            take: Any = work.repeat
+            return [take._take().clone() for _ in range(count)]
+    except DataError as error:
+        if "install" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
+def test_the_full_mode_has_all_stages_columns_and_workers(few_cores: None) -> None:
+    suite = declare(config())
+    assert [table.name for table in suite.tables] == ["resize", "batch", "normalise"]
+    assert {table.chart for table in suite.tables} == {"lines"}
+    assert len(suite.cells) == 3 * 4 * 7
+    assert sorted({cell.at for cell in suite.cells}) == [1, 2, 4, 8]
+    for cell in suite.cells:
+        assert cell.cache == "warm"
+        published = cell.column in {COLUMNS["torch"], COLUMNS["spdl"]}
+        assert cell.threads == (8 if published else 1)
+        source = f"{cell.table}, {cell.row}, DataLoader (source), 8 threads, warm"
+        assert cell.against == (None if cell.column == COLUMNS["torch"] else source)
+    assert "no GPU" in suite.about
+
+
+def test_the_quick_mode_has_fewer(few_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {(cell.table, cell.at) for cell in declare(config("quick=true")).cells} == {
+        (stage, count) for stage in ("resize", "normalise") for count in (1, 2)
+    }
+    monkeypatch.setattr(workers, "_has_gpu", lambda: True)
+    suite = declare(config("quick=true"))
+    assert {cell.table for cell in suite.cells} == {"resize", "transfer"}
+    assert "no GPU" not in suite.about
+    assert {cell.table for cell in declare(config()).cells} == set(STAGES)
+
+
+def test_what_is_asked_for_is_measured(few_cores: None) -> None:
+    given = ("suite.workers=[16,3]", "suite.stages=[batch]", 'suite.pipelines=["strobe loader.dct_scaling=false",spdl]')
+    suite = declare(config(*given, "threads=2"))
+    assert [cell.name for cell in suite.cells] == [
+        f"batch, {count}, {column}, 2 threads, warm"
+        for count in (16, 3)
+        for column in ("Strobe loader.dct_scaling=false", "SPDL (source)")
+    ]
+    assert {cell.against for cell in suite.cells} == {None}  # the published DataLoader is not among them
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("suite.workers=[2,0]", r"suite.workers=[2,0] must be numbers of 1 or more, each once, such as [1,2,4]"),
+        ("suite.workers=[2,2]", r"suite.workers=[2,2] must be"),
+        ("suite.workers=[]", r"suite.workers=[] must be"),
+        ("suite.stages=[crop]", "suite.stages does not know 'crop'; choose from resize, batch, normalise, transfer"),
+        ("suite.stages=[transfer]", "suite.stages=[transfer]: transfer needs a GPU, and there is none; leave it out"),
+        ("suite.pipelines=[dali]", "suite.pipelines does not know 'dali'; choose from torch, torch_tuned, spdl"),
+        ("suite.pipelines=[]", "suite.pipelines=[] must name one or more, each once"),
+        ("suite.pipelines=[spdl,spdl]", "suite.pipelines=[spdl,spdl] must name one or more, each once"),
+        ('suite.pipelines=["spdl size=3"]', "suite.pipelines: 'spdl size=3' cannot be configured, as ours can"),
+        ("data=cifar10", "suite=workers measures photos; leave data=... out"),
+    ],
+)
+def test_a_wrong_value_is_refused(few_cores: None, given: str, said: str) -> None:
+    assert said in refusal(lambda: declare(config(given)), ConfigError)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("strobe loader.dct=1", "loader.dct"),
+        ("strobe engine.prefetch_factor=0", "engine.prefetch_factor=0 is out of range"),
+        ("strobe loader=tifffile", "loader=tifffile does not read"),
+    ],
+)
+def test_overrides_that_cannot_be_are_refused_before_measuring(entry: str, said: str) -> None:
+    cfg = config(f'suite.pipelines=["{entry}"]')
+    asked = Request(cfg, "image_folder", ())
+    text = refusal(lambda: workers._require_sound(asked, {"root": "a", "packs": "b"}), ConfigError)
+    assert text.startswith(f"suite.pipelines: '{entry}' cannot be measured: ")
+    assert said in text
+
+
+def test_every_photo_is_trained_on_in_whole_batches(found: Input) -> None:
+    links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
+    assert len(links) == workers.LEAST_BATCHES * BATCH
+    assert len({link.resolve() for link in links}) == len(SHAPES)
+    assert found.told == "3 photos"
+
+
+@pytest.mark.parametrize("pipeline", [*EXACT, *NEAR])
+def test_all_pipelines_deliver_the_same(found: Input, tmp_path: Path, pipeline: str) -> None:
+    links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
+    expected = []
+    for link, number in zip(links, range(2 * BATCH), strict=False):
+        height, width = SHAPES[int(link.resolve().stem)]
+        assert link.name == f"{2 * number:07}.jpg"  # of the first class, which has every other one
+        expected.append(torch.from_numpy(reference(str(link), (0, 0, height, width), SIZE).copy()))
+    whole = torch.stack(expected)
+
+    def differ(items: list[Tensor]) -> float:
+        return float((torch.cat(items).float() - whole).abs().mean())
+
+    most = 0.0 if pipeline in EXACT else NEAR[pipeline]
+    single = [
+        item.view(1, 3, SIZE, SIZE) for item in delivered(found, tmp_path, "resize", pipeline, 2 * BATCH, workers=1)
+    ]
+    batches = delivered(found, tmp_path, "batch", pipeline, 2)
+    assert {(item.shape, item.dtype) for item in batches} == {((BATCH, 3, SIZE, SIZE), torch.uint8)}
+    assert {item.dtype for item in single} == {torch.uint8}
+    assert differ(single) <= most
+    assert torch.equal(torch.cat(single), torch.cat(batches))
+    (standardised,) = delivered(found, tmp_path, "normalise", pipeline, 1)
+    assert standardised.dtype == torch.float32
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    by_hand = (batches[0].float() / 255 - mean.view(-1, 1, 1)) / std.view(-1, 1, 1)
+    torch.testing.assert_close(standardised, by_hand, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pipeline", [*COLUMNS, "strobe engine=torch"])
+def test_the_transfer_is_a_stage_of_all(
+    found: Input, tmp_path: Path, pipeline: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not torch.cuda.is_available():  # then the way there is taken, to where the photos are
+        monkeypatch.setattr(workers, "GPU", "cpu")
+    (item,) = delivered(found, tmp_path, "transfer", pipeline, 1)
+    (before,) = delivered(found, tmp_path, "normalise", pipeline, 1)
+    assert item.is_cuda == torch.cuda.is_available()
+    torch.testing.assert_close(item.cpu(), before, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pipeline", [*COLUMNS, "strobe engine=torch"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_runs_afterwards(found: Input, tmp_path: Path, pipeline: str, fails: bool) -> None:
+    before = set(threading.enumerate())
+    visit = Visit(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    try:
+        with deliver(visit, pipeline=pipeline, stage="normalise", workers=2) as work:
+            assert work.warm_up is not None
+            work.warm_up()
+            done = work.repeat()
+            assert len(multiprocessing.active_children()) == (2 if "torch" in pipeline else 0)
+            assert isinstance(done, Done)
+            assert done.images % (4 * BATCH) == 0 < done.images
+            assert len(work.files) == workers.LEAST_BATCHES * BATCH
+            if fails:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert fails
+    except DataError as error:
+        pytest.skip(str(error))
+    assert not multiprocessing.active_children()
+    deadline = time.monotonic() + 5
+    while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not left
+
+
+def test_a_damaged_photo_is_an_error_before_and_while_it_is_measured(tmp_path: Path) -> None:
+    photo = tmp_path / "photos" / "bad.jpg"
+    photo.parent.mkdir()
+    for path in (photo, photo.with_name("good.jpg")):
+        photograph(60, 80).save(path)
+    given = (f"data.root={photo.parent}", f"data.batch_size={BATCH}", f"data.size={SIZE}")
+    asked = Request(config(*given), "image_folder", given)
+    damaged = workers._find(asked, tmp_path)
+    photo.write_bytes(b"no photo")
+    assert "bad.jpg cannot be read as a photo" in refusal(lambda: workers._find(asked, tmp_path / "again"))
+    for pipeline in COLUMNS:
+        with pytest.raises(Exception, match=r"(?i)bad|fail|identify|cannot be read"):
+            delivered(damaged, tmp_path, "batch", pipeline, 20, workers=2)
+        assert not multiprocessing.active_children()
+
+
+def concluded(rates: dict[tuple[str, int, str], float | str]) -> list[str]:
+    """Of a full run in which the stage ``batch`` has these images/s."""
+    suite: Suite = declare(config("suite.stages=[batch]", "suite.workers=[1,2]"))
+    names = {(cell.table, int(cell.at or 0), cell.column): cell.name for cell in suite.cells}
+    assert suite.conclude is not None
+    return suite.conclude(record_of(suite, {names[key]: rate for key, rate in rates.items()}))
+
+
+def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
+    rates: dict[tuple[str, int, str], float | str] = {
+        ("batch", 1, "DataLoader (source)"): 100.0,
+        ("batch", 2, "DataLoader (source)"): 200.0,
+        ("batch", 1, "SPDL (source)"): 300.0,
+        ("batch", 2, "SPDL (source)"): 500.0,
+        ("batch", 2, "DataLoader (tuned)"): 400.0,
+        ("batch", 1, "Strobe"): 390.0,
+        ("batch", 2, "Strobe"): 700.0,
+        ("batch", 2, "Strobe engine=torch"): 600.0,
+        ("batch", 2, "Strobe, packed"): 90_000.0,
+        ("batch", 2, "SPDL (tuned)"): "SPDL is not installed",
+    }
+    best, peaks, missing = concluded(rates)
+    assert best.startswith("Decode, resize, batch: the best of ours, Strobe with 2 workers, delivers ")
+    for times, other, verdict in (
+        ("3.", "DataLoader (source)", " (aim 2.7: reached)"),
+        ("1.", "SPDL (source)", " (aim 1.5: missed)"),
+        ("1.", "DataLoader (tuned)", "."),
+    ):
+        before, _, after = best.partition(f" times {other}")
+        assert before.rpartition("s: ")[2].rpartition("), ")[2].startswith(times)
+        assert after.startswith(verdict)
+    assert "packed" not in best
+    assert "SPDL (tuned)" not in best
+    assert peaks.startswith("Decode, resize, batch: throughput peaks at")
+    assert "Strobe, packed 9" in peaks
+    assert "with 2 workers" in peaks
+    assert missing == "Not measured, SPDL (tuned): SPDL is not installed"
+
+
+def test_without_ours_or_anything_it_says_what_is_missing(few_cores: None) -> None:
+    failed: dict[tuple[str, int, str], float | str] = {
+        ("batch", 1, "Strobe"): "no compiler",
+        ("batch", 2, "Strobe"): "no compiler",
+        ("batch", 1, "SPDL (source)"): "no compiler",
+    }
+    assert concluded(failed) == ["Not measured, SPDL (source), Strobe: no compiler"]
+    only = concluded({**failed, ("batch", 2, "DataLoader (source)"): 100.0})
+    assert len(only) == 1  # one number of workers has no peak
