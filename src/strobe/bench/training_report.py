@@ -1,0 +1,118 @@
+"""What follows from the figures of ``suite=training``, and where its steps go. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from strobe.bench.harness.declare import Section
+from strobe.bench.harness.results import by_round
+from strobe.bench.harness.wording import figure
+from strobe.bench.harness.wording import ratio as written
+from strobe.record import PHASES
+from strobe.report.html.pieces import table
+from strobe.report.html.steps import DEVICE
+from strobe.report.html.steps import _bar as stacked
+from strobe.report.html.text import duration, esc, milliseconds, percent
+
+DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
+Cell = Mapping[str, Any]  # of results.json
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """For each device the first row's speed, what each change brings, and all of them together."""
+    found = [f"{cell['name']} was not measured: {cell['error']}" for cell in record["cells"] if _failed(cell)]
+    for device, cells in _by_device(record).items():
+        first, last = cells[0], cells[-1]
+        if first["visits"]:
+            found.append(f"On {DEVICES[device]}, {first['row']}: {_speed(first)}.")
+        for before, cell in pairwise(cells):
+            if ratio := by_round(cell, before):
+                change = f"{cell['row'].capitalize()}, on {DEVICES[device]}"
+                found.append(f"{change}: {written(ratio)} times as fast as {before['row']}.")
+        if last["visits"] and (ratio := by_round(last, first)):
+            found.append(f"Together, on {DEVICES[device]}: {written(ratio)} times as fast; {_speed(last)}.")
+    return found
+
+
+def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
+    """An epoch's time and a step's phases of each row, for each device."""
+    return [
+        _section(device, measured)
+        for device, cells in _by_device(record).items()
+        if (measured := [cell for cell in cells if cell["visits"]])
+    ]
+
+
+def _by_device(record: Mapping[str, Any]) -> dict[str, list[Cell]]:
+    return {
+        device: [cell for cell in record["cells"] if cell["table"] == device]
+        for device in dict.fromkeys(cell["table"] for cell in record["cells"])
+    }
+
+
+def _section(device: str, cells: Sequence[Cell]) -> Section:
+    shown = [(cell, *_phases(cell)) for cell in cells]
+    rows, lines = [], []
+    for cell, phases, total in shown:
+        wait = phases.get("data_wait", phases.get("idle", 0.0))
+        rows.append(
+            [
+                esc(cell["row"]),
+                esc(_epoch(cell)),
+                esc(_how(cell)),
+                figure(cell["images_per_second"]["median"]),
+                f"{milliseconds(total)} ms",
+                percent(wait / total) if total else "",
+            ]
+        )
+        parts = ", ".join(
+            f"{name.replace('_', ' ')} {percent(value / total)}" for name, value in phases.items() if total
+        )
+        lines.append(f"{cell['row']}: {_epoch(cell)} an epoch, {_how(cell)}; a step of {duration(total)}: {parts}")
+    waits = "waiting for data" if device == "cpu" else "idle"
+    heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits.capitalize()}")
+    clock = "the host's clock" if device == "cpu" else "the GPU's own clock"
+    note = (
+        f"<p>An epoch is the input's {_images(cells[0])} training images, without validation. It is measured where the "
+        "timed steps make up a whole one at least, and else extrapolated from them. Phases are means of steps, by "
+        f"{clock}; each bar is one step, as wide as the others. Traces of six steps of each row lie in "
+        "<code>tensorboard/</code>: <code>tensorboard --logdir</code> with this folder shows them.</p>"
+    )
+    bars = "".join(stacked(esc(cell["row"]), phases, total, total) for cell, phases, total in shown if total)
+    return Section(
+        f"Epochs and steps on {DEVICES[device]}", note + table(heads, rows, "cells") + bars, "\n".join(lines)
+    )
+
+
+def _phases(cell: Cell) -> tuple[dict[str, float], float]:
+    """Mean seconds of a step by phase, and of the whole step: the GPU's, where it was asked, else the host's."""
+    means = {name: interval["median"] for name, interval in cell["figures"].items() if interval["median"] is not None}
+    prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
+    phases = {name: means[prefix + name] for name in names if prefix + name in means}
+    return phases, sum(phases.values())
+
+
+def _failed(cell: Cell) -> bool:
+    return bool(cell["error"]) and not cell["visits"]
+
+
+def _images(cell: Cell) -> str:
+    return f"{cell['figures']['epoch_images']['median']:,.0f}"
+
+
+def _speed(cell: Cell) -> str:
+    rate = f"{written(cell['images_per_second'])} images/s"
+    return f"{rate}, {_epoch(cell)} an epoch of {_images(cell)} images, {_how(cell)}"
+
+
+def _epoch(cell: Cell) -> str:
+    """``12.3 (12.1 to 12.6) s``."""
+    return f"{written(cell['figures']['epoch_seconds'])} s"
+
+
+def _how(cell: Cell) -> str:
+    """Whether an epoch was timed in every visit."""
+    if cell["figures"]["epochs"]["low"] >= 1:
+        return "measured"
+    return f"extrapolated from {cell['images']:,.0f} images"

@@ -1,0 +1,132 @@
+"""suite=overhead: its cells train the same, with what their names say around it, and what follows from their rates."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra.core.hydra_config import HydraConfig
+from suite_parts import bench_config, recorded, times_as_fast, visit_to
+from torch import Tensor
+
+from callbacks import StepRecorder, TraceProfiler
+from strobe.bench import trainings
+from strobe.bench.harness.declare import Cell, Suite
+from strobe.bench.harness.visit import Report, measure
+from strobe.bench.overhead_report import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
+from strobe.bench.suites import overhead
+from strobe.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _config() -> Iterator[None]:
+    """Other tests' configuration is theirs again afterwards."""
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+def declared(*overrides: str) -> Suite:
+    return overhead.declare(bench_config("suite=overhead", "threads=1", *overrides))
+
+
+def cell_of(suite: Suite, variant: str) -> Cell:
+    return next(cell for cell in suite.cells if cell.column == variant)
+
+
+@pytest.mark.parametrize("quick", ["true", "false"])
+def test_every_way_of_training_is_held_against_the_plain_loop(quick: str) -> None:
+    suite = declared(f"quick={quick}", "data.batch_size=8")
+    assert [cell.column for cell in suite.cells] == [PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING]
+    plain, *others = suite.cells
+    assert plain.against is None
+    assert {cell.against for cell in others} == {plain.name}
+    assert {(cell.row, cell.threads) for cell in suite.cells} == {("batch 8", 1)}
+
+
+def test_all_train_the_same_steps_and_have_around_them_what_they_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overhead, "MOST", 4)
+    suite = declared("quick=true", "turn_seconds=1000", "data.batch_size=8")
+    losses: dict[str, list[float]] = {}
+    around: dict[str, set[type]] = {}
+    recording: dict[str, list[bool]] = {}
+    variant = ""
+    entropy, watched = trainings.F.cross_entropy, trainings.Watch.on_train_batch_end
+
+    def noted(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
+        loss = entropy(logits, labels, **options)
+        losses.setdefault(variant, []).append(loss.item())
+        return loss
+
+    def seen(self: trainings.Watch, trainer: Any, *arguments: Any) -> None:
+        around[variant] = {type(callback) for callback in trainer.callbacks}
+        state = [callback.recording for callback in trainer.callbacks if isinstance(callback, TraceProfiler)]
+        recording.setdefault(variant, []).extend(state)
+        watched(self, trainer, *arguments)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", noted)
+    monkeypatch.setattr(trainings.Watch, "on_train_batch_end", seen)
+    for cell in suite.cells:
+        variant = cell.column
+        with cell.make(visit_to(tmp_path, 0, "data.batch_size=8", "data.augment=false", "logger=csv")) as work:
+            report = measure(cell, work, 0.0)
+        assert report.images == [4 * 8]
+        assert report.figures == {"steps": 4}
+        assert report.seconds[0] > 0
+    first = losses[PLAIN]
+    assert len(first) == 3 + 4  # steps of the warm-up, and timed ones
+    assert all(found == pytest.approx(first, rel=1e-4) for found in losses.values())
+    assert set(around) == {APPLICATION, UNTIMED, WAITING, RECORDING}
+    assert around[UNTIMED] == around[APPLICATION] - {StepRecorder}
+    assert around[WAITING] == around[RECORDING] == around[APPLICATION] | {TraceProfiler}
+    assert recording[WAITING] == [False] * 7
+    assert recording[RECORDING][3:] == [True] * 4
+
+
+def reports(rates: list[float]) -> list[Report]:
+    return [Report([100 / rate], [100.0], None, {"steps": 3.0}) for rate in rates]
+
+
+def conclusions(rates: Mapping[str, list[float] | str]) -> list[str]:
+    suite = declared()
+    found = {
+        cell_of(suite, name).name: value if isinstance(value, str) else reports(value) for name, value in rates.items()
+    }
+    assert suite.conclude is not None
+    return suite.conclude(recorded(suite, found))
+
+
+def test_a_difference_is_told_apart_from_none() -> None:
+    steady = [100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 100.0]
+    told = conclusions(
+        {
+            PLAIN: steady,
+            APPLICATION: [rate * 0.9 for rate in steady],
+            UNTIMED: [rate * factor for rate, factor in zip(steady, [0.88, 0.92] * 3 + [0.9], strict=True)],
+            WAITING: [rate * 0.9 for rate in steady],
+            RECORDING: [rate * 0.45 for rate in steady],
+        }
+    )
+    assert len(told) == 4
+    assert [times_as_fast(sentence) for sentence in told] == pytest.approx([0.9, 1.0, 1.0, 0.5], abs=0.03)
+    assert "a step takes 11.1% longer" in told[0]
+    assert "no difference" in told[1]
+    assert "a step takes 100.0% longer" in told[3]
+
+
+def test_what_was_not_measured_is_named_and_one_round_tells_no_interval() -> None:
+    told = conclusions({PLAIN: [100.0], APPLICATION: [90.0], UNTIMED: "no room", WAITING: [90.0]})
+    assert "tells no interval" in told[0]
+    assert told[1] == f"Phase timers on against off: not known, for {UNTIMED} was not measured."
+    assert told[3].endswith(f"for {RECORDING} was not measured.")
+
+
+def test_a_value_that_cannot_work_is_refused(tmp_path: Path) -> None:
+    suite = declared()
+    visit = visit_to(tmp_path, 0, "data.batch_size=0")
+    with pytest.raises(ConfigError, match=r"data\.batch_size=0 is out of range"), suite.cells[0].make(visit):
+        pass
+    assert {"profiler", "trainer.max_steps"} <= set(suite.varies)

@@ -1,0 +1,235 @@
+"""suite=training: its rows are the document's way, all over the same images, and what follows from their figures."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hydra.core.hydra_config import HydraConfig
+from suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
+from torch import Tensor
+
+from callbacks.tracefile import read_trace
+from strobe.bench import trainings
+from strobe.bench.composing import prepared
+from strobe.bench.harness.declare import Request, Suite
+from strobe.bench.harness.visit import Report, measure
+from strobe.bench.suites import training
+from strobe.checks import check
+from strobe.errors import ConfigError
+
+SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
+
+
+@pytest.fixture(autouse=True)
+def _config() -> Iterator[None]:
+    """Other tests' configuration is theirs again afterwards."""
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has a GPU's driver."""
+    (tmp_path / "driver").touch()
+    monkeypatch.setattr(training, "DRIVER", tmp_path / "driver")
+
+
+def declared(*overrides: str) -> Suite:
+    return training.declare(bench_config("suite=training", *overrides))
+
+
+@pytest.mark.usefixtures("both")
+@pytest.mark.parametrize(("quick", "workers", "large"), [("false", 8, 2048), ("true", 2, 256)])
+def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large: int) -> None:
+    suite = declared(f"quick={quick}", "threads=3")
+    names = ["batch 32, no workers", f"batch 32, {workers} workers", f"batch {large}, {workers} workers", "best known"]
+    assert [(cell.table, cell.row) for cell in suite.cells] == [
+        (device, row) for device in ("cpu", "gpu") for row in names
+    ]
+    assert [table.name for table in suite.tables] == ["cpu", "gpu"]
+    for device in ("cpu", "gpu"):
+        cells = [cell for cell in suite.cells if cell.table == device]
+        assert [cell.against for cell in cells] == [None, *(cell.name for cell in cells[:-1])]
+        assert {cell.threads for cell in cells} == {3}
+
+
+def test_without_a_gpu_it_is_the_cpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "DRIVER", tmp_path / "none")
+    assert {cell.table for cell in declared().cells} == {"cpu"}
+    with pytest.raises(ConfigError, match=r"suite\.devices=\['gpu'\]: there is no NVIDIA GPU.*suite\.devices=\[cpu\]"):
+        declared("suite.devices=[gpu]")
+    with pytest.raises(ConfigError, match=r"suite\.devices=\['tpu'\] is not a choice.*cpu and gpu"):
+        declared("suite.devices=[tpu]")
+
+
+def test_the_best_overrides_are_the_users_if_there_are_some() -> None:
+    cfg = bench_config(
+        "suite=training", "threads=3", 'suite.best=["engine=resident","threads=1"]', "suite.devices=[cpu]"
+    )
+    found = training.rows(cfg, "cpu")
+    assert found["best known"][-2:] == ["engine=resident", "threads=1"]
+    assert [cell.threads for cell in training.declare(cfg).cells] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("given", ["suite.workers=0", "suite.large_batch=1", "suite.batch_size=1"])
+def test_numbers_that_cannot_work_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{given} is out of range; it must be at least"):
+        check(bench_config("suite=training", given))
+
+
+def find(tmp_path: Path, *overrides: str) -> None:
+    cfg = bench_config("suite=training", "suite.devices=[cpu]", *SMALL, *overrides)
+    suite = training.declare(cfg)
+    suite.find(Request(cfg, "cifar10", visit_to(tmp_path).overrides), tmp_path / "scratch")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('suite.best=["engin=resident"]', r"suite\.best=\[.engin=resident.\] cannot be composed: .*engin"),
+        ('suite.best=["data.batch_size=-1"]', r"data\.batch_size=-1 is out of range"),
+        ("suite.large_batch=512", r"batch 512, 1 worker: batches of 512 are more than .*180 images"),
+    ],
+)
+def test_a_row_that_cannot_be_trained_is_refused_before_anything_is_measured(
+    tmp_path: Path, given: str, said: str
+) -> None:
+    find(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        find(tmp_path, given)
+
+
+def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
+    visit = visit_to(tmp_path)
+    found: dict[str, tuple[Tensor, Tensor]] = {}
+    for row, overrides in training.rows(bench_config("suite=training", *SMALL), "cpu").items():
+        data, cfg = prepared([*visit.overrides, *overrides])
+        assert not data.augments
+        sizes, images, labels = [], [], []
+        for pixels, targets in data.batches("train", cfg.data.batch_size, shuffle=True):
+            sizes.append(len(targets))
+            images.append(data.normalise(pixels).clone())
+            labels.append(targets.clone())
+        found[row] = torch.cat(images), torch.cat(labels)
+        assert sizes[0] == (8 if row.startswith("batch 8") else 16)
+    first, targets = found.pop("batch 8, no workers")
+    assert len(found) == 3
+    assert first.shape == (TRAINED, 3, 32, 32)
+    for images, labels in found.values():
+        torch.testing.assert_close(images, first, rtol=0, atol=1e-5)
+        assert torch.equal(labels, targets)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_visit_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path, place: int) -> None:
+    cell = declared("suite.devices=[cpu]", *SMALL).cells[place]
+    for number in (1, 0):
+        traces = sorted((tmp_path / "tensorboard").rglob("*.pt.trace.json.gz"))
+        assert not traces
+        with cell.make(visit_to(tmp_path, number)) as work:
+            report = measure(cell, work, 0.0)
+        figures = report.figures
+        assert figures["steps"] >= trainings.LEAST
+        assert figures["epoch_images"] == TRAINED
+        assert figures["epochs"] == pytest.approx(report.images[0] / TRAINED)
+        assert figures["epoch_seconds"] == pytest.approx(report.seconds[0] / figures["epochs"])
+        phases = [value for name, value in figures.items() if name.startswith("step_") and name != "step_total"]
+        assert sum(phases) == pytest.approx(figures["step_total"], rel=1e-3)
+    folders = list((tmp_path / "tensorboard").iterdir())
+    assert [folder.name for folder in folders] == [["cpu_batch_8_no_workers", "cpu_best_known"][place > 0]]
+    traces = sorted(folders[0].glob("*.pt.trace.json.gz"))
+    steps = [
+        {event["name"] for event in read_trace(trace)["traceEvents"] if event["name"].startswith("ProfilerStep#")}
+        for trace in traces
+    ]
+    assert [len(each) for each in steps] == [3, 3]
+
+
+class Time:
+    """Passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warmup", "epoch", "most", "warm", "steps"),
+    [
+        (10.0, 3, 0, None, 3, 10),  # until the time is up
+        (1.0, 3, 0, None, 3, 3),  # three steps in any case
+        (10.0, 3, 0, 5, 3, 5),  # no more than that
+        (10.0, 3, 32, None, 3, 8),  # two epochs of four steps, for a third does not fit
+        (10.0, 3, 160, None, 3, 10),  # no whole epoch fits
+        (8.0, 9, 0, None, 4, 8),  # a long warm-up ends after a quarter of the time
+        (1.0, 9, 0, None, 3, 3),  # but has three steps
+    ],
+)
+def test_a_window_ends_with_the_time_or_with_an_epoch(
+    monkeypatch: pytest.MonkeyPatch, *, seconds: float, warmup: int, epoch: int, most: int | None, warm: int, steps: int
+) -> None:
+    time = Time()
+    monkeypatch.setattr(trainings, "time", SimpleNamespace(perf_counter=time.perf_counter))
+    window = trainings.Window(seconds, warmup=warmup, epoch=epoch, most=most, clock=time.perf_counter)
+    calls = 1
+    while not window.add(8):
+        calls += 1
+        time.now += 1
+    assert (calls - window.steps, window.steps, window.images) == (warm, steps, 8 * steps)
+    assert window.seconds == pytest.approx(steps)
+
+
+def reports(rate: float, epochs: float) -> list[Report]:
+    phases = {"step_data_wait": 0.25, "step_forward": 0.5, "step_backward": 0.25, "step_total": 1.0}
+    drawn = np.random.default_rng(0).normal(1, 0.01, 5)
+    return [
+        Report(
+            [100 / (rate * factor)],
+            [100.0],
+            None,
+            {"epoch_images": 4500.0, "epoch_seconds": 4500 / rate, "epochs": epochs, "steps": 3.0, **phases},
+        )
+        for factor in drawn
+    ]
+
+
+def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_path: Path) -> None:
+    suite = declared("suite.devices=[cpu]")
+    names = [cell.name for cell in suite.cells]
+    rates = dict(zip(names, [reports(100, 1.0), reports(90, 0.4), reports(300, 2.0), reports(450, 1.0)], strict=True))
+    record = recorded(suite, rates)
+    assert suite.conclude is not None
+    told = suite.conclude(record)
+    assert told[0].startswith("On the CPU, batch 32, no workers: 10")
+    assert "an epoch of 4,500 images, measured" in told[0]
+    assert [times_as_fast(sentence) for sentence in told[1:4]] == pytest.approx([0.9, 3.33, 1.5], abs=0.01)
+    assert told[4].startswith("Together, on the CPU: ")
+    assert times_as_fast(told[4]) == pytest.approx(4.5, abs=0.01)
+    assert suite.sections is not None
+    (section,) = suite.sections(record, tmp_path)
+    assert section.title == "Epochs and steps on the CPU"
+    assert section.html.count('class="stack"') == 4
+    assert section.html.count("extrapolated from 100 images") == 1
+    assert re.search(r"batch 32, 8 workers: 50(\.0)? s an epoch, extrapolated from 100 images", section.text)
+    assert "data wait 25%" in section.text
+
+
+@pytest.mark.usefixtures("both")
+def test_rows_that_failed_are_named_and_the_others_told(tmp_path: Path) -> None:
+    suite = declared()
+    first, second, *_ = suite.cells
+    record = recorded(suite, {first.name: reports(100, 1.0), second.name: "a worker was <lost>"})
+    assert suite.conclude is not None
+    assert suite.sections is not None
+    told = suite.conclude(record)
+    assert told[0] == f"{second.name} was not measured: a worker was <lost>"
+    assert told[1].startswith("On the CPU, batch 32, no workers")
+    assert len(told) == 2
+    assert [section.title for section in suite.sections(record, tmp_path)] == ["Epochs and steps on the CPU"]
