@@ -16,11 +16,11 @@ from suite_records import record_of
 from torch.utils.data import DataLoader
 
 from callbacks.tracefile import read_trace
-from strobe.bench import crop_cells
 from strobe.bench.composing import CONF
-from strobe.bench.crop_cells import ACTIVE, WHOLE
-from strobe.bench.crop_decoders import CROP, DECODERS, Places, decode_batches
-from strobe.bench.crop_pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
+from strobe.bench.crop import cells as crop_cells
+from strobe.bench.crop.cells import ACTIVE, WHOLE
+from strobe.bench.crop.decoders import CROP, DECODERS, Places, decode_batches
+from strobe.bench.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
 from strobe.bench.suites import crop
 from strobe.checks import check

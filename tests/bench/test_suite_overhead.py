@@ -11,11 +11,11 @@ from suite_parts import bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
 from callbacks import StepRecorder, TraceProfiler
-from strobe.bench import trainings
 from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.visit import Report, measure
-from strobe.bench.overhead_report import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.bench.suites import overhead
+from strobe.bench.training import cells as trainings
+from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.errors import ConfigError
 
 

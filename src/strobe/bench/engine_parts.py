@@ -137,6 +137,6 @@ def train(cfg: Any, data: ImageData, *, seconds: float) -> Rate:
     workers = cfg.engine.num_workers
     warmup = max(WARMUP, workers * (cfg.engine.get("prefetch_factor", 1) + 1) + 2)
     meter = Meter(seconds, multiple=max(1, workers), warmup=warmup)
-    trainer.callbacks.append(CountSteps(meter, data.batch_size))  # type: ignore[attr-defined]
+    trainer.callbacks.append(CountSteps(meter))  # type: ignore[attr-defined]
     trainer.fit(build_model(cfg, data), datamodule=data)
     return meter.rate()

@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,20 @@ import numpy as np
 from strobe.bench.harness.declare import Input, Request
 from strobe.errors import DataError
 
-GENERATED_PHOTOS = 24  # of 800x533, 50 to 100 kB each
+MOST_PHOTOS = 4096
+GENERATED_PHOTOS = 48  # of 800x533, 50 to 100 kB each
 GENERATED_IMAGES = 1000  # of 32x32, in each of six files
 JPEG = (".jpg", ".jpeg")
 
 
 def is_given(overrides: Sequence[str]) -> bool:
-    """Whether the user says where files are, or what they are; else input is generated."""
+    """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
     keys = {override.lstrip("+").partition("=")[0] for override in overrides}
-    return bool({"data", "data.root"} & keys) or "STROBE_DATA" in os.environ
+    return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
+
+
+def _gives_root(overrides: Sequence[str]) -> bool:
+    return any(override.startswith("data.root=") for override in overrides)
 
 
 def find_data(asked: Request, scratch: Path) -> Input:
@@ -36,8 +42,9 @@ def find_data(asked: Request, scratch: Path) -> Input:
     if generated:
         write_cifar10(scratch / "cifar-10-batches-py")
         extra += (f"data.root={scratch}", "data.verify=false")
-    elif asked.data == "image_folder" and not is_given(asked.overrides):
-        return _photos_in_classes(scratch, extra)
+    elif asked.data == "image_folder" and not _gives_root(asked.overrides):
+        found = find_photos(asked, scratch, most=MOST_PHOTOS)
+        return replace(found, facts={"images": len(found.facts["paths"]), "form": "photos"})
     data, _ = prepared([*extra, *asked.overrides])
     count = len(data.datasets["train"])
     title = "noise in CIFAR-10's form, generated" if generated else data.title
@@ -49,30 +56,25 @@ def find_data(asked: Request, scratch: Path) -> Input:
     )
 
 
-def _photos_in_classes(scratch: Path, extra: tuple[str, ...]) -> Input:
-    paths = write_photos(scratch / "photos", 2 * GENERATED_PHOTOS)
-    root = class_folders(paths, scratch / "classes")
-    count = len(paths)
-    return Input(
-        f"{count} generated photos of 800x533", True, (*extra, f"data.root={root}"), {"images": count, "form": "photos"}
-    )
-
-
-def find_photos(asked: Request, scratch: Path) -> Input:
+def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:
     """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
 
-    ``facts`` are ``paths``, in order, and the overrides find the same files, as class folders of links if need be.
+    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order, and the
+    overrides find the same files, by links in class folders.
 
     Raises:
         DataError: there are none.
     """
-    given = any(override.startswith("data.root=") for override in asked.overrides)
+    given = _gives_root(asked.overrides)
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
     paths = _jpegs(root) if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
-    folders = class_folders(paths, scratch / "classes")
     told = f"{len(paths):,} photos" if real else f"{len(paths)} generated photos of 800x533"
+    if most is not None and len(paths) > most:
+        paths = [paths[place] for place in sorted(np.random.default_rng(0).permutation(len(paths))[:most])]
+        told = f"{most:,} of {told}"
+    folders = class_folders(paths, scratch / "classes")
     overrides = ("data=image_folder", f"data.root={folders}")
     return Input(told, not real, tuple(overrides), {"paths": [str(path) for path in paths]})
 

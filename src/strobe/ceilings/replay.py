@@ -74,7 +74,7 @@ def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: fl
     trainer = lone_trainer(cfg)
     device = trainer.strategy.root_device
     meter = Meter(seconds, multiple=trainer.accumulate_grad_batches, warmup=WARMUP, clock=clock(device))
-    trainer.callbacks.append(CountSteps(meter, len(batch[1])))  # type: ignore[attr-defined]
+    trainer.callbacks.append(CountSteps(meter))  # type: ignore[attr-defined]
     settings = cfg.copy()
     settings.model.weights = None  # what they are makes no difference
     try:
@@ -95,13 +95,14 @@ def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: fl
 class CountSteps(Callback):
     """Counts steps, and ends training when they are enough."""
 
-    def __init__(self, meter: Meter, images: int) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.meter = meter
-        self.images = images
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
+    ) -> None:
         """Count a step."""
-        if self.meter.add(self.images):
+        if self.meter.add(len(batch[1])):
             trainer.should_stop = True
 
 

@@ -85,14 +85,14 @@ def _named(table: str, row: str, decoder: str) -> str:
 
 def decode(visit: Visit, *, decoder: str, batch: int | None) -> AbstractContextManager[Work]:
     """Crops from memory."""
-    from strobe.bench import crop_cells
+    from strobe.bench.crop import cells as crop_cells
 
     return crop_cells.decode(visit, decoder=decoder, batch=batch)
 
 
 def train(visit: Visit, *, decoder: str, workers: int, batch: int, traced: bool) -> AbstractContextManager[Work]:
     """Training steps on what worker processes prepare of crops."""
-    from strobe.bench import crop_cells
+    from strobe.bench.crop import cells as crop_cells
 
     return crop_cells.train(visit, decoder=decoder, workers=workers, batch=batch, traced=traced)
 
@@ -101,7 +101,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     """The photos that are large enough, with their sizes; each is decoded once, to see that it is whole."""
     import numpy as np
 
-    from strobe.bench.crop_decoders import CROP, Size, measured
+    from strobe.bench.crop.decoders import CROP, Size, measured
 
     found = find_photos(asked, scratch)
     sizes: dict[str, Size] = {}
@@ -128,13 +128,13 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What decoding only the crop gains."""
-    from strobe.bench.crop_page import conclusions
+    from strobe.bench.crop.report import conclusions
 
     return conclusions(record)
 
 
 def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
     """Where a step's time goes."""
-    from strobe.bench.crop_page import parts_of_a_step
+    from strobe.bench.crop.report import parts_of_a_step
 
     return parts_of_a_step(record)

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Done, Plan, Suite, Table, Visit, Work
 from strobe.bench.inputs import find_data
-from strobe.bench.overhead_report import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING, conclude
+from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING, conclude
 
 VARIANTS = (PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING)
 NEVER = 10**9  # steps
@@ -54,7 +54,7 @@ def declare(cfg: DictConfig) -> Suite:
 def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
     """A training of one kind, which warms itself up."""
     from callbacks import StepRecorder, TraceProfiler
-    from strobe.bench.trainings import apply, plainly, ready
+    from strobe.bench.training.cells import apply, plainly, ready
 
     cfg = ready(visit.overrides)
     with TemporaryDirectory(prefix="strobe-") as scratch:

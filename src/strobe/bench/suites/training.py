@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.inputs import find_data
-from strobe.bench.training_report import DEVICES, conclude, sections
+from strobe.bench.training.report import DEVICES, conclude, sections
 from strobe.errors import ConfigError
 
 DRIVER = Path("/dev/nvidiactl")
@@ -117,7 +117,7 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
     Raises:
         StrobeError: a value cannot work, or images are missing.
     """
-    from strobe.bench.trainings import ready
+    from strobe.bench.training.cells import ready
 
     found = find_data(asked, scratch)
     for device in devices:
@@ -143,7 +143,7 @@ def train(visit: Visit, *, row: str, overrides: tuple[str, ...], seconds: float)
     """A training with these overrides, which warms itself up; after the first visit's measurement it is profiled."""
     from callbacks import TraceProfiler
     from strobe.bench.harness.schedule import slug
-    from strobe.bench.trainings import apply, ready, with_phases
+    from strobe.bench.training.cells import apply, ready, with_phases
 
     cfg = ready([*visit.overrides, *overrides])
     with TemporaryDirectory(prefix="strobe-") as scratch:

@@ -148,15 +148,8 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
     """
-    import numpy as np
-
-    found = find_photos(asked, scratch)
+    found = find_photos(asked, scratch, most=MOST_FILES)
     paths = [Path(path) for path in found.facts["paths"]]
-    told = found.told
-    if len(paths) > MOST_FILES:
-        chosen = np.random.default_rng(0).permutation(len(paths))[:MOST_FILES]
-        paths = [paths[place] for place in chosen]
-        told = f"{MOST_FILES:,} of {told}"
     _require_readable([str(path) for path in paths], asked.cfg.data.size)
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
@@ -165,7 +158,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     class_folders(paths[:2], root / "val")
     facts = {"root": str(root), "packs": str(scratch / "packs")}
     _require_sound(asked, facts)
-    return Input(told, found.generated, found.overrides, facts)
+    return Input(found.told, found.generated, found.overrides, facts)
 
 
 def _require_readable(paths: Sequence[str], size: int) -> None:
@@ -200,8 +193,8 @@ def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int) -> Iterato
     import torch
 
     from strobe.bench.composing import prepared
-    from strobe.bench.worker_jobs import Draining, Job
-    from strobe.bench.worker_pipelines import PIPELINES
+    from strobe.bench.workers.jobs import Draining, Job
+    from strobe.bench.workers.pipelines import PIPELINES
     from strobe.ceilings.meter import clock
     from strobe.data.image_folder import ImageFolder
 
@@ -234,6 +227,6 @@ def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> l
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What the best of ours reaches, against the others."""
-    from strobe.bench.worker_conclusions import conclusions
+    from strobe.bench.workers.conclusions import conclusions
 
     return conclusions(record, STAGES, COLUMNS)

@@ -26,9 +26,9 @@ def step(record: Record) -> str:
     device = _seconds(record, "device_seconds", DEVICE)
     device_total = record.number("device_seconds", "total") or sum(device.values())
     widest = max(total, device_total if device else 0.0, sum(host.values()), sum(device.values()))
-    body = _bar("Host" if device else "", host, total, widest)
+    body = stacked("Host" if device else "", host, total, widest)
     if device and device_total > 0:
-        body += _bar("Device", device, device_total, widest)
+        body += stacked("Device", device, device_total, widest)
     body += _callbacks(record, total) + _between(record, total)
     steps = record.count("steps", "measured")
     note = f"Mean of {steps:,} measured steps; warm-up and profiled steps are left out." if steps else "Mean of a step."
@@ -45,7 +45,7 @@ def _seconds(record: Record, key: str, phases: tuple[str, ...]) -> dict[str, flo
     return {name: value for name, value in values.items() if value is not None and value >= 0}
 
 
-def _bar(name: str, seconds: Mapping[str, float], total: float, widest: float) -> str:
+def stacked(name: str, seconds: Mapping[str, float], total: float, widest: float) -> str:
     """A stacked bar with a legend that holds all figures."""
     parts, legend, start = [], [], 0.0
     for phase, value in seconds.items():

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strobe.bench.crop_cells import WHOLE
-from strobe.bench.crop_pipeline import COLOUR, DECODE, MASK, SCALE, STEP
+from strobe.bench.crop.cells import WHOLE
+from strobe.bench.crop.pipeline import COLOUR, DECODE, MASK, SCALE, STEP
 from strobe.bench.harness.declare import Section
-from strobe.bench.harness.results import Interval, rate_of
+from strobe.bench.harness.results import Interval, by_round
 from strobe.bench.harness.wording import ratio as written
 from strobe.bench.page.picture import Picture, width_of, words
 from strobe.bench.page.scale import Scale
-from strobe.record import median_interval
 from strobe.report.html.drawing import label, line, rect
 from strobe.report.html.pieces import table
 from strobe.report.html.text import esc, milliseconds
@@ -33,19 +32,12 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
         if (native := cells.get((kind, row, "native"))) is None:
             continue
         others = [name for name in ("pil", "torchvision", "spdl") if (kind, row, name) in cells]
-        ratios = {name: ratio for name in others if (ratio := _ratio(native, cells[kind, row, name]))}
+        ratios = {name: ratio for name in others if (ratio := by_round(native, cells[kind, row, name]))}
         if kind == "decode":
             found += [_alone(name, ratio) for name, ratio in ratios.items()]
         else:
             found += [_in_step(name, row, native, cells[kind, row, name], ratio) for name, ratio in ratios.items()]
     return found
-
-
-def _ratio(cell: Cell, other: Cell) -> Interval | None:
-    """How many times as fast, in the rounds that visited both."""
-    theirs = {visit["round"]: rate_of(visit) for visit in other["visits"]}
-    ratios = [rate_of(visit) / theirs[visit["round"]] for visit in cell["visits"] if visit["round"] in theirs]
-    return median_interval(ratios) if ratios else None
 
 
 def _alone(other: str, ratio: Interval) -> str:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 from torch.utils.data import IterableDataset, get_worker_info
 
-from strobe.bench.crop_decoders import Decode, Places
+from strobe.bench.crop.decoders import Decode, Places
 from strobe.bench.faults import SmallNetwork
 
 CLASSES = 10

@@ -19,8 +19,8 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import Compose, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
-from strobe.bench.worker_jobs import Job, Pipeline, Run, moved, standardiser
-from strobe.bench.worker_spdl import spdl_source, spdl_tuned
+from strobe.bench.workers.jobs import Job, Pipeline, Run, moved, standardiser
+from strobe.bench.workers.spdl import spdl_source, spdl_tuned
 from strobe.ceilings.replay import lone_trainer
 
 PREFETCH = 4  # batches for each worker of a tuned DataLoader: of 1, 2, 4 and 8 the best

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torchvision.datasets import ImageFolder as Photos
 
-from strobe.bench.worker_jobs import Job, Pipeline, moved, standardiser
+from strobe.bench.workers.jobs import Job, Pipeline, moved, standardiser
 from strobe.loaders.base import Batch
 from strobe.loaders.spdl import SpdlLoader
 

@@ -11,8 +11,7 @@ from strobe.bench.harness.wording import figure
 from strobe.bench.harness.wording import ratio as written
 from strobe.record import PHASES
 from strobe.report.html.pieces import table
-from strobe.report.html.steps import DEVICE
-from strobe.report.html.steps import _bar as stacked
+from strobe.report.html.steps import DEVICE, stacked
 from strobe.report.html.text import duration, esc, milliseconds, percent
 
 DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}

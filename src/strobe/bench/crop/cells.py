@@ -9,8 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from torch.utils.data import DataLoader
 
-from strobe.bench.crop_decoders import DECODERS, Decode, Places, decode_batches
-from strobe.bench.crop_pipeline import RANGES, Prepared, Step
+from strobe.bench.crop.decoders import DECODERS, Decode, Places, decode_batches
+from strobe.bench.crop.pipeline import RANGES, Prepared, Step
 from strobe.bench.harness.declare import Done, Visit, Work
 from strobe.ceilings.meter import clock
 

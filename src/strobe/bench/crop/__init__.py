@@ -1,0 +1,1 @@
+"""Decoders of crops, alone and in a training step."""

@@ -1,0 +1,1 @@
+"""Trainings that are timed once they are steady."""
