@@ -1,5 +1,6 @@
 """A call tree as a flame graph: a box for each call, as wide as its share, above that of its caller."""
 
+import re
 import zlib
 from collections.abc import Iterator
 
@@ -10,12 +11,14 @@ from strobe.report.html.text import percent
 _ROW = 19  # pixels, of which one stays free
 _LEAST = 0.0005  # share of the width, about half a pixel, below which a box is left out
 _LABELLED = 0.03
+_IN_C = re.compile(r"^<(built-in method |built-in |method )?")  # what a box in grey need not say
 _LETTERS = 150  # that have room across a page; where a box is narrower than on such a page, its edge cuts the text
 _HUES = (210, 30, 130, 275, 350, 175, 55, 315)
 _STYLE = "".join(
     (
         '.flame text{font:12px/1 ui-monospace,"Liberation Mono",monospace;fill:var(--ink,#16191d)}',
         ".flame rect{stroke:var(--paper,#fdfdfc);stroke-width:.5px}",
+        ".flame svg{overflow:hidden}",
         ".flame-c{fill:hsl(215 8% 84%)}",
         *(f".flame-{i}{{fill:hsl({hue} 62% 80%)}}" for i, hue in enumerate(_HUES)),
         "@media screen and (prefers-color-scheme:dark){",
@@ -46,7 +49,7 @@ def flame_graph(roots: Roots, title: str) -> str:
         tip = f"{call.name}: {percent(share)}, {figures(call)}"
         parts.append(rect(left, top, share, _ROW - 1, f"flame-{colours[call.module]}", tip))
         if share >= _LABELLED:
-            parts.append(_clipped(left, top, share, call.name))
+            parts.append(_clipped(left, top, share, _IN_C.sub("", call.name).rstrip(">")))
     drawing = svg(rows * _ROW, title, parts, "flame")
     return drawing.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
 
@@ -70,10 +73,14 @@ def _clipped(left: float, top: float, width: float, name: str) -> str:
 
 
 def _colours(roots: Roots) -> dict[str, str]:
-    """A colour for each module by its name; where one is taken, the next that is free, while there are any."""
+    """A colour for each module by its name, those of wide boxes first; where one is taken, the next that is free."""
     found: dict[str, str] = {}
     free = set(range(len(_HUES)))
-    for module in sorted({call.module for call in walk(roots) if not call.builtin}):
+    longest: dict[str, float] = {}
+    for call in walk(roots):
+        if not call.builtin:
+            longest[call.module] = max(call.seconds, longest.get(call.module, 0.0))
+    for module in sorted(longest, key=lambda module: (-longest[module], module)):
         first = zlib.crc32(module.encode()) % len(_HUES)
         ways = [(first + step) % len(_HUES) for step in range(len(_HUES))]
         colour = next((way for way in ways if way in free), first)

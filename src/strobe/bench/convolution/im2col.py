@@ -55,12 +55,12 @@ def im2col_recursive(image: Array, kernel_shape: tuple[int, ...]) -> Array:
 
 def naive(image: Array, kernel: Array) -> Array:
     """Valid convolution by :func:`im2col_naive`."""
-    return _product(im2col_naive(image, kernel.shape), kernel)
+    return product(im2col_naive(image, kernel.shape), kernel)
 
 
 def recursive(image: Array, kernel: Array) -> Array:
     """Valid convolution by :func:`im2col_recursive`."""
-    return _product(im2col_recursive(image, kernel.shape), kernel)
+    return product(im2col_recursive(image, kernel.shape), kernel)
 
 
 def convolve_nd(image: Array, kernel: Array, *, border: Border = "fill", fill: float = 0.0) -> Array:
@@ -82,7 +82,8 @@ def convolve_nd(image: Array, kernel: Array, *, border: Border = "fill", fill: f
     return recursive(padded(image, kernel.shape, border=border, fill=fill), kernel)
 
 
-def _product(windows: Array, kernel: Array) -> Array:
+def product(windows: Array, kernel: Array) -> Array:
+    """What remains to be done with windows: their product with the kernel, turned by 180 degrees."""
     shape = windows.shape[: kernel.ndim]
     product: Array = windows.reshape(-1, kernel.size) @ np.flip(kernel).ravel()
     return product.reshape(shape)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from strobe.bench.convolution import im2col, loops, vectorised
 from strobe.bench.convolution.borders import Array, Border, check_arrays, padded
-
-REFERENCE = "scipy convolve2d"
+from strobe.bench.convolution.study import REFERENCE
 
 _PIXELS = "n²: k² products a pixel"
 

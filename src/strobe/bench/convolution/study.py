@@ -1,0 +1,34 @@
+"""What ``suite=convolution`` measures, by name. Imports neither torch nor SciPy."""
+
+TIME, PROFILERS = "time", "profilers"  # tables
+
+REFERENCE = "scipy convolve2d"
+LOOPS, WINDOW_SUMS, IM2COL, RECURSIVE = "four loops", "window sums", "im2col", "im2col recursive"
+VIEW, CONV2D, NATIVE = "sliding_window_view", "torch conv2d", "native"
+LARGEST: dict[str, int | None] = {  # side of an image that takes about a second with a kernel of 3x3; None: any
+    LOOPS: 256,
+    WINDOW_SUMS: 512,
+    IM2COL: 128,
+    RECURSIVE: None,
+    VIEW: None,
+    REFERENCE: None,
+    "scipy fftconvolve": None,
+    CONV2D: None,
+    "torch unfold": None,
+    NATIVE: None,
+}
+
+PLAIN = "no profiler"
+EVENTS, EVENTS_OF_PYTHON = "cProfile", "cProfile, builtins off"
+SAMPLES, TIMER = "pyinstrument", "timer"
+LOOKING = (EVENTS_OF_PYTHON, EVENTS, SAMPLES, TIMER)
+
+PARTS = ("im2col_naive", "_get_indices", "the rest")  # of the profiled work: its two functions, and all others
+CALLS, SEEN = "calls", "samples"  # figures of profilers' cells, besides own seconds of the parts
+TO_CALLEE, TO_CALLER = "price to the called", "price to the caller"
+
+
+def fits(name: str, side: int, kernel: int) -> bool:
+    """Whether an implementation is measured on an image of that side: not where it would take many seconds."""
+    largest = LARGEST[name]
+    return largest is None or side * kernel <= 3 * largest

@@ -1,0 +1,130 @@
+"""``suite=convolution``: one kernel in ten ways, how their times grow, and where profilers see the time of one go."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from strobe.bench.convolution.study import IM2COL, LARGEST, LOOKING, PLAIN, PROFILERS, REFERENCE, TIME, fits
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Visit, Work
+from strobe.bench.inputs import find_photos
+from strobe.errors import ConfigError
+
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+QUICK_SIZES = (8, 32, 64)
+REPETITIONS, QUICK_REPETITIONS = 100, 20  # of the profiled work
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """Implementations x sizes, and one implementation under each profiler."""
+    if cfg.data.form != "photos":
+        raise ConfigError(f"suite=convolution takes a photo or noise, and data has {cfg.data.form}; leave data out")
+    chosen = cfg.suite
+    names = list(chosen.implementations or LARGEST)
+    sizes = list(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES))
+    check_names(names, sizes, chosen.kernel, asked=chosen.implementations is not None)
+    repetitions = QUICK_REPETITIONS if cfg.quick else REPETITIONS
+    cells = [
+        _timing(name, side, chosen.kernel, names) for side in sizes for name in names if fits(name, side, chosen.kernel)
+    ]
+    bounded = ", ".join(f"{name} {largest}" for name, largest in LARGEST.items() if largest and name in names)
+    kernel = f"{chosen.kernel}x{chosen.kernel}"
+    return Suite(
+        name="convolution",
+        title="One convolution, written in ten ways",
+        about=f"A repetition convolves one square image, float32, with a kernel of {kernel}, as large as the image "
+        "afterwards, on one thread; padding is within what is timed. Each visit first checks that the result is that "
+        f"of {REFERENCE}, and measures nothing if not. Ways that loop in Python end at the side that takes about a "
+        f"second with a kernel of 3x3{f' ({bounded})' if bounded else ''}. Then {repetitions} convolutions by im2col "
+        "of an image of 7x7 are run alone and under each profiler; the parts of the work are also timed one by one.",
+        cells=[*cells, *_profiled(repetitions)],
+        tables=[
+            Table(
+                TIME,
+                f"One image, kernel {kernel}",
+                "ms",
+                "lines",
+                rows="side of the image, pixels",
+                logarithmic=True,
+            ),
+            Table(PROFILERS, "The same work under profilers", "ms"),
+        ],
+        quick=Plan(rounds=2, turn=0.05, budget=28),
+        full=Plan(rounds=9, turn=0.15, budget=330),
+        find=_find,
+        conclude=conclude,
+        sections=sections,
+        packages=["scipy", "pyinstrument"],
+    )
+
+
+def check_names(names: Sequence[str], sizes: Sequence[int], kernel: int, *, asked: bool) -> None:
+    """Raise a ConfigError for an implementation that there is not, or whose time no size allows to measure."""
+    for name in names:
+        if name not in LARGEST:
+            raise ConfigError(f"suite.implementations has {name}, which is none; those are: {', '.join(LARGEST)}")
+        if asked and not any(fits(name, side, kernel) for side in sizes):
+            raise ConfigError(
+                f"suite.sizes={list(sizes)}: each takes {name} many seconds with suite.kernel={kernel}; give a side of "
+                f"{3 * (LARGEST[name] or 0) // kernel} or less, or leave it out of suite.implementations"
+            )
+
+
+def _timing(name: str, side: int, kernel: int, names: Sequence[str]) -> Cell:
+    held = Cell(TIME, str(side), REFERENCE, partial(convolve, name=REFERENCE, side=side, kernel=kernel)).name
+    make = partial(convolve, name=name, side=side, kernel=kernel)
+    against = held if name != REFERENCE and REFERENCE in names else None
+    return Cell(TIME, str(side), name, make, against=against, at=float(side))
+
+
+def _profiled(repetitions: int) -> list[Cell]:
+    row = f"{IM2COL}, {repetitions} repetitions on 7x7"
+    plain = Cell(PROFILERS, row, PLAIN, partial(profile, profiler=PLAIN, repetitions=repetitions))
+    others = (
+        Cell(PROFILERS, row, name, partial(profile, profiler=name, repetitions=repetitions), against=plain.name)
+        for name in LOOKING
+    )
+    return [plain, *others]
+
+
+def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> AbstractContextManager[Work]:
+    """One image by one implementation."""
+    from strobe.bench.convolution import cells
+
+    return cells.convolve(visit, name=name, side=side, kernel=kernel)
+
+
+def profile(visit: Visit, *, profiler: str, repetitions: int) -> AbstractContextManager[Work]:
+    """The same work under one profiler."""
+    from strobe.bench.convolution import cells
+
+    return cells.profile(visit, profiler=profiler, repetitions=repetitions)
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    """Noise, which needs no files; below ``data.root``, if it is given, the first photo."""
+    if not any(override.startswith("data.root=") for override in asked.overrides):
+        return Input("noise, generated", generated=True)
+    from strobe.bench.convolution.cells import grey_image
+
+    path = find_photos(asked, scratch).facts["paths"][0]
+    grey_image(path, 8)
+    return Input(f"the middle of {Path(path).name}, in grey", facts={"photo": path})
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """Which way is fastest, and how far profilers can be believed."""
+    from strobe.bench.convolution.answers import conclusions
+
+    return conclusions(record)
+
+
+def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
+    """The study's questions, growth, and what the profilers saw."""
+    from strobe.bench.convolution.page_growth import growth_sections
+    from strobe.bench.convolution.page_profiles import profile_sections
+
+    return [*growth_sections(record), *profile_sections(record, folder)]

@@ -1,0 +1,215 @@
+"""Suite ``convolution``: what is measured and what not, that only right results are, and what profilers leave."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from photo_files import photograph
+from profiled_cells import visited_profilers
+from suite_parts import bench_config
+
+from strobe.bench.convolution import cells
+from strobe.bench.convolution.call_tree import Call
+from strobe.bench.convolution.event_profile import profile_events
+from strobe.bench.convolution.im2col import im2col_naive
+from strobe.bench.convolution.implementations import IMPLEMENTATIONS, Implementation
+from strobe.bench.convolution.saved import FILE, load_profile, own_of_parts, save_profile
+from strobe.bench.convolution.study import (
+    CALLS,
+    EVENTS,
+    LARGEST,
+    LOOKING,
+    PARTS,
+    PLAIN,
+    PROFILERS,
+    REFERENCE,
+    TIME,
+    TO_CALLEE,
+)
+from strobe.bench.harness.declare import Cell, Done, Input, Request, Suite, Visit
+from strobe.bench.harness.schedule import slug
+from strobe.bench.harness.visit import Report, measure
+from strobe.bench.suites import convolution
+from strobe.checks import check
+from strobe.errors import ConfigError, DataError
+from strobe.native import convolution as native
+from strobe.native.build import missing
+
+NOISE = Input("noise", generated=True)
+
+
+@pytest.fixture(autouse=True)
+def _config() -> Iterator[None]:
+    """Other tests' configuration is theirs again afterwards."""
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+def declared(*overrides: str) -> Suite:
+    return convolution.declare(bench_config("suite=convolution", *overrides))
+
+
+def timed(suite: Suite) -> dict[str, list[int]]:
+    """The sides at which each implementation is measured."""
+    found: dict[str, list[int]] = {}
+    for cell in suite.cells:
+        if cell.table == TIME:
+            found.setdefault(cell.column, []).append(int(cell.row))
+    return found
+
+
+def visit_in(folder: Path, given: Input = NOISE) -> Visit:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Visit(folder, 0, (), given)
+
+
+def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:
+    assert list(LARGEST) == list(IMPLEMENTATIONS)
+    quick, full = timed(declared("quick=true")), timed(declared())
+    assert list(quick) == list(full) == list(IMPLEMENTATIONS)
+    assert {tuple(sides) for sides in quick.values()} == {(8, 32, 64)}
+    assert full[REFERENCE] == full["native"] == [8, 16, 32, 64, 128, 256, 512, 1024]
+    assert {name: sides[-1] for name, sides in full.items() if LARGEST[name]} == {
+        name: largest for name, largest in LARGEST.items() if largest
+    }
+    assert timed(declared("suite.kernel=6"))["im2col"][-1] == 64  # four times the products
+
+
+def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
+    suite = declared("quick=true")
+    known = {cell.name: cell for cell in suite.cells}
+    for cell in suite.cells:
+        if cell.column in {REFERENCE, PLAIN}:
+            assert cell.against is None
+        else:
+            other = known[cell.against or ""]
+            assert (other.table, other.row) == (cell.table, cell.row)
+            assert other.column == (REFERENCE if cell.table == TIME else PLAIN)
+        assert cell.threads == 1
+    assert [cell.column for cell in suite.cells if cell.table == PROFILERS] == [PLAIN, *LOOKING]
+    assert {cell.row for cell in declared().cells if cell.table == PROFILERS} == {"im2col, 100 repetitions on 7x7"}
+
+
+def test_what_is_chosen_is_measured() -> None:
+    suite = declared("suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
+    assert timed(suite) == {"native": [4, 4000], "four loops": [4]}
+    assert all(cell.against is None for cell in suite.cells if cell.table == TIME)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["suite.implementations=[magic]"],
+            r"suite\.implementations has magic, which is none; those are: four loops, ",
+        ),
+        (["suite.implementations=[im2col]", "suite.sizes=[256]"], r"suite\.sizes=\[256\].* give a side of 128 or less"),
+        (["data=cifar10"], "takes a photo or noise, and data has array; leave data out"),
+    ],
+)
+def test_wrong_values_are_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        declared(*overrides)
+
+
+@pytest.mark.parametrize("key", ["suite.sizes=[0]", "suite.kernel=0"])
+def test_sides_of_nothing_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"suite\.(sizes|kernel)=.*0"):
+        check(bench_config("suite=convolution", key))
+
+
+@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
+def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
+    if name == "native" and (lacking := missing(native.LIBRARY)):
+        pytest.skip(f"{lacking}")
+    suite = declared(f"suite.implementations=[{name}]", "suite.sizes=[9]", "suite.kernel=4")
+    with suite.cells[0].make(visit_in(tmp_path)) as work:
+        report = measure(suite.cells[0], work, 0.0)
+    assert set(report.images) == {1}
+
+
+def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shifted = Implementation(lambda image, kernel: IMPLEMENTATIONS[REFERENCE].valid(image[::-1], kernel), "")
+    monkeypatch.setitem(IMPLEMENTATIONS, "window sums", shifted)
+    (cell,) = [cell for cell in declared("suite.sizes=[8]").cells if cell.column == "window sums"]
+    with (
+        pytest.raises(
+            DataError, match=r"window sums gives another result than scipy convolve2d for an image of \(8, 8"
+        ),
+        cell.make(visit_in(tmp_path)),
+    ):
+        pass
+
+
+def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        photograph(60, 90).save(folder / name)
+    suite, cfg = declared(), bench_config("suite=convolution", f"data.root={folder}")
+    assert suite.find(Request(cfg, "image_folder", ()), tmp_path / "none") == Input("noise, generated", generated=True)
+    found = suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
+    assert (found.told, found.generated) == ("the middle of a.jpg, in grey", False)
+    image = cells.grey_image(found.facts["photo"], 16)
+    assert image.shape == (16, 16)
+    assert image.dtype == np.float32
+    assert 0 <= image.min() < image.max() <= 1
+    with convolution.convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
+        assert work.repeat() == 1
+    (folder / "a.jpg").write_bytes(b"no photo")
+    with pytest.raises(DataError, match=r"a\.jpg cannot be read as a photo .*; remove it, or leave data\.root out"):
+        suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Report]]:
+    """A result's folder, and what the profilers' cells found."""
+    folder = tmp_path_factory.mktemp("result")
+    return folder, visited_profilers(folder)
+
+
+def test_profilers_tell_where_the_same_work_spends_its_time(profiles: tuple[Path, dict[str, Report]]) -> None:
+    folder, found = profiles
+    assert list(found) == [PLAIN, *LOOKING]
+    for name, report in found.items():
+        assert report.images == [20]
+        assert set(PARTS) <= set(report.figures)
+        own = {part: report.figures[part] for part in PARTS}
+        assert all(seconds >= 0 for seconds in own.values())
+        assert own["im2col_naive"] > own["the rest"]
+        kept = load_profile(next(path for path in (folder / "cells").iterdir() if path.name.endswith(slug_of(name))))
+        assert (kept is None) == (name == PLAIN)
+        if kept:
+            assert own_of_parts(kept.roots) == pytest.approx(own)
+    assert found[EVENTS].figures[CALLS] > 20 * 882 * 2  # _get_indices, and what it calls in C
+    assert found[EVENTS].figures[TO_CALLEE] > 0
+
+
+def slug_of(profiler: str) -> str:
+    return slug(f"7x7, {profiler}, 1 thread")
+
+
+def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert load_profile(tmp_path) is None
+    profile = profile_events(lambda: im2col_naive(np.ones((3, 3)), (2, 2)))
+    save_profile(tmp_path, profile)
+    found = load_profile(tmp_path)
+    assert found is not None
+    assert (found.rows, found.seconds, found.samples) == (profile.rows, profile.seconds, None)
+    assert [call.name for call in found.roots] == [call.name for call in profile.roots]
+    assert isinstance(found.roots[0], Call)
+    (tmp_path / FILE).write_text('{"roots": [{}]}')
+    assert load_profile(tmp_path) is None
+
+
+def test_the_parts_are_timed_one_by_one(tmp_path: Path) -> None:
+    plain: Cell = convolution._profiled(2)[0]
+    with plain.make(visit_in(tmp_path)) as work:
+        done = work.repeat()
+    assert isinstance(done, Done)
+    assert done.images == 2
+    assert list(done.figures) == list(PARTS)
+    assert not (tmp_path / FILE).exists()

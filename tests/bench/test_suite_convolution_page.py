@@ -1,0 +1,135 @@
+"""What suite ``convolution`` says of its figures: conclusions, answers, and the parts of its page."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from profiled_cells import visited_profilers
+from suite_parts import bench_config, recorded
+
+from strobe.bench.convolution.answers import questions
+from strobe.bench.convolution.page_disagreement import LESS
+from strobe.bench.convolution.study import (
+    CALLS,
+    EVENTS,
+    LOOKING,
+    PARTS,
+    PLAIN,
+    PROFILERS,
+    REFERENCE,
+    SAMPLES,
+    TIME,
+    TO_CALLEE,
+    TO_CALLER,
+)
+from strobe.bench.harness.declare import Suite
+from strobe.bench.harness.visit import Report
+from strobe.bench.harness.wording import figure
+from strobe.bench.suites import convolution
+
+
+@pytest.fixture(autouse=True)
+def _config() -> Iterator[None]:
+    """Other tests' configuration is theirs again afterwards."""
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
+
+
+def declared(*overrides: str) -> Suite:
+    return convolution.declare(bench_config("suite=convolution", *overrides))
+
+
+def reports(seconds: Sequence[float], images: int = 1, figures: Mapping[str, float] | None = None) -> list[Report]:
+    return [Report([each], [float(images)], None, dict(figures or {})) for each in seconds]
+
+
+def own(tree: float, indices: float, rest: float, **more: float) -> dict[str, float]:
+    return dict(zip(PARTS, (tree, indices, rest), strict=True)) | more
+
+
+def made_up(suite: Suite, powers: Mapping[str, float]) -> dict[str, Any]:
+    """Times that grow with these powers of the side, and profiles of 1, 2 and 1.5 seconds."""
+    found: dict[str, list[Report] | str] = {}
+    for cell in suite.cells:
+        if cell.table == TIME and cell.column in powers:
+            found[cell.name] = reports([1e-6 * float(cell.row) ** powers[cell.column]] * 7)
+    profiled = {cell.column: cell.name for cell in suite.cells if cell.table == PROFILERS}
+    prices = {TO_CALLEE: 1e-7, TO_CALLER: 3e-7}
+    found[profiled[PLAIN]] = reports([1.0] * 7, 20, own(0.7, 0.2, 0.1))
+    found[profiled[EVENTS]] = reports([2.0] * 7, 20, own(0.8, 1.1, 0.1) | prices | {CALLS: 1e6})
+    found[profiled[SAMPLES]] = reports([1.5] * 7, 20, own(0.75, 0.6, 0.15))
+    found[profiled["timer"]] = "no timer here"
+    return recorded(suite, found)
+
+
+def bare(sentence: str) -> str:
+    """Without intervals."""
+    return re.sub(r" \([^)]* to [^)]*\)", "", sentence)
+
+
+def test_figures_become_sentences() -> None:
+    suite = declared("quick=true")
+    record = made_up(suite, {"four loops": 2, REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75})
+    said = [bare(sentence) for sentence in convolution.conclude(record)]
+    assert said[0] == (
+        f"At 64x64, all of which were measured there, native is fastest: {figure(0.008)} ms; {figure(512)} times as "
+        f"fast as four loops and {figure(8)} times as fast as scipy convolve2d."
+    )
+    assert f"at 64x64 native is {figure(8**0.5)} times as fast as torch conv2d" in said[1]
+    assert said[2].endswith(f"as long: cProfile {figure(2)}, pyinstrument {figure(1.5)}.")
+    assert said[3] == "cProfile and pyinstrument disagree about 15.0% of im2col's time."
+    assert said[4].endswith("they are off: cProfile by 35.0%, pyinstrument by 20.0%.")
+    assert said[5:] == [f"{cell['name']} failed: no timer here" for cell in record["cells"] if cell["error"]]
+    slower = convolution.conclude(made_up(suite, {REFERENCE: 1, "native": 1.5, "torch conv2d": 1.25}))
+    assert slower[0].startswith("At 64x64, all of which were measured there, scipy convolve2d is fastest:")
+    assert f"torch conv2d is {figure(8**0.5)} times as fast as native" in bare(slower[1])
+    same = convolution.conclude(made_up(suite, {"native": 1, "torch conv2d": 1}))
+    assert "which is no difference that the interval would show" in same[1]
+
+
+def test_the_documents_questions_are_answered_from_the_figures() -> None:
+    suite = declared("quick=true")
+    powers = {"four loops": 2, "window sums": 1.5, "im2col": 2.5, "im2col recursive": 1, REFERENCE: 0.5}
+    answers = [bare(each.answer) for each in questions(made_up(suite, powers))]
+    assert len(answers) == 5
+    assert f"At 64x64 scipy convolve2d is {figure(512)} times as fast as four loops." in answers[0]
+    assert "to the power of 2.00 (four loops) and 0.50 (scipy convolve2d)" in answers[0]
+    assert f"At 8x8 window sums is {figure(8**0.5)} times as fast as four loops." in answers[1]
+    assert f"At 64x64 four loops is {figure(8)} times as fast as im2col." in answers[2]
+    assert "55% by cProfile, 40% by pyinstrument, 20% by timing it directly" in answers[3]
+    assert "50,000 calls are timed for one image" in answers[3]
+    assert f"at 64x64 im2col recursive is {figure(512)} times as fast as im2col" in answers[3]
+    assert f"At 64x64 scipy convolve2d is {figure(8)} times as fast as im2col recursive." in answers[4]
+    nothing = recorded(suite, {cell.name: "it broke" for cell in suite.cells})
+    assert {each.answer for each in questions(nothing)} == {"Not known, for too little of it was measured."}
+    assert len(convolution.conclude(nothing)) == len(suite.cells)
+
+
+def test_the_page_shows_growth_profiles_and_how_far_they_disagree(tmp_path: Path) -> None:
+    folder, found = tmp_path, visited_profilers(tmp_path)
+    suite = declared("quick=true")
+    cells_of = {cell.column: cell.name for cell in suite.cells if cell.table == PROFILERS}
+    made = made_up(suite, {"four loops": 2, REFERENCE: 1})
+    first = {cell["name"]: [report_of(visit) for visit in cell["visits"]] for cell in made["cells"]}
+    record = recorded(suite, first | {cells_of[name]: [report] for name, report in found.items()})
+    asked, growth, events, samples, apart = convolution.sections(record, folder)
+    assert asked.html.count("<h3>Q") == 5
+    assert growth.text.splitlines()[0] == "four loops: n^2.00 (2.00 to 2.00); n^2.00 for n = 32 to 64"
+    assert "n²: k² products a pixel, each in Python" in growth.html
+    for section, names in ((events, LOOKING[:2]), (samples, LOOKING[2:])):
+        assert section.html.count('class="flame"') == section.html.count("<pre>") == 2
+        assert all(f"<h3>{name}</h3>" in section.html for name in names)
+        assert "(_get_indices)" in section.html
+    assert "17,640" in events.html
+    assert apart.html.count("%</td>") == len(PARTS) * 6 + 5
+    assert LESS in apart.html
+    none = convolution.sections(recorded(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
+    assert [section.title for section in none] == [asked.title]
+
+
+def report_of(visit: Mapping[str, Any]) -> Report:
+    return Report(**{key: value for key, value in visit.items() if key != "round"})
