@@ -1,13 +1,14 @@
 """The LightningModule: a resnet18 that classifies images, its optimizer, schedule and metrics."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
@@ -99,10 +100,7 @@ class ImageClassifier(LightningModule):
             ConfigError: a schedule, and training without an end.
         """
         chosen, lr = self.hparams, self.scaled_lr()
-        kind = OPTIMIZERS[chosen["optimizer"]]
-        extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
-        decay, fused = chosen["weight_decay"], chosen["fused"]
-        optimizer = kind(self.parameters(), lr=lr, weight_decay=decay, fused=fused, **extra)
+        optimizer = build_optimizer(self.parameters(), chosen, lr=lr)
         if chosen["scheduler"] == "none":
             return optimizer
         steps = self.trainer.estimated_stepping_batches
@@ -137,6 +135,15 @@ class ImageClassifier(LightningModule):
                 f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
             )
         return loss, logits
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any], *, lr: float) -> Optimizer:
+    """The optimizer that ``chosen``, with the keys of ``ModelConfig``, names."""
+    extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
+    made: Optimizer = OPTIMIZERS[chosen["optimizer"]](
+        parameters, lr=lr, weight_decay=chosen["weight_decay"], fused=chosen["fused"], **extra
+    )
+    return made
 
 
 def _accuracy(classes: int) -> MulticlassAccuracy:

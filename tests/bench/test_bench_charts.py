@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from suite_records import loading, nothing, record_of, suite_of, workers
 
+from strobe.bench.convolution.study import LARGEST
 from strobe.bench.harness.declare import Cell, Table
 from strobe.bench.harness.wording import figure
 from strobe.bench.page import write_pictures
@@ -198,10 +199,17 @@ def test_series_stand_out(scheme: str) -> None:
         for block in re.findall(r":root \{(.*?)\}", COLOURS, re.DOTALL)
     )
     colours = light if scheme == "light" else light | dark
-    series = dict(re.findall(r"--(s\d): var\(--([\w-]+)\)", STYLE))
-    assert len(set(series.values())) == len(series) == SERIES
-    for name in series.values():
-        assert contrast(colours[name], colours["paper"]) >= SHAPE, name
+    first, second = (
+        dict(re.findall(r"--(s\d+): (?:var\(--)?([#\w-]+)", block))
+        for block in re.findall(r":root \{(.*?)\}", STYLE, re.S)
+    )
+    series = first if scheme == "light" else first | second
+    known = {name: colours.get(given, given) for name, given in series.items()}
+    assert len(set(known.values())) == len(known) == SERIES
+    assert len(LARGEST) <= SERIES  # of the suite with the most columns
+    for name, colour in known.items():
+        assert contrast(colour, colours["paper"]) >= SHAPE, name
+        assert f".{name} {{ --c: var(--{name}); }}" in STYLE
 
 
 @pytest.mark.parametrize("top", [0.0031, 1.2, 97, 5400, 3e7])

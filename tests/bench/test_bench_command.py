@@ -6,7 +6,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,27 @@ def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     )
+
+
+def is_running(session: int) -> bool:
+    """Whether a process of this session, or a zombie of it, is there."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(of) == session and state != "Z":
+            return True
+    return False
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 120.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return true()
 
 
 def bench(*arguments: str, code: int = 0, **variables: str) -> str:
@@ -43,7 +65,7 @@ def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     """A result of ``suite=loading``, and what was printed."""
     folder = tmp_path_factory.mktemp("bench") / "loading"
     given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
-    return folder, bench(*given, "rounds=3")
+    return folder, bench(*given, "rounds=4")
 
 
 @pytest.mark.parametrize("suite", [name for name in names() if name != "loading"])
@@ -64,12 +86,12 @@ def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
     assert record["status"] == "completed"
     assert [cell["status"] for cell in record["cells"]] == ["measured"] * 4
     assert {cell["cache"] for cell in record["cells"]} == {"warm", "cold"}
-    assert all(len(cell["visits"]) == 3 for cell in record["cells"])
+    assert all(len(cell["visits"]) == 4 for cell in record["cells"])
     assert record["environment"]["versions"]["imagecodecs"]
     assert record["environment"]["page_cache"] == "warm and cold"
     assert len(pickle.loads((folder / "measurements.pkl").read_bytes())) == 4
     assert {path.name for path in folder.iterdir()} >= {"results.csv", "report.html", "pictures", ".hydra"}
-    for words in ("loading: load", "Loading 2 batches", "3 visits a cell", str(folder / "report.html")):
+    for words in ("loading: load", "Loading 2 batches", "4 visits a cell", str(folder / "report.html")):
         assert words in said
     assert said.count("times as fast") == 1
 
@@ -78,7 +100,7 @@ def test_a_finished_result_is_shown_again_without_measuring(loading: tuple[Path,
     folder, _ = loading
     before = json.loads((folder / "results.json").read_text())
     given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
-    said = bench(*given, "rounds=3")
+    said = bench(*given, "rounds=4")
     assert "Going on with" in said
     assert json.loads((folder / "results.json").read_text())["cells"] == before["cells"]
 
@@ -91,7 +113,7 @@ def test_a_regression_has_an_exit_code(loading: tuple[Path, str], sample_root: P
             visit["seconds"] = [seconds / 1000 for seconds in visit["seconds"]]
     (tmp_path / "then.json").write_text(json.dumps(faster))
     given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", "suite.cold_batch_size=null")
-    given += (f"hydra.run.dir={tmp_path}/run", f"baseline={tmp_path}/then.json")
+    given += (f"hydra.run.dir={tmp_path}/run", f"baseline={tmp_path}/then.json", "rounds=4")
     said = bench(*given, "fail_if_slower=5%", code=3)
     assert "slower" in said
     assert "only before" in said  # the cold cells
@@ -105,11 +127,10 @@ def test_ctrl_c_and_going_on(sample_root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=2")
     process = start(*given)
-    deadline = time.monotonic() + 120
-    while not (folder / "results.json").is_file() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    assert wait_for((folder / "results.json").is_file)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said, _ = process.communicate(timeout=60)
+    assert wait_for(lambda: not is_running(process.pid))
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert f"hydra.run.dir={folder}" in said.partition("Go on with: ")[2]
@@ -126,6 +147,59 @@ def test_ctrl_c_and_going_on(sample_root: Path, tmp_path: Path) -> None:
         assert cell["visits"][: len(done[cell["name"]])] == done[cell["name"]]
 
 
+def server_of(pid: int) -> bool:
+    """Whether the command has begun the server of fresh processes."""
+    return any(
+        "forkserver" in Path(f"/proc/{child}/cmdline").read_text()
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    )
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A temporary folder whose path leaves room for the name of a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_a_temporary_folder_too_deep_for_sockets_is_said(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    said = bench("suite=loading", "quick=true", f"hydra.run.dir={tmp_path}/run", code=1, TMPDIR=str(deep))
+    assert f"TMPDIR={deep}" in said
+    assert "shorter" in said
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "begun"), [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, True), (signal.SIGHUP, 129, True)]
+)
+def test_a_signal_ends_all(number: signal.Signals, code: int, begun: bool, sample_root: Path, scratch: Path) -> None:
+    """Before the first visit, while the server imports its libraries; and later."""
+    folder = scratch / "run"
+    given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=9")
+    process = start(*given, TMPDIR=str(scratch))
+    assert wait_for((folder / "results.json").is_file if begun else lambda: server_of(process.pid))
+    if begun:
+        process.send_signal(number)
+    else:
+        os.killpg(process.pid, number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert wait_for(lambda: not is_running(process.pid))
+    assert not [path for path in scratch.iterdir() if path.name.startswith("strobe-bench-")]
+    if begun:
+        assert json.loads((folder / "results.json").read_text())["status"] == "interrupted"
+
+
+def test_a_sweep_goes_on_after_a_suite_that_cannot_be_measured(sample_root: Path, tmp_path: Path) -> None:
+    given = ("suite=loading", "quick=true", f"data.root={sample_root}", "data.tiles_per_class=10", "suite.batches=1")
+    given += ("suite.loaders=[moon],[native]", "suite.cold_batch_size=null", "suite.batch_sizes=[2]", "rounds=1")
+    said = bench("-m", *given, f"hydra.sweep.dir={tmp_path}/sweep", code=1)
+    assert "moon" in said
+    assert len(list((tmp_path / "sweep").glob("*/results.json"))) == 1
+
+
 def test_a_sweep_measures_each(sample_root: Path, tmp_path: Path) -> None:
     given = ("suite=loading", "quick=true", f"data.root={sample_root}", "data.tiles_per_class=10", "suite.batches=1")
     given += ("suite.loaders=[native]", "suite.cold_batch_size=null", "suite.batch_sizes=[2],[4]", "rounds=1")
@@ -140,6 +214,23 @@ def test_the_list_tells_suites_and_cells() -> None:
         assert f"suite={name}: " in said
     assert "load, 1024, skimage scale=torch, 4 threads, warm" in said
     assert bench("--list", "suite=loading", "suite.threads=[2]").count("threads, warm") == 24
+    assert "suite=crop: " in bench("--list", "suite=crop,loading")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["suite=moon"], "suite=moon is not there; give one of convolution, crop"),
+        (["suite.threads=[2]"], "suite.threads=[2] is a key of one suite; give suite=NAME too"),
+        (["suite=loading", "suite.moon=2"], "moon"),
+        (["suite=loading", "suite.loaders=[moon]"], "suite.loaders"),
+        (["suite=loading", "rounds=0"], "rounds=0 is out of range"),
+    ],
+)
+def test_a_list_of_what_is_not_there_is_refused_in_a_sentence(given: list[str], words: str) -> None:
+    said = bench("--list", *given, code=1)
+    assert words in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -152,7 +243,7 @@ def test_the_list_tells_suites_and_cells() -> None:
         (["suite=loading", "data.batch_size=3"], ["suite.batch_sizes=[N,...]"]),
         (["suite=loading", "suite.loaders=[moon]"], ["suite.loaders", "moon", "native"]),
         (["suite=loading", "suite.loaders=[pil]"], ["suite.loaders", "pil", "native"]),
-        (["suite=loading", "suite.loaders=[native,native]"], ["twice"]),
+        (["suite=loading", "suite.loaders=[native,native]"], ["suite.loaders=[native,native]", "each once"]),
         (["suite=loading", "suite.batch_sizes=[0]"], ["suite.batch_sizes=[0]", "at least 1"]),
         (["suite=loading", "suite.threads=[-1]"], ["suite.threads=[-1]", "at least 1"]),
         (["suite=loading", "suite.batches=0"], ["suite.batches=0", "at least 1"]),

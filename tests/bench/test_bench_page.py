@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,33 @@ def test_one_visit_tells_no_interval() -> None:
     assert text.count("<small>one visit</small>") == 48
     assert "1 visit to a cell and 6 timed repetitions" in words_of(text)
     assert "With fewer than 6 visits" in words_of(text)
-    assert "its 95% interval." not in words_of(text)
+    assert "Small below a figure" not in words_of(text)
     assert 'class="bar' in "".join(draw(shown).plot)
     assert 'class="whisker' not in text
+
+
+@pytest.mark.parametrize(
+    ("visits", "said"),
+    [({2}, "range"), ({5}, "range"), ({6}, "95% interval"), ({2, 7}, "95% interval, or range of fewer than 6 visits")],
+)
+def test_few_visits_have_a_range(visits: set[int], said: str, tmp_path: Path) -> None:
+    suite, record = loading()
+    for cell, count in zip(record["cells"], cycle(visits), strict=False):
+        cell["visits"] = cell["visits"][:count]
+    assert f"Small below a figure: its {said}." in words_of(render(suite, record))
+    (picture,) = write_pictures(tmp_path, suite, record)
+    assert f" · {said}</text>" in picture.read_text(encoding="utf-8")
+
+
+def test_many_columns_are_narrow() -> None:
+    def written(columns: int) -> str:
+        cells = [Cell("t", "8", f"way_{number}", nothing) for number in range(columns)]
+        suite = suite_of(cells, [Table("t", "Ways")])
+        return render(suite, record_of(suite, {cell.name: 10.0 for cell in cells}))
+
+    assert 'class="cells many"' in written(9)
+    assert "way_<wbr/>8" in written(9)
+    assert 'class="cells many"' not in written(8)
 
 
 def test_threads_and_page_cache_are_told_where_they_differ() -> None:

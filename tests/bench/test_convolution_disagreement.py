@@ -3,27 +3,22 @@
 import pytest
 
 from strobe.bench.convolution.call_tree import Call, own_seconds, total
-from strobe.bench.convolution.disagreement import Difference, Looking, corrected, disagreement, shares
+from strobe.bench.convolution.disagreement import Looking, corrected, shares, total_variation
 from strobe.bench.convolution.event_profile import Price
 
 
 def test_equal_profiles_do_not_disagree() -> None:
-    found = disagreement({"a": 3.0, "b": 1.0}, {"b": 10.0, "a": 30.0})
-    assert found.distance == 0
-    assert all(difference.more == 0 for difference in found.functions)
+    assert total_variation({"a": 3.0, "b": 1.0}, {"b": 10.0, "a": 30.0}) == 0
 
 
 def test_profiles_of_nothing_in_common_disagree_wholly() -> None:
-    assert disagreement({"a": 3.0, "b": 1.0}, {"c": 5.0}).distance == 1
+    assert total_variation({"a": 3.0, "b": 1.0}, {"c": 5.0}) == 1
 
 
 def test_the_distance_is_the_share_that_would_have_to_move() -> None:
-    found = disagreement({"a": 6.0, "b": 2.0, "c": 2.0}, {"a": 5.0, "b": 2.0, "d": 3.0})
-    assert found.distance == pytest.approx(0.3)
-    assert found.functions[0] == Difference("d", 0.0, 0.3)
-    assert [difference.name for difference in found.functions] == ["d", "c", "a", "b"]
-    assert sum(difference.more for difference in found.functions) == pytest.approx(0)
-    assert disagreement({"a": 5.0, "b": 2.0, "d": 3.0}, {"a": 6.0, "b": 2.0, "c": 2.0}).distance == found.distance
+    first, second = {"a": 6.0, "b": 2.0, "c": 2.0}, {"a": 5.0, "b": 2.0, "d": 3.0}
+    assert total_variation(first, second) == pytest.approx(0.3)
+    assert total_variation(second, first) == total_variation(first, second)
 
 
 @pytest.mark.parametrize("own", [{}, {"a": 0.0}])
@@ -32,9 +27,8 @@ def test_a_profile_without_time_is_refused(own: dict[str, float]) -> None:
         shares(own)
 
 
-def test_looking_has_a_factor_and_a_price() -> None:
+def test_looking_has_a_price() -> None:
     looking = Looking(without=2.0, under=3.0, calls=1000)
-    assert looking.factor == 1.5
     assert looking.a_call == pytest.approx(0.001)
     assert Looking(2.0, 3.0).a_call is None
 
@@ -68,5 +62,5 @@ def test_nothing_is_taken_beyond_nothing_or_given() -> None:
 
 def test_it_is_the_caller_of_many_that_looks_longer() -> None:
     roots = (looked_at(0.002, callee=0.0),)
-    found = disagreement(own_seconds(roots), {"main": 2.0, "often": 1.0, "<C>": 0.5})
-    assert [difference.name for difference in found.functions if difference.more > 0] == ["often"]
+    found, truth = shares(own_seconds(roots)), shares({"main": 2.0, "often": 1.0, "<C>": 0.5})
+    assert [name for name in truth if found[name] > truth[name]] == ["often"]

@@ -46,6 +46,7 @@ def test_it_can_be_read_by_those_who_cannot_see_it_and_stands_alone() -> None:
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert "prefers-color-scheme:dark" in text
     assert "var(--ink" in text
+    assert "<style>" not in flame_graph(TREE, "beside another", styled=False)
 
 
 def test_text_is_cut_to_its_box() -> None:

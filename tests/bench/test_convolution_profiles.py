@@ -79,6 +79,23 @@ def test_a_tree_of_events_adds_up(events: EventProfile) -> None:
         assert seconds[row.name] == pytest.approx(row.own, rel=1e-3)
 
 
+def test_functions_of_one_name_in_a_line_are_all_timed() -> None:
+    first, second = (lambda: factorial(300)), (lambda: factorial(150))
+
+    def work() -> None:
+        for call in (first, second, second):
+            call()
+
+    profile = profile_events(work)
+    (row,) = (row for row in profile.rows if row.name.endswith("(<lambda>)"))
+    assert row.calls == 3
+    check_sums(profile.roots)
+    assert [root.name.endswith("(work)") for root in profile.roots] == [True]
+    (found,) = named(profile.roots, "factorial")
+    assert found.calls == pytest.approx(3)
+    assert total(profile.roots) == pytest.approx(sum(row.own for row in profile.rows))
+
+
 def test_functions_in_c_are_seen_only_when_asked_for() -> None:
     with_c, without = (profile_events(convolving("im2col"), builtins=builtins) for builtins in (True, False))
     assert "<built-in method numpy.empty>" in names(with_c.roots)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import refusal
-from tiny_cells import HEADER, broken, cell, counting, leaving, measured, reading, steady, suite
+from tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 from strobe.bench.harness.pagecache import bring, evict, resident
 from strobe.bench.harness.results import Results
@@ -25,7 +25,7 @@ def test_each_visit_is_a_process_of_its_own(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a"), cell("b"), rounds=3)
     pids = [visit["figures"]["pid"] for row in "ab" for visit in of(results, row)["visits"]]
     sessions = [visit["figures"]["session"] for row in "ab" for visit in of(results, row)["visits"]]
-    assert len(set(pids)) == 6
+    assert len(set(pids)) == len(pids) == 6, results.errors
     assert os.getpid() not in pids
     assert pids == sessions  # so that all that a cell starts can be ended with it
     assert not list((tmp_path / "cells").iterdir())
@@ -60,14 +60,21 @@ def test_quick_repetitions_are_timed_together(tmp_path: Path) -> None:
     assert visit["repetitions"] > len(visit["seconds"])
 
 
+def test_what_times_itself_is_not_timed_together(tmp_path: Path) -> None:
+    results, _ = measured(tmp_path, cell("a", quick), turn=0.01, rounds=1)
+    visit = of(results, "a")["visits"][0]
+    assert visit["repetitions"] == len(visit["seconds"]) > 1
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ("user", "data.root=nowhere is not a folder; give another"),
         ("ours", "ValueError: a mistake of ours"),
         ("exit", "ended with code 7"),
+        ("orphan", "ended with code 7"),
         ("killed", "ended by SIGKILL, for example because memory ran out"),
-        ("hangs", "took more than 2 s"),
+        ("hangs", "took more than 2 s; timeout_seconds=N"),
     ],
 )
 def test_what_goes_wrong_is_a_row(tmp_path: Path, how: str, said: str) -> None:
@@ -112,7 +119,7 @@ def test_without_time_each_cell_is_visited_once(tmp_path: Path) -> None:
 
 def test_a_cell_that_is_known_well_is_visited_no_more(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a"), cell("b", seconds=0.5, drift=0.2), rounds=7, precision=0.05)
-    assert len(of(results, "a")["visits"]) == 5
+    assert len(of(results, "a")["visits"]) == 6
     assert len(of(results, "b")["visits"]) == 7
 
 
@@ -129,6 +136,8 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
 
     again = Results(suite(*cells), HEADER)
     assert again.resume(tmp_path / "results.json")
+    assert "a mistake of ours" in of(again, "bad")["error"]
+    assert of(again, "bad")["status"] == "failed"
     results, journal = measured(tmp_path, results=again, rounds=3)
     assert journal.begun.count(("a", 2)) == 1
     assert sorted(row for row, _ in journal.begun) == ["a", "bad"]  # what failed is tried again
@@ -136,11 +145,45 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert results.seconds > first.seconds
 
 
+def test_an_error_goes_when_a_later_visit_succeeds(tmp_path: Path) -> None:
+    measured(tmp_path, cell("a", broken, how="ours"))
+    again = Results(suite(cell("a")), HEADER)
+    again.resume(tmp_path / "results.json")
+    results, _ = measured(tmp_path, results=again)
+    assert (of(results, "a")["status"], of(results, "a")["error"]) == ("measured", None)
+
+
+def test_no_ratio_is_taken_across_an_interruption(tmp_path: Path) -> None:
+    base = cell("a")
+    cells = (base, cell("b", seconds=0.25, against=base.name))
+    measured(tmp_path, base, rounds=2)
+    again = Results(suite(*cells), HEADER)
+    again.resume(tmp_path / "results.json")
+    results, _ = measured(tmp_path, results=again, rounds=2)
+    assert len(of(results, "b")["visits"]) == 2
+    assert of(results, "b")["ratio"] is None  # no round visited both
+
+    results.save(tmp_path, "completed")
+    longer = Results(suite(*cells), HEADER)
+    longer.resume(tmp_path / "results.json")
+    results, _ = measured(tmp_path, results=longer, rounds=3)
+    last = [of(results, row)["visits"][-1]["round"] for row in "ab"]
+    assert last[0] == last[1]
+    assert of(results, "b")["ratio"]["median"] == pytest.approx(2.0)
+
+
+def test_the_budget_that_left_a_visit_out_is_recorded(tmp_path: Path) -> None:
+    assert measured(tmp_path, cell("a"), budget=0.0)[0].record("completed")["budget_spent"]
+    assert not measured(tmp_path, cell("a"))[0].record("completed")["budget_spent"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"quick": True}, "quick was False, and is True"),
         ({"overrides": ["suite=tiny", "seed=1"]}, "overrides was"),
+        ({"settings": {"turn": 3.0}}, "turn was None, and is 3.0"),
+        ({"environment": HEADER["environment"] | {"cpu": "z"}}, "cpu was a cpu, and is z"),
         ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "torch was 2, and is 3"),
     ],
 )
@@ -214,7 +257,3 @@ def test_names_become_folders() -> None:
     assert slug("load, 32, skimage scale=numpy, 1 thread") == "load_32_skimage_scale_numpy_1_thread"
     assert slug("../../etc") == "etc"
     assert len(slug("x" * 500)) == 120
-
-
-def test_a_partial_is_steady() -> None:
-    assert cell("a").make is steady

@@ -3,6 +3,7 @@
 import csv
 import io
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 from tiny_cells import HEADER, cell, suite
 from torch.utils.benchmark import Compare, Measurement
 
-from strobe.bench.ending import effort, write_table
+from strobe.bench.ending import effort, finish, write_table
 from strobe.bench.harness import baseline, compare
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
@@ -40,8 +41,18 @@ def verdicts(now: dict[str, Any], then: dict[str, Any]) -> dict[str, str]:
 
 
 def test_each_cell_gets_a_verdict() -> None:
-    then = record(same=[1, 1.1, 0.9, 1], slow=[1, 1.1, 1.05, 1], fast=[2, 2.1, 2, 2], gone=[1], broke=[1], was="no")
-    now = record(same=[1, 1.05, 0.95, 1], slow=[2, 2.1, 2, 2], fast=[1, 1.1, 1, 1], broke="no disk", was=[1], new=[1])
+    then = record(
+        same=[1, 1.1, 0.9, 1], slow=[1, 1.1, 1.05, 1], fast=[2, 2.1, 2, 2], gone=[1], broke=[1], was="no", few=[1, 1, 1]
+    )
+    now = record(
+        same=[1, 1.05, 0.95, 1],
+        slow=[2, 2.1, 2, 2],
+        fast=[1, 1.1, 1, 1],
+        broke="no disk",
+        was=[1],
+        new=[1],
+        few=[2, 2, 2, 2],
+    )
     assert verdicts(now, then) == {
         "same": "no difference",
         "slow": "slower",
@@ -49,6 +60,7 @@ def test_each_cell_gets_a_verdict() -> None:
         "broke": "failed",
         "was": "only now",
         "new": "only now",
+        "few": "too few visits",
         "gone": "only before",
     }
 
@@ -95,12 +107,39 @@ def test_a_baseline_is_of_the_same_suite(tmp_path: Path) -> None:
 def test_what_is_not_the_same_is_said() -> None:
     now = record(a=[1]) | {"quick": True, "input": {"told": "tiles", "generated": False}}
     now["environment"] = now["environment"] | {"cpu": "another"}
-    assert baseline.differences(now, record(a=[1])) == [
+    now |= {"overrides": ["suite=tiny", "seed=1"], "settings": {"turn": 2.0}}
+    then = record(a=[1]) | {"settings": {"turn": 0.5}}
+    assert baseline.differences(now, then) == [
         "cpu a cpu, now another",
         "input nothing, now tiles",
         "one of them is in quick mode",
+        "overrides suite=tiny, now suite=tiny seed=1",
+        "turn_seconds 0.5, now 2",
     ]
     assert baseline.differences(record(a=[1]), record(a=[1])) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"quick": True}, "quick was False"), ({"input": {"told": "tiles", "generated": True}}, "input was nothing")],
+)
+def test_a_regression_is_told_of_the_same_work_only(change: dict, words: str) -> None:
+    earlier = baseline.Baseline(Path("then.json"), record(a=[1]), 0.05)
+    assert words in refusal(lambda: baseline.require_alike(record(a=[1]) | change, earlier), ConfigError)
+    baseline.require_alike(record(a=[1]), earlier)
+    baseline.require_alike(record(a=[1]) | change, baseline.Baseline(earlier.file, earlier.record))
+
+
+def test_a_conclusion_that_goes_wrong_loses_no_figures(tmp_path: Path) -> None:
+    def wrong(_: Any) -> list[str]:
+        raise ValueError("a mistake of ours")
+
+    one = cell("a")
+    results = Results(replace(suite(one), conclude=wrong), HEADER)
+    results.add(one, 0, Report([1.0], [10]))
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        finish(Console(file=io.StringIO()), results, tmp_path, None)
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "results.csv", "measurements.pkl"}
 
 
 def test_measurements_are_torchs_own(tmp_path: Path) -> None:
@@ -141,9 +180,24 @@ def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
     assert "2.00" in text
 
 
+def test_a_cell_that_fails_later_shows_figures_and_error() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    one = cell("a")
+    results = Results(suite(one), HEADER)
+    results.add(one, 0, Report([0.5], [10]))
+    results.add(one, 1, Failure("no disk"))
+    print_results(console, suite(one), results.record("completed"), "")
+    text = console.file.getvalue()
+    assert "20.0" in text
+    assert "no disk" in text
+    assert "range" in text
+    assert "95% interval" not in text
+
+
 def test_what_ended_the_measurement_is_said() -> None:
     spent = record(a=[1.0, 2.0, 3.0], b=[1.0]) | {"seconds": 59.0, "settings": {"rounds": 3, "budget": 60.0}}
+    spent |= {"budget_spent": True}
     assert effort(spent) == (
         "1 to 3 visits a cell in 59 s; budget_seconds=60 ended it: give more, and the same hydra.run.dir to go on"
     )
-    assert effort(spent | {"seconds": 9.0}) == "1 to 3 visits a cell in 9 s"
+    assert effort(spent | {"seconds": 9.0, "budget_spent": False}) == "1 to 3 visits a cell in 9 s"

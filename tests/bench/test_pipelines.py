@@ -68,6 +68,12 @@ def test_it_prints_a_row_for_every_loader(
     assert names(Path()) == here  # packs lie elsewhere, and are gone
 
 
+def test_a_mistyped_part_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["pipelines", "tiles", "steps"])
+    with pytest.raises(SystemExit, match=r"steps is neither a part nor KEY=VALUE; parts: tiles, framings, "):
+        pipelines.main()
+
+
 def test_what_is_missing_is_said(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (files / "photos").rename(files / "elsewhere")
     monkeypatch.setattr(sys, "argv", ["pipelines", "framings"])

@@ -10,6 +10,7 @@ from photo_files import photograph
 from profiled_cells import visited_profilers
 from suite_parts import bench_config
 
+from strobe.bench.command import own_overrides
 from strobe.bench.convolution import cells
 from strobe.bench.convolution.call_tree import Call
 from strobe.bench.convolution.event_profile import profile_events
@@ -38,6 +39,7 @@ from strobe.native import convolution as native
 from strobe.native.build import missing
 
 NOISE = Input("noise", generated=True)
+NOISE_FOUND = Input("noise, generated", generated=True)
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +98,7 @@ def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
 def test_what_is_chosen_is_measured() -> None:
     suite = declared("suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
     assert timed(suite) == {"native": [4, 4000], "four loops": [4]}
+    assert suite.title == "One convolution, written in 2 ways"
     assert all(cell.against is None for cell in suite.cells if cell.table == TIME)
 
 
@@ -107,12 +110,21 @@ def test_what_is_chosen_is_measured() -> None:
             r"suite\.implementations has magic, which is none; those are: four loops, ",
         ),
         (["suite.implementations=[im2col]", "suite.sizes=[256]"], r"suite\.sizes=\[256\].* give a side of 128 or less"),
+        (["suite.implementations=[]"], r"suite\.implementations=\[\] leaves nothing to measure"),
+        (["suite.sizes=[]"], r"suite\.sizes=\[\] leaves nothing to measure"),
         (["data=cifar10"], "takes a photo or noise, and data has array; leave data out"),
     ],
 )
 def test_wrong_values_are_refused(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         declared(*overrides)
+
+
+@pytest.mark.parametrize("given", ["threads=2", "data.batch_size=8", "loader=native", "engine=spdl"])
+def test_keys_that_change_nothing_are_refused(given: str) -> None:
+    suite = declared(given)
+    with pytest.raises(ConfigError, match=rf"^{given} .*suite=convolution"):
+        own_overrides(suite)
 
 
 @pytest.mark.parametrize("key", ["suite.sizes=[0]", "suite.kernel=0"])
@@ -147,21 +159,31 @@ def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
-    for name in ("a.jpg", "b.jpg"):
-        photograph(60, 90).save(folder / name)
+    photograph(60, 90).save(folder / "a.jpg")
     suite, cfg = declared(), bench_config("suite=convolution", f"data.root={folder}")
-    assert suite.find(Request(cfg, "image_folder", ()), tmp_path / "none") == Input("noise, generated", generated=True)
+    assert suite.find(Request(cfg, "image_folder", ()), tmp_path / "none") == NOISE_FOUND
     found = suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
     assert (found.told, found.generated) == ("the middle of a.jpg, in grey", False)
     image = cells.grey_image(found.facts["photo"], 16)
     assert image.shape == (16, 16)
     assert image.dtype == np.float32
     assert 0 <= image.min() < image.max() <= 1
+    assert not (tmp_path / "scratch").exists()  # no links to it
     with convolution.convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
         assert work.repeat() == 1
     (folder / "a.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match=r"a\.jpg cannot be read as a photo .*; remove it, or leave data\.root out"):
         suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
+    (folder / "a.jpg").unlink()
+    with pytest.raises(DataError, match=r"data\.root=.*photos holds no JPEG photo"):
+        suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
+
+
+def test_shared_data_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STROBE_DATA", str(tmp_path))
+    (tmp_path / "photos").mkdir()
+    cfg = bench_config("suite=convolution")
+    assert declared().find(Request(cfg, "image_folder", ()), tmp_path / "scratch") == NOISE_FOUND
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader
 
 from callbacks.tracefile import read_trace
 from strobe.bench.composing import CONF
-from strobe.bench.crop import cells as crop_cells
-from strobe.bench.crop.cells import ACTIVE, WHOLE
+from strobe.bench.crop.cells import ACTIVE, PIXELS, WHOLE
 from strobe.bench.crop.decoders import CROP, DECODERS, Places, decode_batches
 from strobe.bench.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
@@ -118,7 +117,7 @@ def test_only_photos_that_a_crop_fits_into_are_used(composed: Callable[..., Any]
     chosen = found(composed, photos, tmp_path / "scratch")
     assert [Path(path).name for path in chosen.facts["paths"]] == ["0.jpg", "1.jpg", "2.jpg"]
     assert chosen.facts["sizes"] == [(300, 340), (256, 400), (271, 259)]
-    assert chosen.told == "3 of 5 photos"
+    assert chosen.told.startswith("3 of 5 photos, 0.10 million pixels in the median; steps train on the ")
     (photos / "1.jpg").write_bytes((photos / "1.jpg").read_bytes()[:3000])
     with pytest.raises(DataError, match=r"1\.jpg is not a whole photo .*; remove it"):
         found(composed, photos, tmp_path / "again")
@@ -151,7 +150,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
     assert sorted(photo for photo, _, _ in drawn) == sorted(2 * places.photos)  # each as often as the others
     assert len({(top, left) for _, top, left in drawn}) > 3
     with crop.decode(visit_to(chosen, tmp_path), decoder="pil", batch=None) as work:
-        assert work.repeat() == 1
+        assert work.repeat() == Done(1, figures={PIXELS: 102_000})
     pil = DECODERS["pil"]()
     try:
         batch = decode_batches(places, 6)()
@@ -159,7 +158,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
         pytest.skip(str(error))
     assert torch.equal(batch, torch.stack([pil(*place) for place in drawn]))
     with crop.decode(visit_to(chosen, tmp_path), decoder="native", batch=4) as work:
-        assert work.repeat() == 4
+        assert work.repeat() == Done(4, figures={PIXELS: 102_000})
 
 
 def test_a_photo_that_the_native_decoder_refuses_is_not_counted(tmp_path: Path) -> None:
@@ -176,14 +175,15 @@ def test_steps_train_on_workers_crops_and_the_first_visit_is_traced(
     composed: Callable[..., Any], photos: Path, tmp_path: Path
 ) -> None:
     chosen = found(composed, photos, tmp_path / "scratch")
-    chosen.facts["gpu"] = False  # type: ignore[index]
+    chosen.facts["device"] = "cpu"  # type: ignore[index]
     with crop.train(visit_to(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
         assert work.warm_up is not None
         work.warm_up()
         done = work.repeat()
     assert isinstance(done, Done)
-    assert (done.images, done.seconds) == (2, None)
-    assert set(done.figures) == {*RANGES, WHOLE}
+    assert done.images == 2
+    assert (done.seconds or 0) > 0
+    assert set(done.figures) == {*RANGES, WHOLE, PIXELS}
     assert all(seconds > 0 for seconds in done.figures.values())
     assert sum(done.figures[name] for name in RANGES) <= done.figures[WHOLE]
     (path,) = (tmp_path / "tensorboard" / "pil").glob("*.pt.trace.json.gz")
@@ -192,7 +192,7 @@ def test_steps_train_on_workers_crops_and_the_first_visit_is_traced(
     with crop.train(visit_to(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
         later = work.repeat()
     assert isinstance(later, Done)
-    assert not later.figures
+    assert set(later.figures) == {PIXELS}
     assert list((tmp_path / "tensorboard" / "pil").iterdir()) == [path]
 
 
@@ -232,13 +232,21 @@ def test_sentences_tell_whether_the_aims_are_reached(composed: Callable[..., Any
         DECODED[1].format("pil"): 200,
         DECODED[1].format("native"): 400,
     }
-    said = crop.conclude(record_of(suite, rates))
+    record = record_of(suite, rates)
+    assert not any("aim" in sentence for sentence in crop.conclude(record))  # nothing says how large photos are
+    for cell in record["cells"]:
+        cell["figures"] = {PIXELS: {"median": 533 * 800, "low": 533 * 800, "high": 533 * 800}}
+    said = crop.conclude(record)
     assert "decode, one at a time, spdl, 1 thread failed: DataError: FFmpeg is missing" in said
     alone = [sentence for sentence in said if sentence.startswith("Decoding only the crop is ")]
     assert [sentence.partition("; ")[2] for sentence in alone] == ["aim 4: missed.", "aim 2.2: reached."]
     (step,) = [sentence for sentence in said if sentence.startswith("A training step with 1 worker process takes ")]
     assert step.endswith("published 0.72 s and 0.48 s, aim 1.5: reached.")
     assert len(said) == 4
+    few = record_of(suite, rates, 3)
+    for cell in few["cells"]:
+        cell["figures"] = record["cells"][0]["figures"]
+    assert sum("too few visits to tell" in sentence for sentence in crop.conclude(few)) == 3
     lost = crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke")))
     assert [sentence.endswith(" failed: it broke") for sentence in lost] == [True] * len(rates)
 
@@ -270,4 +278,8 @@ def test_a_gpu_is_used_unless_the_user_says_otherwise(
     for accelerator, device in (("auto", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
         cfg.trainer.accelerator = accelerator
         chosen = suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / accelerator)
-        assert crop_cells._device(visit_to(chosen, tmp_path)).type == device
+        assert chosen.facts["device"] == device
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cfg.trainer.accelerator = "gpu"
+    with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and there is none; give cpu"):
+        suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / "none")

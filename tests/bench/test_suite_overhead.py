@@ -11,7 +11,7 @@ from suite_parts import bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
 from callbacks import StepRecorder, TraceProfiler
-from strobe.bench.harness.declare import Cell, Suite
+from strobe.bench.harness.declare import Cell, Request, Suite
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import overhead
 from strobe.bench.training import cells as trainings
@@ -45,8 +45,17 @@ def test_every_way_of_training_is_held_against_the_plain_loop(quick: str) -> Non
     assert {(cell.row, cell.threads) for cell in suite.cells} == {("batch 8", 1)}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        (),
+        ("model.optimizer=sgd", "model.momentum=0.5", "model.weight_decay=0.1", "model.lr=0.01"),
+        ("model.label_smoothing=0.2", "model.channels_last=true", "model.optimizer=adamw", "model.fused=true"),
+        ("trainer.precision=bf16-mixed",),
+    ],
+)
 def test_all_train_the_same_steps_and_have_around_them_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(overhead, "MOST", 4)
     suite = declared("quick=true", "turn_seconds=1000", "data.batch_size=8")
@@ -54,6 +63,7 @@ def test_all_train_the_same_steps_and_have_around_them_what_they_say(
     around: dict[str, set[type]] = {}
     recording: dict[str, list[bool]] = {}
     variant = ""
+    common = ("data.batch_size=8", "data.augment=false", "logger=csv")
     entropy, watched = trainings.F.cross_entropy, trainings.Watch.on_train_batch_end
 
     def noted(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
@@ -71,9 +81,9 @@ def test_all_train_the_same_steps_and_have_around_them_what_they_say(
     monkeypatch.setattr(trainings.Watch, "on_train_batch_end", seen)
     for cell in suite.cells:
         variant = cell.column
-        with cell.make(visit_to(tmp_path, 0, "data.batch_size=8", "data.augment=false", "logger=csv")) as work:
+        with cell.make(visit_to(tmp_path, 0, *common, *given)) as work:
             report = measure(cell, work, 0.0)
-        assert report.images == [4 * 8]
+        assert report.images == [8]  # a step, however many were timed
         assert report.figures == {"steps": 4}
         assert report.seconds[0] > 0
     first = losses[PLAIN]
@@ -117,11 +127,44 @@ def test_a_difference_is_told_apart_from_none() -> None:
     assert "a step takes 100.0% longer" in told[3]
 
 
-def test_what_was_not_measured_is_named_and_one_round_tells_no_interval() -> None:
+def test_what_was_not_measured_is_named_and_few_rounds_tell_no_difference() -> None:
     told = conclusions({PLAIN: [100.0], APPLICATION: [90.0], UNTIMED: "no room", WAITING: [90.0]})
-    assert "tells no interval" in told[0]
+    assert "too few visits to tell" in told[0]
     assert told[1] == f"Phase timers on against off: not known, for {UNTIMED} was not measured."
     assert told[3].endswith(f"for {RECORDING} was not measured.")
+
+
+@pytest.mark.parametrize(("rounds", "said"), [(3, "too few visits"), (4, "the range of 4 visits"), (6, "the interval")])
+def test_what_few_rounds_tell_is_said(rounds: int, said: str) -> None:
+    rates = [100.0, 101.0] * 3
+    told = conclusions({PLAIN: rates[:rounds], APPLICATION: rates[::-1][:rounds]})
+    assert said in told[0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "trainer.precision=16-mixed",
+        "trainer.accumulate_grad_batches=2",
+        "trainer.gradient_clip_val=1.0",
+        "model.scheduler=one_cycle",
+        "model.lr_scaling=linear",
+        "trainer.max_steps=5",
+        "trainer.devices=2",
+    ],
+)
+def test_what_the_two_would_not_train_alike_is_refused_before_anything_is_measured(tmp_path: Path, given: str) -> None:
+    overrides = visit_to(tmp_path).overrides
+    cfg = bench_config("suite=overhead", *overrides, "data.batch_size=8", given)
+    asked = Request(cfg, "cifar10", (*overrides, "data.batch_size=8", given))
+    with pytest.raises(ConfigError, match=f"^{given} "):
+        declared().find(asked, tmp_path)
+
+
+def test_a_batch_must_not_be_larger_than_the_set(tmp_path: Path) -> None:
+    overrides = (*visit_to(tmp_path).overrides, "data.batch_size=181")
+    with pytest.raises(ConfigError, match=r"batches of 181 are more than the 180 images"):
+        declared().find(Request(bench_config("suite=overhead", *overrides), "cifar10", overrides), tmp_path)
 
 
 def test_a_value_that_cannot_work_is_refused(tmp_path: Path) -> None:

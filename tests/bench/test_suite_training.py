@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from strobe.bench.harness.declare import Request, Suite
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import training
 from strobe.bench.training import cells as trainings
+from strobe.bench.training import window as windows
 from strobe.checks import check
 from strobe.errors import ConfigError
 
@@ -54,7 +54,8 @@ def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large
     assert [table.name for table in suite.tables] == ["cpu", "gpu"]
     for device in ("cpu", "gpu"):
         cells = [cell for cell in suite.cells if cell.table == device]
-        assert [cell.against for cell in cells] == [None, *(cell.name for cell in cells[:-1])]
+        first = None if device == "cpu" else suite.cells[0].name
+        assert [cell.against for cell in cells] == [first, *(cell.name for cell in cells[:-1])]
         assert {cell.threads for cell in cells} == {3}
 
 
@@ -91,9 +92,18 @@ def find(tmp_path: Path, *overrides: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ('suite.best=["engin=resident"]', r"suite\.best=\[.engin=resident.\] cannot be composed: .*engin"),
+        (
+            'suite.best=["engin=resident"]',
+            r"best known, with suite\.best=\[.engin=resident.\], cannot be composed: .*engin",
+        ),
         ('suite.best=["data.batch_size=-1"]', r"data\.batch_size=-1 is out of range"),
-        ("suite.large_batch=512", r"batch 512, 1 worker: batches of 512 are more than .*180 images"),
+        ("suite.large_batch=512", r"batches of 512 are more than the 180 images.*suite\.large_batch=N"),
+        ("suite.large_batch=8", r"suite\.batch_size=8 is as large as suite\.large_batch=8"),
+        ('suite.best=["trainer.max_steps=5"]', r"^trainer\.max_steps=5 does not fit .* turn_seconds=S"),
+        ('suite.best=["trainer.fast_dev_run=true"]', r"^trainer\.fast_dev_run=True does not fit"),
+        ('suite.best=["trainer.limit_train_batches=4"]', r"^trainer\.limit_train_batches=4 does not fit"),
+        ('suite.best=["trainer.max_time=00:00:00:01"]', r"^trainer\.max_time=00:00:00:01 does not fit"),
+        ('suite.best=["profiler=trace"]', r"^profiler\._target_=.* does not fit"),
     ],
 )
 def test_a_row_that_cannot_be_trained_is_refused_before_anything_is_measured(
@@ -134,10 +144,10 @@ def test_a_visit_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path
         with cell.make(visit_to(tmp_path, number)) as work:
             report = measure(cell, work, 0.0)
         figures = report.figures
-        assert figures["steps"] >= trainings.LEAST
-        assert figures["epoch_images"] == TRAINED
-        assert figures["epochs"] == pytest.approx(report.images[0] / TRAINED)
-        assert figures["epoch_seconds"] == pytest.approx(report.seconds[0] / figures["epochs"])
+        assert figures["steps"] >= windows.LEAST
+        assert report.images == [TRAINED]  # an epoch, however much was timed
+        assert figures["epochs"] == pytest.approx(figures["timed_images"] / TRAINED)
+        assert report.seconds[0] > 0
         phases = [value for name, value in figures.items() if name.startswith("step_") and name != "step_total"]
         assert sum(phases) == pytest.approx(figures["step_total"], rel=1e-3)
     folders = list((tmp_path / "tensorboard").iterdir())
@@ -148,42 +158,21 @@ def test_a_visit_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path
         for trace in traces
     ]
     assert [len(each) for each in steps] == [3, 3]
+    assert (tmp_path / "tables" / folders[0].name / "operators_by_cpu_time.csv").is_file()
 
 
-class Time:
-    """Passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize(
-    ("seconds", "warmup", "epoch", "most", "warm", "steps"),
-    [
-        (10.0, 3, 0, None, 3, 10),  # until the time is up
-        (1.0, 3, 0, None, 3, 3),  # three steps in any case
-        (10.0, 3, 0, 5, 3, 5),  # no more than that
-        (10.0, 3, 32, None, 3, 8),  # two epochs of four steps, for a third does not fit
-        (10.0, 3, 160, None, 3, 10),  # no whole epoch fits
-        (8.0, 9, 0, None, 4, 8),  # a long warm-up ends after a quarter of the time
-        (1.0, 9, 0, None, 3, 3),  # but has three steps
-    ],
-)
-def test_a_window_ends_with_the_time_or_with_an_epoch(
-    monkeypatch: pytest.MonkeyPatch, *, seconds: float, warmup: int, epoch: int, most: int | None, warm: int, steps: int
+def test_a_profile_that_fails_leaves_the_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    time = Time()
-    monkeypatch.setattr(trainings, "time", SimpleNamespace(perf_counter=time.perf_counter))
-    window = trainings.Window(seconds, warmup=warmup, epoch=epoch, most=most, clock=time.perf_counter)
-    calls = 1
-    while not window.add(8):
-        calls += 1
-        time.now += 1
-    assert (calls - window.steps, window.steps, window.images) == (warm, steps, 8 * steps)
-    assert window.seconds == pytest.approx(steps)
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no room for a trace")
+
+    monkeypatch.setattr(trainings, "profile", fail)
+    cell = declared("suite.devices=[cpu]", *SMALL).cells[3]
+    with cell.make(visit_to(tmp_path)) as work:
+        report = measure(cell, work, 0.0)
+    assert report.images == [TRAINED]
+    assert "no room for a trace" in capfd.readouterr().err
 
 
 def reports(rate: float, epochs: float) -> list[Report]:
@@ -191,10 +180,10 @@ def reports(rate: float, epochs: float) -> list[Report]:
     drawn = np.random.default_rng(0).normal(1, 0.01, 5)
     return [
         Report(
-            [100 / (rate * factor)],
-            [100.0],
+            [4500 / (rate * factor)],
+            [4500.0],
             None,
-            {"epoch_images": 4500.0, "epoch_seconds": 4500 / rate, "epochs": epochs, "steps": 3.0, **phases},
+            {"timed_images": 4500 * epochs, "epochs": epochs, "steps": 3.0, **phases},
         )
         for factor in drawn
     ]
@@ -216,9 +205,31 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     (section,) = suite.sections(record, tmp_path)
     assert section.title == "Epochs and steps on the CPU"
     assert section.html.count('class="stack"') == 4
-    assert section.html.count("extrapolated from 100 images") == 1
-    assert re.search(r"batch 32, 8 workers: 50(\.0)? s an epoch, extrapolated from 100 images", section.text)
+    assert section.html.count("extrapolated from 1,800 images") == 1
+    assert re.search(
+        r"batch 32, 8 workers: [\d.]+ \([\d. to]+\) s an epoch, extrapolated from 1,800 images", section.text
+    )
     assert "data wait 25%" in section.text
+    assert "range of the visits where these are fewer than 6" in section.html
+    assert "There are no traces." in section.html
+    place = tmp_path / "tensorboard" / "cpu_best_known"
+    place.mkdir(parents=True)
+    (place / "host.pt.trace.json.gz").touch()
+    (section,) = suite.sections(record, tmp_path)
+    assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in section.html
+
+
+@pytest.mark.usefixtures("both")
+def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
+    suite = declared()
+    rates = [100, 90, 300, 450, 1000, 2000, 9000, 8000]
+    found = {cell.name: reports(rate, 1.0) for cell, rate in zip(suite.cells, rates, strict=True)}
+    assert suite.conclude is not None
+    first, best = suite.conclude(recorded(suite, found))[-2:]
+    assert first.startswith("The GPU against the CPU, batch 32, no workers: 10")
+    assert best.startswith(
+        "From the CPU's first row, batch 32, no workers, to the GPU's fastest, batch 2048, 8 workers: 90"
+    )
 
 
 @pytest.mark.usefixtures("both")

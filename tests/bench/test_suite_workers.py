@@ -20,13 +20,14 @@ from torch import Tensor
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
 from strobe.bench.suites import workers
 from strobe.bench.suites.workers import COLUMNS, STAGES, declare, deliver
+from strobe.bench.workers.jobs import Draining
 from strobe.config import register
 from strobe.errors import ConfigError, DataError
 
 SIZE, BATCH = 32, 4
 SHAPES = [(60, 80), (60, 70), (150, 130)]  # the last one can be halved while it is decoded
 EXACT = {"torch", "packed", "strobe loader.dct_scaling=false"}
-NEAR = {"torch_tuned": 2.0, "spdl": 8.0, "spdl_tuned": 8.0, "strobe": 2.0, "strobe engine=torch": 2.0}  # levels, mean
+NEAR = {"torch_tuned": 2.0, "spdl": 8.0, "spdl_batches": 8.0, "strobe": 2.0, "strobe engine=torch": 2.0}  # levels, mean
 
 
 def config(*overrides: str) -> Any:
@@ -75,13 +76,12 @@ def test_the_full_mode_has_all_stages_columns_and_workers(few_cores: None) -> No
     suite = declare(config())
     assert [table.name for table in suite.tables] == ["resize", "batch", "normalise"]
     assert {table.chart for table in suite.tables} == {"lines"}
-    assert len(suite.cells) == 3 * 4 * 7
+    assert len(suite.cells) == 3 * 4 * 8
     assert sorted({cell.at for cell in suite.cells}) == [1, 2, 4, 8]
     for cell in suite.cells:
         assert cell.cache == "warm"
-        published = cell.column in {COLUMNS["torch"], COLUMNS["spdl"]}
-        assert cell.threads == (8 if published else 1)
-        source = f"{cell.table}, {cell.row}, DataLoader (source), 8 threads, warm"
+        assert cell.threads == 1
+        source = f"{cell.table}, {cell.row}, DataLoader (source), 1 thread, warm"
         assert cell.against == (None if cell.column == COLUMNS["torch"] else source)
     assert "no GPU" in suite.about
 
@@ -120,6 +120,13 @@ def test_what_is_asked_for_is_measured(few_cores: None) -> None:
         ("suite.pipelines=[]", "suite.pipelines=[] must name one or more, each once"),
         ("suite.pipelines=[spdl,spdl]", "suite.pipelines=[spdl,spdl] must name one or more, each once"),
         ('suite.pipelines=["spdl size=3"]', "suite.pipelines: 'spdl size=3' cannot be configured, as ours can"),
+        (
+            'suite.pipelines=["strobe engine.num_workers=3"]',
+            "'strobe engine.num_workers=3' sets engine.num_workers, which",
+        ),
+        ('suite.pipelines=["strobe threads=2"]', "sets threads, which all pipelines must share"),
+        ('suite.pipelines=["strobe data.root=x"]', "sets data.root, which all pipelines must share"),
+        ('suite.pipelines=["strobe +data.framing=resize"]', "sets data.framing, which all pipelines must share"),
         ("data=cifar10", "suite=workers measures photos; leave data=... out"),
     ],
 )
@@ -203,7 +210,8 @@ def test_nothing_runs_afterwards(found: Input, tmp_path: Path, pipeline: str, fa
             done = work.repeat()
             assert len(multiprocessing.active_children()) == (2 if "torch" in pipeline else 0)
             assert isinstance(done, Done)
-            assert done.images % (4 * BATCH) == 0 < done.images
+            assert done.images == BATCH
+            assert done.seconds
             assert len(work.files) == workers.LEAST_BATCHES * BATCH
             if fails:
                 raise KeyboardInterrupt
@@ -234,6 +242,32 @@ def test_a_damaged_photo_is_an_error_before_and_while_it_is_measured(tmp_path: P
         assert not multiprocessing.active_children()
 
 
+def test_a_repetition_tells_the_time_of_one_item() -> None:
+    now = iter([0.0, 0.01, 0.03, 0.06])
+    taken: list[int] = []
+    drain = Draining(lambda: (taken.append(0), torch.zeros(4, 3, 2, 2))[1], 2, 3, lambda: next(now))
+    assert drain() == Done(4, 0.06 / 4)  # two turns of two items
+    assert len(taken) == 3 + 4  # what lay ready is not timed
+
+
+@pytest.mark.parametrize(("given", "threads"), [((), 5), (("threads=2",), 1)])
+def test_published_pipelines_compute_on_all_cores_unless_told(
+    found: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], threads: int
+) -> None:
+    monkeypatch.setattr("strobe.environment.usable_cores", lambda: 5)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    cells = {cell.column: cell for cell in declare(config("suite.workers=[1]", "suite.stages=[batch]", *given)).cells}
+    visit = Visit(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    try:
+        for column, expected in ((COLUMNS["torch"], threads), (COLUMNS["torch_tuned"], 1)):
+            with cells[column].make(visit):
+                assert torch.get_num_threads() == expected
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def concluded(rates: dict[tuple[str, int, str], float | str]) -> list[str]:
     """Of a full run in which the stage ``batch`` has these images/s."""
     suite: Suite = declare(config("suite.stages=[batch]", "suite.workers=[1,2]"))
@@ -252,10 +286,11 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
         ("batch", 1, "Strobe"): 390.0,
         ("batch", 2, "Strobe"): 700.0,
         ("batch", 2, "Strobe engine=torch"): 600.0,
+        ("batch", 2, "Strobe loader.dct_scaling=false"): 550.0,
         ("batch", 2, "Strobe, packed"): 90_000.0,
-        ("batch", 2, "SPDL (tuned)"): "SPDL is not installed",
+        ("batch", 2, "SPDL (whole batches)"): "SPDL is not installed",
     }
-    best, peaks, missing = concluded(rates)
+    best, in_full, peaks, missing = concluded(rates)
     assert best.startswith("Decode, resize, batch: the best of ours, Strobe with 2 workers, delivers ")
     for times, other, verdict in (
         ("3.", "DataLoader (source)", " (aim 2.7: reached)"),
@@ -266,11 +301,13 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
         assert before.rpartition("s: ")[2].rpartition("), ")[2].startswith(times)
         assert after.startswith(verdict)
     assert "packed" not in best
-    assert "SPDL (tuned)" not in best
+    assert "in full: Strobe loader.dct_scaling=false with 2 workers, delivers " in in_full
+    assert "(aim 2.7: " in in_full
+    assert "SPDL (whole batches)" not in best
     assert peaks.startswith("Decode, resize, batch: throughput peaks at")
     assert "Strobe, packed 9" in peaks
     assert "with 2 workers" in peaks
-    assert missing == "Not measured, SPDL (tuned): SPDL is not installed"
+    assert missing == "Not measured, SPDL (whole batches): SPDL is not installed"
 
 
 def test_without_ours_or_anything_it_says_what_is_missing(few_cores: None) -> None:

@@ -41,6 +41,12 @@ def steady(visit: Visit, *, seconds: float = 0.5, drift: float = 0.0) -> Iterato
 
 
 @contextmanager
+def quick(_: Visit) -> Iterator[Work]:
+    """Says that it took next to no time."""
+    yield Work(lambda: Done(10, 1e-5))
+
+
+@contextmanager
 def counting(visit: Visit, *, seconds: float = 0.0) -> Iterator[Work]:
     """Leaves a line for each thing that is done to it."""
     journal = visit.folder / "journal"
@@ -74,6 +80,10 @@ def broken(_: Visit, *, how: str) -> Iterator[Work]:
     if how == "ours":
         raise ValueError("a mistake of ours")
     if how == "exit":
+        os._exit(7)
+    if how == "orphan":  # a worker that is left with all that the cell held open
+        if not os.fork():
+            time.sleep(60)
         os._exit(7)
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -124,7 +134,7 @@ class Journal:
 
 def measured(folder: Path, *cells: Cell, results: Results | None = None, **settings: Any) -> tuple[Results, Journal]:
     """Run a campaign over the cells."""
-    given = {"rounds": 2, "turn": 0.0, "budget": 60.0, "precision": 0.0, "timeout": 30.0, "seed": 0} | settings
+    given = {"rounds": 2, "turn": 0.0, "budget": 600.0, "precision": 0.0, "timeout": 30.0, "seed": 0} | settings
     results = results or Results(suite(*cells), HEADER)
     journal = Journal()
     Campaign(results, Settings(**given), FOUND, ["data=sample"], folder).measure(journal)

@@ -1,6 +1,8 @@
 """The command ``python -m strobe.bench``."""
 
+import signal
 import sys
+from types import FrameType
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -30,18 +32,30 @@ def measure(cfg: DictConfig) -> None:
 
 
 def main() -> None:
-    """List the suites, or measure; exits with the greatest of the suites' codes."""
+    """List the suites, or measure; exits with the greatest of the suites' codes, or 128 and a signal's number."""
     register()
     if "--list" in sys.argv[1:]:
         from strobe.bench.listing import show
+        from strobe.errors import StrobeError
 
-        show([argument for argument in sys.argv[1:] if argument != "--list"])
+        try:
+            show([argument for argument in sys.argv[1:] if argument != "--list"])
+        except StrobeError as error:
+            sys.exit(str(error))
         return
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _end)
     try:
         measure()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as interrupt:
+        sys.exit(128 + (interrupt.args or (signal.SIGINT,))[0])
     sys.exit(max(codes, default=0))
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """End as after Ctrl-C: what runs is ended, what was measured is kept."""
+    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

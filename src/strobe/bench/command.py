@@ -1,5 +1,6 @@
 """One suite, from its declaration to its measurement; ``strobe.bench.ending`` shows and keeps what was found."""
 
+import contextlib
 import os
 import shlex
 import sys
@@ -68,12 +69,16 @@ def run(cfg: DictConfig) -> int:
     earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
     with tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
-        found = _found(suite, request, Path(scratch))
+        found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
         settings = settings_of(cfg, suite)
-        results = Results(suite, {**header(cfg, suite, found), "settings": asdict(settings)})
+        results = Results(suite, {**header(cfg, suite, found, machine), "settings": asdict(settings)})
+        if earlier is not None:
+            baseline.require_alike(results.header, earlier)
         console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
         if results.resume(folder / NAME):
             console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+            if (results.header["environment"]["git_commit"] or "").endswith("+"):
+                console.print("The code has uncommitted changes: nobody knows whether it is what it was.", markup=False)
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
         try:
             with Bar(console, results, settings.rounds) as bar:
@@ -81,7 +86,9 @@ def run(cfg: DictConfig) -> int:
         except KeyboardInterrupt:
             results.save(folder, "interrupted")
             again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
-            console.print(f"Interrupted; what was measured is kept. Go on with: {again}", markup=False, soft_wrap=True)
+            told = f"Interrupted; what was measured is kept. Go on with: {again}"
+            with contextlib.suppress(OSError):  # the terminal is gone
+                console.print(told, markup=False, soft_wrap=True)
             raise
     return finish(console, results, folder, earlier)
 
@@ -113,34 +120,43 @@ def own_overrides(suite: Suite) -> list[str]:
     kept = []
     for override in _task():
         key = override.lstrip("+~").partition("=")[0]
-        group = key.partition(".")[0]
-        if group in OWN:
+        if key.partition(".")[0] in OWN:
             continue
-        if instead := suite.varies.get(key) or suite.varies.get(group):
+        if instead := suite.varies.get(key):
             raise ConfigError(f"{override} is what the cells of suite={suite.name} differ in; give {instead} instead")
         kept.append(override)
     return kept
 
 
-def _found(suite: Suite, request: Request, scratch: Path) -> Input:
-    """The input, by a process of its own, so that torch is imported here only when something was measured."""
-    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=FINDING)
+def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
+    """The input and the machine, by a process of its own: only what was measured imports torch here."""
+    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout))
     if isinstance(outcome, Failure):
-        raise DataError(outcome.reason)
-    assert isinstance(outcome, Input)
-    return outcome
+        raise DataError(
+            f"The input of suite={suite.name} was not found or generated: {outcome.reason}; "
+            "see that data.root names the files that you mean, and that memory and the temporary folder have room"
+        )
+    if isinstance(outcome, str):
+        raise DataError(outcome)
+    found, machine = outcome
+    assert isinstance(found, Input)
+    return found, machine
 
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
-    """The body of that process."""
+    """The body of that process: the input with the machine, or why there is none."""
     os.setsid()
     try:
-        pipe.send(search(request, scratch))
+        found = search(request, scratch)
     except StrobeError as error:
-        pipe.send(Failure(" ".join(str(error).split())))
+        pipe.send(" ".join(str(error).split()))
+        return
+    from strobe import environment
+
+    pipe.send((found, environment.describe()))
 
 
-def header(cfg: DictConfig, suite: Suite, found: Input) -> dict[str, Any]:
+def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any]) -> dict[str, Any]:
     """What ``results.json`` says besides the cells."""
     return {
         "suite": suite.name,
@@ -151,15 +167,13 @@ def header(cfg: DictConfig, suite: Suite, found: Input) -> dict[str, Any]:
         "overrides": [given for given in _task() if given.partition("=")[0] not in HOW_MUCH],
         "command": shlex.join(["python", "-m", "strobe.bench", *_task()]),
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "environment": _environment(suite),
+        "environment": _environment(suite, machine),
         "conclusions": [],
     }
 
 
-def _environment(suite: Suite) -> dict[str, Any]:
-    from strobe import environment
-
-    machine = environment.describe()
+def _environment(suite: Suite, machine: dict[str, Any]) -> dict[str, Any]:
+    """The machine, with what matters to the suite besides."""
     for package in suite.packages:
         try:
             machine["versions"][package] = version(package)

@@ -2,7 +2,6 @@
 
 import csv
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_baseline, print_conclusions, print_results
+from strobe.bench.harness.writing import whole
 
 TABLE = "results.csv"
 REGRESSION = 3
@@ -27,18 +27,19 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     from strobe.bench.page import write_page, write_pictures
 
     suite = results.suite
-    record = results.record("completed")
-    measured = any(cell["visits"] for cell in record["cells"])
-    if suite.conclude and measured:
+    measured = any(results.visits.values())
+    status = "completed" if measured else "failed"
+    record = results.save(folder, status)
+    found = compare.measurements(record)
+    compare.save(folder, found)
+    write_table(folder / TABLE, record)
+    if suite.conclude and measured:  # from here on nothing that goes wrong loses the figures
         results.header["conclusions"] = suite.conclude(record)
     if earlier is not None:
         results.header["baseline_file"] = str(earlier.file)
         results.header["baseline"] = baseline.against(record, earlier.record)
         results.header["unlike_baseline"] = baseline.differences(record, earlier.record)
-    record = results.save(folder, "completed" if measured else "failed")
-    found = compare.measurements(record)
-    compare.save(folder, found)
-    write_table(folder / TABLE, record)
+    record = results.save(folder, status)
     sections = suite.sections(record, folder) if suite.sections and measured else []
     write_pictures(folder, suite, record)
     page = write_page(folder, suite, record, sections)
@@ -48,8 +49,12 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     code = 0 if measured else 1
     if earlier is not None:
         print_baseline(console, record)
-        slower = baseline.regressions(record["baseline"], earlier.limit) if earlier.limit is not None else []
-        if slower:
+    if earlier is not None and earlier.limit is not None:
+        doubtful = sum(entry["verdict"] == baseline.TOO_FEW for entry in record["baseline"])
+        if doubtful:
+            few = f"too few visits to tell of {doubtful} cells; give both results rounds=7 or more"
+            console.print(f"fail_if_slower={earlier.limit:.3g}: {few}", markup=False)
+        if slower := baseline.regressions(record["baseline"], earlier.limit):
             console.print(f"fail_if_slower={earlier.limit:.3g}: {'; '.join(slower)}", style="bold", markup=False)
             code = REGRESSION
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
@@ -63,23 +68,18 @@ def effort(record: Mapping[str, Any]) -> str:
     visits = f"{most} visit{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} visits"
     settings, seconds = record["settings"], record["seconds"]
     told = f"{visits} a cell in {seconds:,.0f} s"
-    if fewest < settings["rounds"] and seconds > 0.9 * settings["budget"]:
+    if record["budget_spent"]:
         told += f"; budget_seconds={settings['budget']:g} ended it: give more, and the same hydra.run.dir to go on"
     return told
 
 
 def write_table(path: Path, record: Mapping[str, Any]) -> None:
     """``results.csv``, whole or not at all: a row for each cell; seconds, rates and ratios with their intervals."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     ends = [(name, end) for name in INTERVALS for end in ("median", "low", "high")]
-    try:
-        with partial.open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow([*COLUMNS, *(f"{name}_{end}" for name, end in ends), "spread", "visits"])
-            for cell in record["cells"]:
-                figures = [(cell[name] or {}).get(end) for name, end in ends]
-                told = [*(cell[name] for name in COLUMNS), *figures]
-                table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole(path) as partial, partial.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow([*COLUMNS, *(f"{name}_{end}" for name, end in ends), "spread", "visits"])
+        for cell in record["cells"]:
+            figures = [(cell[name] or {}).get(end) for name, end in ends]
+            told = [*(cell[name] for name in COLUMNS), *figures]
+            table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])

@@ -21,7 +21,7 @@ from strobe.record import median_interval
 
 WORKERS = (0, 1, 2, 4)
 LOADERS = ("tifffile", "native")
-PREFETCH = 4  # batches for each worker: of 1, 2, 4 and 8 the best for a DataLoader by hand
+PREFETCH = 4  # batches for each worker, twice torch's default
 
 
 def engines(overrides: list[str], rounds: int, seconds: float) -> dict[str, list[Result]]:

@@ -3,7 +3,6 @@
 import os
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from strobe.bench.harness.declare import Input, Request
 from strobe.errors import DataError
 
-MOST_PHOTOS = 4096
+MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 GENERATED_PHOTOS = 48  # of 800x533, 50 to 100 kB each
 GENERATED_IMAGES = 1000  # of 32x32, in each of six files
 JPEG = (".jpg", ".jpeg")
@@ -24,7 +23,7 @@ def is_given(overrides: Sequence[str]) -> bool:
 
 
 def _gives_root(overrides: Sequence[str]) -> bool:
-    return any(override.startswith("data.root=") for override in overrides)
+    return any(override.lstrip("+").startswith("data.root=") for override in overrides)
 
 
 def find_data(asked: Request, scratch: Path) -> Input:
@@ -38,18 +37,22 @@ def find_data(asked: Request, scratch: Path) -> Input:
     from strobe.bench.composing import prepared
 
     extra: tuple[str, ...] = (f"data={asked.data}",)
+    told = ""
     generated = asked.data == "cifar10" and not is_given(asked.overrides)
     if generated:
         write_cifar10(scratch / "cifar-10-batches-py")
         extra += (f"data.root={scratch}", "data.verify=false")
     elif asked.data == "image_folder" and not _gives_root(asked.overrides):
-        found = find_photos(asked, scratch, most=MOST_PHOTOS)
-        return replace(found, facts={"images": len(found.facts["paths"]), "form": "photos"})
+        photos = find_photos(asked, scratch, most=MOST_FILES)
+        told, generated = photos.told, photos.generated
+        folder = class_folders([Path(path) for path in photos.facts["paths"]], scratch / "classes")
+        extra += (f"data.root={folder}",)
     data, _ = prepared([*extra, *asked.overrides])
     count = len(data.datasets["train"])
-    title = "noise in CIFAR-10's form, generated" if generated else data.title
+    if not told:
+        told = "noise in CIFAR-10's form, generated" if generated else data.title
     return Input(
-        f"{title}: {count:,} images for training",
+        f"{told}: {count:,} images for training",
         generated or data.generated,
         extra,
         {"images": count, "form": asked.cfg.data.form},
@@ -59,8 +62,7 @@ def find_data(asked: Request, scratch: Path) -> Input:
 def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:
     """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
 
-    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order, and the
-    overrides find the same files, by links in class folders.
+    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order.
 
     Raises:
         DataError: there are none.
@@ -69,24 +71,24 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
-    paths = _jpegs(root) if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
-    told = f"{len(paths):,} photos" if real else f"{len(paths)} generated photos of 800x533"
+    paths = jpegs(root) if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
+    if not paths:
+        where = f"data.root={root}" if given else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"
+        otherwise = "leave data.root out to measure on generated ones" if given else "unset STROBE_DATA"
+        raise DataError(
+            f"{where} holds no JPEG photos, at any depth; give a folder of photos such as ImageNet's val as data.root, "
+            f"or {otherwise}"
+        )
+    told = f"{len(paths):,} photo{'s'[: len(paths) != 1]}" if real else f"{len(paths)} generated photos of 800x533"
     if most is not None and len(paths) > most:
         paths = [paths[place] for place in sorted(np.random.default_rng(0).permutation(len(paths))[:most])]
         told = f"{most:,} of {told}"
-    folders = class_folders(paths, scratch / "classes")
-    overrides = ("data=image_folder", f"data.root={folders}")
-    return Input(told, not real, tuple(overrides), {"paths": [str(path) for path in paths]})
+    return Input(told, not real, ("data=image_folder",), {"paths": [str(path) for path in paths]})
 
 
-def _jpegs(root: Path) -> list[Path]:
-    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if root.is_dir() else []
-    if len(found) < 2:
-        raise DataError(
-            f"data.root={root} holds no JPEG photos, at any depth; give a folder of photos such as ImageNet's val, or "
-            "leave data.root out to measure on generated ones"
-        )
-    return found
+def jpegs(root: Path) -> list[Path]:
+    """The JPEGs below a folder, at any depth, in order."""
+    return sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if root.is_dir() else []
 
 
 def class_folders(paths: Sequence[Path], folder: Path) -> Path:

@@ -8,7 +8,7 @@ import torch
 
 from strobe.bench.composing import prepared
 from strobe.bench.contest import Result, contest
-from strobe.bench.inputs import JPEG, class_folders
+from strobe.bench.inputs import class_folders, jpegs
 from strobe.bench.loading_parts import loader_entrant
 from strobe.checks import loaders_for
 from strobe.errors import DataError
@@ -32,12 +32,8 @@ def framings(overrides: list[str], rounds: int, seconds: float) -> dict[str, lis
     return results
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("STROBE_DATA", "data")) / "photos"
-
-
 def _paths() -> list[Path]:
-    found = sorted(path for path in _folder().rglob("*") if path.suffix.lower() in JPEG)
-    if not found:
-        raise DataError(f"{_folder()} holds no JPEG; name the folder above it in the variable STROBE_DATA")
+    folder = Path(os.environ.get("STROBE_DATA", "data")) / "photos"
+    if not (found := jpegs(folder)):
+        raise DataError(f"{folder} holds no JPEG; name the folder above it in the variable STROBE_DATA")
     return found

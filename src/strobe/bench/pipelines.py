@@ -105,6 +105,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     parts = [argument for argument in sys.argv[1:] if argument in PARTS] or list(PARTS)
     given = [argument for argument in sys.argv[1:] if argument not in PARTS]
+    if unknown := [argument for argument in given if "=" not in argument]:
+        sys.exit(f"{unknown[0]} is neither a part nor KEY=VALUE; parts: {', '.join(PARTS)}")
     own = dict(argument.split("=") for argument in given if argument.startswith(("rounds=", "seconds=")))
     overrides = [argument for argument in given if argument.partition("=")[0] not in own]
     options = {"rounds": int(own.get("rounds", ROUNDS)), "seconds": float(own.get("seconds", SECONDS))}

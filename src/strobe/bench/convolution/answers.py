@@ -1,6 +1,6 @@
 """The source document's questions, and what else follows, in sentences whose figures are the record's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from strobe.bench.convolution.study import (
     RECURSIVE,
     REFERENCE,
     SAMPLES,
+    TIME,
     TIMER,
     VIEW,
     WINDOW_SUMS,
@@ -41,30 +42,35 @@ class Answer:
 def conclusions(record: Mapping[str, Any]) -> list[str]:
     """Which implementation is fastest, what profilers cost, how far they disagree, and what failed."""
     found = read(record)
-    failed = [f"{cell['name']} failed: {cell['error']}" for cell in found.lacking]
-    return [*_fastest(found), *_native(found), *_costs(found), *_distances(found), *failed]
+    return [*_fastest(found), *_native(found), *_costs(found), *_distances(found), *_failures(found)]
 
 
 def questions(record: Mapping[str, Any]) -> list[Answer]:
     """The document's five, answered."""
     found = read(record)
     asked = {
-        "How do four loops compare with SciPy, on larger images too?": _q1(found),
-        "Is the sum of each window's products by NumPy faster than four loops?": _q2(found),
-        "And im2col?": _q3(found),
-        "What does the profile of im2col tell?": _q4(found),
-        "What of the last implementation, the recursive one?": _q5(found),
+        "How do four loops compare with SciPy, on larger images too?": (_q1, (LOOPS, REFERENCE)),
+        "Is the sum of each window's products by NumPy faster than four loops?": (_q2, (WINDOW_SUMS, LOOPS)),
+        "And im2col?": (_q3, (IM2COL, LOOPS, WINDOW_SUMS, REFERENCE)),
+        "What does the profile of im2col tell?": (_q4, (PLAIN, *LOOKING)),
+        "What of the last implementation, the recursive one?": (_q5, (RECURSIVE, IM2COL, VIEW, REFERENCE)),
     }
     return [
-        Answer(f"Q{number} {question}", " ".join(told) or UNKNOWN)
-        for number, (question, told) in enumerate(asked.items(), 1)
+        Answer(f"Q{number} {question}", " ".join([*(told(found) or [UNKNOWN]), *_missing(found, names)]))
+        for number, (question, (told, names)) in enumerate(asked.items(), 1)
     ]
 
 
-def growth_of(found: Reading, name: str) -> Growth | None:
-    """The power fitted to an implementation's medians; None with fewer than two sides."""
+def _missing(found: Reading, names: Sequence[str]) -> list[str]:
+    """Those that failed wherever they were to be measured."""
+    return [f"{name} failed: {error.rstrip('.')}." for name in names if (error := found.failed(name))]
+
+
+def growth_of(found: Reading, name: str, sides: Sequence[int] | None = None) -> Growth | None:
+    """The power fitted to an implementation's medians, at these sides or all; None with fewer than two."""
     cells = found.times.get(name, {})
-    return fit_growth(list(cells), [cell["seconds"]["median"] for cell in cells.values()]) if len(cells) > 1 else None
+    chosen = [side for side in cells if sides is None or side in sides]
+    return fit_growth(chosen, [cells[side]["seconds"]["median"] for side in chosen]) if len(chosen) > 1 else None
 
 
 def _fastest(found: Reading) -> list[str]:
@@ -73,16 +79,32 @@ def _fastest(found: Reading) -> list[str]:
     sides = {max(common, default=0), max((side for cells in found.times.values() for side in cells), default=0)}
     for side in sorted(sides - {0}):
         cells = found.at(side)
-        first = next(iter(cells))
+        first, *others = cells
+        named = dict.fromkeys([*others[:1], *(other for other in (LOOPS, REFERENCE) if other in others)])
+        doubt = found.doubt(first, others[0], side) if others else ""
         ratios = [
-            f"{ratio(found.faster(first, other, side))} times as fast as {other}"
-            for other in (LOOPS, REFERENCE)
-            if other in cells and other != first and found.faster(first, other, side)
+            f"{ratio(faster)} times as fast as {other}{doubt * (other == others[0])}"
+            for other in named
+            if (faster := found.faster(first, other, side))
         ]
-        among = "all of which were measured there" if side in common else f"where {len(cells)} were measured"
-        words = f"; {' and '.join(ratios)}" if ratios else ""
-        told.append(f"At {side}x{side}, {among}, {first} is fastest: {milliseconds(cells[first])}{words}.")
+        among = f"all {len(cells)}" if len(cells) == len(found.asked) else f"{len(cells)} of {len(found.asked)}"
+        words = f"; {', '.join(ratios)}" if ratios else ""
+        verdict = f"{first} {'has the shortest time' if doubt else 'is fastest'}: {milliseconds(cells[first])}"
+        told.append(f"At {side}x{side}, where {among} ways were measured, {verdict}{words}.")
     return told
+
+
+def _failures(found: Reading) -> list[str]:
+    """What failed; once of a way that failed at every size."""
+    told = []
+    for cell in found.lacking:
+        name, sides = cell["column"], found.asked.get(cell["column"], ())
+        lacking = [each for each in found.lacking if each["column"] == name and each["table"] == TIME]
+        everywhere = cell["table"] == TIME and len(lacking) == len(sides) > 1 and bool(found.failed(name))
+        told.append(
+            f"{name} failed at every size: {cell['error']}" if everywhere else f"{cell['name']} failed: {cell['error']}"
+        )
+    return list(dict.fromkeys(told))
 
 
 def _native(found: Reading) -> list[str]:
@@ -108,11 +130,13 @@ def _distances(found: Reading) -> list[str]:
 
 def _q1(found: Reading) -> list[str]:
     told = _compare(found, LOOPS, REFERENCE, _ends)
-    grown = [f"{one.exponent:.2f} ({name})" for name in (LOOPS, REFERENCE) if (one := growth_of(found, name))]
+    sides = found.common(LOOPS, REFERENCE)
+    grown = [f"{one.exponent:.2f} ({name})" for name in (LOOPS, REFERENCE) if (one := growth_of(found, name, sides))]
     if grown:
         told.append(
-            f"Over all sizes the time grows with the side to the power of {' and '.join(grown)}; 2 would be as the "
-            "number of pixels, and less means that calls cost much however small the image is."
+            f"Over sides of {sides[0]:,} to {sides[-1]:,} pixels the time grows with the side to the power of "
+            f"{' and '.join(grown)}; 2 would be as the number of pixels, and less means that calls cost much however "
+            "small the image is."
         )
     return told
 

@@ -3,7 +3,8 @@
 An event profiler charges each call a price. It falls on functions that are called often and, above all, on those that
 call often, and both look longer than they are. Calls of C have a price as well, even where they are not timed and their
 time is their callers'. Samples scatter: of N, a share s by about the root of s (1 - s) / N. Two profilers that the
-interpreter asks at each call, such as cProfile and pyinstrument, may agree and both be wrong: see their ``factor``.
+interpreter asks at each call, such as cProfile and pyinstrument, may agree and both be wrong: see how many times
+as long each makes the work.
 """
 
 from collections.abc import Mapping
@@ -14,43 +15,12 @@ from strobe.bench.convolution.event_profile import Price
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A function's share of the time, by two profiles."""
-
-    name: str
-    first: float
-    second: float
-
-    @property
-    def more(self) -> float:
-        """By how much the first share is larger."""
-        return self.first - self.second
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """Two profiles side by side."""
-
-    distance: float
-    """Half the sum of all differences between shares, the total variation distance: 0 for equal shares, 1 where no
-    function has time in both. It is the share of the time that would have to be given to other functions."""
-
-    functions: tuple[Difference, ...]
-    """The largest difference first."""
-
-
-@dataclass(frozen=True)
 class Looking:
     """What a profiler cost the work."""
 
     without: float  # seconds that the work takes when nobody looks
     under: float  # seconds under the profiler
     calls: int | None = None  # that were timed, where they were counted
-
-    @property
-    def factor(self) -> float:
-        """How many times as long the work takes."""
-        return self.under / self.without
 
     @property
     def a_call(self) -> float | None:
@@ -70,8 +40,11 @@ def shares(own: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds / whole for name, seconds in own.items()}
 
 
-def disagreement(first: Mapping[str, float], second: Mapping[str, float]) -> Disagreement:
-    """Compare two profiles.
+def total_variation(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """The distance of two profiles: half the sum of all differences between shares.
+
+    It is the share of the time that would have to be given to other functions: 0 for equal shares, 1 where no function
+    has time in both.
 
     Args:
         first: Own seconds of each function, by name; also those of functions that the other does not have.
@@ -81,10 +54,7 @@ def disagreement(first: Mapping[str, float], second: Mapping[str, float]) -> Dis
         ValueError: A profile holds no time.
     """
     one, other = shares(first), shares(second)
-    names = one.keys() | other.keys()
-    found = [Difference(name, one.get(name, 0.0), other.get(name, 0.0)) for name in names]
-    found.sort(key=lambda difference: (-abs(difference.more), difference.name))
-    return Disagreement(sum(abs(difference.more) for difference in found) / 2, tuple(found))
+    return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys()) / 2
 
 
 def corrected(roots: Roots, looking: Looking, price: Price) -> Roots:

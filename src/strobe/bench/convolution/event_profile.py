@@ -5,11 +5,11 @@ charged to its caller: cProfile reads the clock last when a call begins and firs
 """
 
 import cProfile
-import pstats
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import CodeType
 
 from strobe.bench.convolution.call_tree import Roots, check_alone, function_name
 from strobe.bench.convolution.event_tree import Edge, Function, call_tree
@@ -103,21 +103,25 @@ def _call_nothing(calls: int) -> None:
 
 
 def _functions(profiler: cProfile.Profile) -> dict[str, Function]:
-    """By short name; functions of one short name, such as ``__init__`` that dataclasses make, are one."""
+    """By short name; functions of one short name, such as two lambdas in a line, are one.
+
+    Of such, pstats would keep one and lose the others' time.
+    """
     found: dict[str, Function] = {}
-    for key, (_, calls, own, seconds, callers) in pstats.Stats(profiler).stats.items():  # type: ignore[attr-defined]
-        name = _name(key)
-        if "_lsprof.Profiler" in name:
-            continue
+    for entry in profiler.getstats():
+        name = _name(entry.code)
         function = found.setdefault(name, Function())
-        function.calls += calls
-        function.own += own
-        function.seconds += seconds
-        for caller, (count, _, edge_own, edge_seconds) in callers.items():
-            function.callers.setdefault(_name(caller), Edge()).add(count, edge_own, edge_seconds)
-    return found
+        function.calls += entry.callcount
+        function.own += entry.inlinetime
+        function.seconds += entry.totaltime
+        for called in entry.calls or ():
+            edge = found.setdefault(_name(called.code), Function()).callers.setdefault(name, Edge())
+            edge.add(called.callcount, called.inlinetime, called.totaltime)
+    return {name: function for name, function in found.items() if "_lsprof.Profiler" not in name}
 
 
-def _name(key: tuple[str, int, str]) -> str:
-    file, line, function = key
-    return _ADDRESS.sub("", function) if file == "~" else function_name(file, line, function)
+def _name(code: CodeType | str) -> str:
+    """Of a function in Python its code is given, of one in C its name."""
+    if isinstance(code, str):
+        return _ADDRESS.sub("", code)
+    return function_name(code.co_filename, code.co_firstlineno, code.co_name)

@@ -29,7 +29,7 @@ _STYLE = "".join(
 )
 
 
-def flame_graph(roots: Roots, title: str) -> str:
+def flame_graph(roots: Roots, title: str, *, styled: bool = True) -> str:
     """An SVG, for a page or a file of its own, in which the outermost calls are at the bottom.
 
     A module has one colour, given by its name; functions in C are grey. Each box tells its call's figures when it is
@@ -38,12 +38,13 @@ def flame_graph(roots: Roots, title: str) -> str:
     Args:
         roots: The tree.
         title: What it shows, for those who cannot see it.
+        styled: Whether it brings its style, which one of those on a page must.
     """
     whole = total(roots)
     boxes = list(_boxes(roots, whole, 0.0, 0)) if whole > 0 else []
     rows = 1 + max((depth for _, _, depth in boxes), default=-1)
     colours = _colours(roots)
-    parts = [f"<style>{_STYLE}</style>"]
+    parts = [f"<style>{_STYLE}</style>"] if styled else []
     for call, left, depth in boxes:
         share, top = call.seconds / whole, (rows - 1 - depth) * _ROW
         tip = f"{call.name}: {percent(share)}, {figures(call)}"

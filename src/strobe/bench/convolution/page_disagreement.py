@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from strobe.bench.convolution.disagreement import Looking, corrected, disagreement, shares
+from strobe.bench.convolution.disagreement import Looking, corrected, shares, total_variation
 from strobe.bench.convolution.reading import Reading
 from strobe.bench.convolution.saved import Saved, own_of_parts
 from strobe.bench.convolution.study import EVENTS, EVENTS_OF_PYTHON, PARTS, PLAIN, SAMPLES, TIMER
@@ -60,8 +60,8 @@ def reasons(found: Reading, own: Mapping[str, Mapping[str, float]]) -> list[str]
             "what is called often, looks longer than it is; where calls are few and long that would not be seen."
         )
     if LESS in own and DIRECTLY in own and EVENTS in own:
-        before, after = (disagreement(own[name], own[DIRECTLY]).distance for name in (EVENTS, LESS))
-        verdict = "explains part of it" if after < before else "does not explain it"
+        before, after = (total_variation(own[name], own[DIRECTLY]) for name in (EVENTS, LESS))
+        verdict = f"explains {percent(1 - after / before)} of it" if after < before else "does not explain it"
         told.append(
             f"With that taken away from each function by its number of calls, the distance from timing one by one goes "
             f"from {before:.1%} to {after:.1%}: the cost of being timed {verdict}."
@@ -105,4 +105,4 @@ def _times(factor: Interval | None) -> str:
 
 
 def _distance(seconds: Mapping[str, float], directly: Mapping[str, float]) -> str:
-    return f"{disagreement(seconds, directly).distance:.1%}" if directly else ""
+    return f"{total_variation(seconds, directly):.1%}" if directly else ""

@@ -15,9 +15,10 @@ from strobe.report.html.text import TIMES, esc
 _APART = "padding-left:1.5em"  # from the figures before it
 _NOTE = (
     "A power of the side n is fitted to each implementation's medians, by least squares in logarithms; twice the side "
-    "takes 2 to that power times as long. The interval is of the fit: it holds if the points scatter about one line; "
-    "the farthest point lies so many times above or below it. Small images take about as long as the call "
-    "itself, whatever their size; between the two largest sizes little of that is left, unless caches overflow there."
+    "takes 2 to that power times as long. Each is over the sides that it was measured at, which are below it; powers "
+    "over other sides do not compare. The interval is of the fit: it holds if the points scatter about one line; the "
+    "farthest point lies so many times above or below it. Small images take about as long as the call itself, whatever "
+    "their size; between the two largest sizes little of that is left, unless caches overflow there."
 )
 
 
@@ -38,20 +39,21 @@ def _growth(found: Reading) -> list[Section]:
         return []
     rows, lines = [], []
     for name, growth in fits.items():
-        sides = sorted(found.times[name])[-2:]
+        sides = sorted(found.times[name])
         fitted = f"{growth.exponent:.2f}"
         within = "two sizes" if growth.interval is None else f"{growth.interval[0]:.2f} to {growth.interval[1]:.2f}"
-        local = f"n = {sides[0]:,} to {sides[1]:,}"
+        local = f"n = {sides[-2]:,} to {sides[-1]:,}"
+        over = f"n = {sides[0]:,} to {sides[-1]:,}"
         rows.append(
             (
                 f'<b class="first">{esc(name)}</b>',
-                f"<b>{fitted}</b><small>{within}</small>",
+                f"<b>{fitted}</b><small>{within}</small><small>{over}</small>",
                 f"<b>{growth.local:.2f}</b><small>{local}</small>",
                 f"{_farthest(growth, found.times[name]):.2f}{TIMES}",
                 f'<div style="min-width:17em;{_APART}">{esc(IMPLEMENTATIONS[name].cost)}</div>',
             )
         )
-        lines.append(f"{name}: n^{fitted} ({within}); n^{growth.local:.2f} for {local}")
+        lines.append(f"{name}: n^{fitted} ({within}) for {over}; n^{growth.local:.2f} for {local}")
     theory = f'<span style="{_APART}">In theory</span>'
     heads = ("Implementation", "#Power of n, 95% interval", "#Between the two largest", "#Farthest point", theory)
     return [Section("How times grow", f"<p>{_NOTE}</p>{table(heads, rows, 'cells')}", "\n".join(lines))]

@@ -52,16 +52,17 @@ def profile_sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
 
 
 def _section(title: str, profiles: Mapping[str, Saved], names: tuple[str, ...]) -> list[Section]:
-    parts = [_profile(name, profiles[name]) for name in names if name in profiles]
+    styled = next(iter(profiles), None)  # one that is on the page, for all
+    parts = [_profile(name, profiles[name], styled=name == styled) for name in names if name in profiles]
     return [Section(title, f"<p>{_LEGEND}</p>{''.join(parts)}")] if parts else []
 
 
-def _profile(name: str, profile: Saved) -> str:
+def _profile(name: str, profile: Saved, *, styled: bool) -> str:
     """What one profiler saw: its table, if it counts, its tree and its flame graph."""
     how = _HOW[name]
     if profile.samples is not None:
         how += f" Here {profile.samples:,} samples of {duration(profile.seconds)}."
-    drawing = flame_graph(profile.roots, f"Flame graph of im2col by {name}")
+    drawing = flame_graph(profile.roots, f"Flame graph of im2col by {name}", styled=styled)
     tree = f'<div class="scroll"><pre>{esc(tree_text(profile.roots), 20_000)}</pre></div>'
     head = f'<div><h3>{esc(name)}</h3><p class="advice">{esc(how, 2000)}</p></div>'
     return f"{head}{_functions(profile)}<figure>{drawing}</figure>{tree}"

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.bench.convolution.disagreement import Looking, disagreement
+from strobe.bench.convolution.disagreement import Looking, total_variation
 from strobe.bench.convolution.event_profile import Price
 from strobe.bench.convolution.study import CALLS, LOOKING, PARTS, PLAIN, PROFILERS, TIME, TO_CALLEE, TO_CALLER
+from strobe.bench.harness.baseline import FEWEST
 from strobe.bench.harness.results import Interval, by_round
 from strobe.bench.harness.wording import ratio
 
@@ -19,7 +20,14 @@ class Reading:
 
     times: Mapping[str, Mapping[int, Cell]]  # by implementation and side
     profilers: Mapping[str, Cell]
+    asked: Mapping[str, Sequence[int]]  # sides at which an implementation was to be measured
     lacking: Sequence[Cell]  # that failed
+
+    def failed(self, name: str) -> str:
+        """Why nothing is known of an implementation or profiler; nothing where something is, or where it waits."""
+        if name in self.times or name in self.profilers:
+            return ""
+        return next((str(cell["error"]) for cell in self.lacking if cell["column"] == name), "")
 
     def common(self, *names: str) -> list[int]:
         """Sides at which all of these were measured."""
@@ -42,8 +50,15 @@ class Reading:
             return ""
         if (found["median"] or 0) < 1:
             name, other, found = other, name, self.faster(other, name, side)
-        doubt = ", which is no difference that the interval would show" if found and (found["low"] or 0) <= 1 else ""
-        return f"{name} is {ratio(found)} times as fast as {other}{doubt}"
+        return f"{name} is {ratio(found)} times as fast as {other}{self.doubt(name, other, side)}"
+
+    def doubt(self, name: str, other: str, side: int) -> str:
+        """What must be said where a way that seems the faster may not be."""
+        found = self.faster(name, other, side)
+        if min(len(self.times[each][side]["visits"]) for each in (name, other)) < FEWEST:
+            return ", by too few visits to tell"
+        unsure = found is None or (found["low"] or 0) <= 1
+        return ", which is no difference that the interval would show" if unsure else ""
 
     def factor(self, profiler: str) -> Interval | None:
         """How many times as long the work takes under a profiler."""
@@ -58,9 +73,9 @@ class Reading:
         return found if sum(found.values()) > 0 else {}
 
     def distance(self, first: str, second: str) -> float | None:
-        """How far the shares of the parts differ; see :func:`strobe.bench.convolution.disagreement.disagreement`."""
+        """How far the shares of the parts differ; see :func:`strobe.bench.convolution.disagreement.total_variation`."""
         one, other = self.own(first), self.own(second)
-        return disagreement(one, other).distance if one and other else None
+        return total_variation(one, other) if one and other else None
 
     def calls(self, profiler: str) -> int | None:
         """How many a profiler timed; None of one that does not count."""
@@ -90,13 +105,16 @@ class Reading:
 def read(record: Mapping[str, Any]) -> Reading:
     """The figures of a record of the suite."""
     times: dict[str, dict[int, Cell]] = {}
+    asked: dict[str, list[int]] = {}
     profilers = {}
     for cell in record["cells"]:
+        if cell["table"] == TIME:
+            asked.setdefault(cell["column"], []).append(int(cell["row"]))
         if cell["visits"] and cell["table"] == TIME:
             times.setdefault(cell["column"], {})[int(cell["row"])] = cell
         elif cell["visits"] and cell["table"] == PROFILERS:
             profilers[cell["column"]] = cell
-    return Reading(times, profilers, [cell for cell in record["cells"] if cell["status"] == "failed"])
+    return Reading(times, profilers, asked, [cell for cell in record["cells"] if cell["status"] == "failed"])
 
 
 def milliseconds(cell: Cell) -> str:

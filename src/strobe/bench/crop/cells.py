@@ -15,7 +15,8 @@ from strobe.bench.harness.declare import Done, Visit, Work
 from strobe.ceilings.meter import clock
 
 AHEAD = 2  # batches that each worker keeps ready
-WAIT, WARMUP, ACTIVE = 1, 1, 3  # steps of the trace
+WAIT, WARMUP, ACTIVE = 1, 2, 10  # steps of the trace
+PIXELS = "photo_pixels"  # of a photo, in the median
 WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
 
 
@@ -23,15 +24,16 @@ WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
 def decode(visit: Visit, *, decoder: str, batch: int | None) -> Iterator[Work]:
     """Crops from memory, one at a time, or so many in one call of the native operator."""
     places = _places(visit)
+    figures = {PIXELS: places.pixels()}
     if batch is not None:
         together = decode_batches(places, batch)
-        yield Work(lambda: len(together()))
+        yield Work(lambda: Done(len(together()), figures=figures))
         return
     one, drawn = DECODERS[decoder](), places.drawn()
 
-    def repeat() -> int:
+    def repeat() -> Done:
         one(*next(drawn)).contiguous()
-        return 1
+        return Done(1, figures=figures)
 
     yield Work(repeat)
 
@@ -40,23 +42,25 @@ def decode(visit: Visit, *, decoder: str, batch: int | None) -> Iterator[Work]:
 def train(visit: Visit, *, decoder: str, workers: int, batch: int, traced: bool) -> Iterator[Work]:
     """Training steps on what worker processes prepare; the first visit traces a few without workers before."""
     places, one = _places(visit), DECODERS[decoder]()
-    device = _device(visit)
+    device = torch.device(visit.input.facts["device"])
     step, now = Step(device), clock(device)
-    figures: dict[str, float] = {}
+    figures = {PIXELS: places.pixels()}
     if traced and visit.number == 0:
-        figures = trace(places, one, step, batch, visit.folder.parents[1] / "tensorboard" / decoder)
+        figures |= trace(places, one, step, batch, visit.folder.parents[1] / "tensorboard" / decoder)
     batches = DataLoader(
         Prepared(places, one), batch, num_workers=workers, prefetch_factor=AHEAD, multiprocessing_context="fork"
     )
     ready = iter(batches)
 
     def repeat() -> Done:
-        step(next(ready))
-        now()
-        return Done(batch, figures=figures)
+        """As many steps as there are workers, which deliver in turn; told is one of them."""
+        began = now()
+        for _ in range(workers):
+            step(next(ready))
+        return Done(batch, (now() - began) / workers, figures)
 
     def warm_up() -> None:
-        for _ in range(workers * (AHEAD + 1)):  # what was prepared while nobody trained
+        for _ in range(AHEAD + 1):  # what was prepared while nobody trained
             repeat()
 
     try:
@@ -88,19 +92,12 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (step.device.type == "cuda")
     cycle = schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1)
     ready = iter(DataLoader(Prepared(places, one), batch))
-    now = clock(step.device)
     with profile(activities=activities, schedule=cycle, on_trace_ready=keep) as profiler:
         for _ in range(WAIT + WARMUP + ACTIVE):
             step(next(ready))
-            now()
             profiler.step()
     return found
 
 
 def _places(visit: Visit) -> Places:
     return Places(visit.input.facts["paths"], visit.input.facts["sizes"])
-
-
-def _device(visit: Visit) -> torch.device:
-    """Where the network trains: on a GPU where there is one, unless trainer.accelerator says otherwise."""
-    return torch.device("cuda" if visit.input.facts["gpu"] and torch.cuda.is_available() else "cpu")

@@ -1,8 +1,10 @@
 """Crops of encoded photos in memory: the whole photo decoded and then cropped, or only the crop decoded."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -48,7 +50,8 @@ def _spdl() -> Decode:
         packets = spdl.io.demux_image(photo)
         filters = f"crop={CROP}:{CROP}:{left}:{top},format=pix_fmts=rgb24"
         frames = spdl.io.convert_frames(spdl.io.decode_packets(packets, filter_desc=filters))
-        return torch.from_numpy(np.array(spdl.io.to_numpy(frames))).permute(2, 0, 1)
+        pixels: Tensor = spdl.io.to_torch(frames)
+        return pixels.permute(2, 0, 1)
 
     return decode
 
@@ -82,6 +85,10 @@ class Places:
     def __init__(self, paths: Sequence[str], sizes: Sequence[Size]) -> None:
         self.photos = [Path(path).read_bytes() for path in paths]
         self.sizes = sizes
+
+    def pixels(self) -> float:
+        """How many a photo has, in the median."""
+        return float(median(height * width for height, width in self.sizes))
 
     def drawn(self, seed: int = 0) -> Iterator[tuple[bytes, int, int]]:
         """Encoded photo, top and left of the crop."""
@@ -120,10 +127,15 @@ def measured(path: str) -> Size | None:
         DataError: the photo is damaged.
     """
     try:
-        with Image.open(path) as photo:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            photo = Image.open(path)
+        with photo:
             if photo.format != "JPEG" or photo.mode != "RGB" or min(photo.size) < CROP:
                 return None
             photo.load()
             return photo.height, photo.width
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise DataError(f"{path} is too large for Pillow to decode in one piece ({error}); remove it") from error
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise DataError(f"{path} is not a whole photo ({error}); remove it, or copy it again") from error

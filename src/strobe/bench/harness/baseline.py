@@ -12,6 +12,8 @@ from strobe.bench.harness.results import NAME, Interval, rate_of, read_results
 from strobe.errors import ConfigError
 
 GENERAL = ("host", "cpu", "usable_cores", "gpu", "versions")
+FEWEST = 4  # visits on either side, below which there is no verdict
+TOO_FEW = "too few visits"
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ def read_baseline(path: Path, suite: str) -> dict[str, Any]:
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each cell of either: ``name``, ``ratio`` (speed now / speed then, with its interval) and ``verdict``.
 
-    The verdict is faster, slower or no difference (the interval holds 1); failed (measured then, and failed now), only
-    now or only before.
+    The verdict is faster, slower or no difference (the interval holds 1); too few visits on either side to tell; failed
+    (measured then, and failed now), only now or only before.
     """
     then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
     compared = []
@@ -89,7 +91,7 @@ def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[
             ours, theirs = ([rate_of(visit) for visit in one["visits"]] for one in (cell, before))
             entry["visits"] = [len(ours), len(theirs)]
             entry["ratio"] = ratio = unpaired_ratio(ours, theirs)
-            entry["verdict"] = _verdict(ratio)
+            entry["verdict"] = _verdict(ratio) if min(entry["visits"]) >= FEWEST else TOO_FEW
         compared.append(entry)
     return compared + [{"name": name, "ratio": None, "visits": None, "verdict": "only before"} for name in then]
 
@@ -102,11 +104,36 @@ def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[s
         found.append(f"input {earlier['input']['told']}, now {record['input']['told']}")
     if record["quick"] != earlier["quick"]:
         found.append("one of them is in quick mode")
+    if record["overrides"] != earlier["overrides"]:
+        found.append(f"overrides {' '.join(earlier['overrides'])}, now {' '.join(record['overrides'])}")
+    then, now = (one["settings"].get("turn") for one in (earlier, record))
+    if then != now:
+        found.append(f"turn_seconds {then:g}, now {now:g}")
     return found
 
 
+def require_alike(record: Mapping[str, Any], earlier: Baseline) -> None:
+    """Refuse to tell a regression from results of other work.
+
+    Raises:
+        ConfigError: ``fail_if_slower`` was given, and the input or the mode is not the earlier result's.
+    """
+    if earlier.limit is None:
+        return
+    for key, was, now in (
+        ("quick", earlier.record["quick"], record["quick"]),
+        ("input", earlier.record["input"]["told"], record["input"]["told"]),
+        ("generated input", earlier.record["input"]["generated"], record["input"]["generated"]),
+    ):
+        if was != now:
+            raise ConfigError(
+                f"fail_if_slower does not fit baseline={earlier.file}, whose {key} was {was}, and is {now}; give the "
+                "same, or leave fail_if_slower out"
+            )
+
+
 def regressions(compared: Sequence[Mapping[str, Any]], share: float) -> list[str]:
-    """The cells that became slower by more than ``share`` beyond doubt, or that fail and did not."""
+    """The cells that fail and did not, or whose speed is below 1 - ``share`` and has an interval wholly below 1."""
     return [entry["name"] for entry in compared if entry["verdict"] == "failed" or _is_slower(entry, share)]
 
 

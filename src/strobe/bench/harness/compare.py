@@ -1,6 +1,5 @@
 """A suite's figures as ``torch.utils.benchmark`` has them, to be printed, unpickled and merged."""
 
-import os
 import pickle
 import statistics
 from collections.abc import Mapping
@@ -9,6 +8,8 @@ from typing import Any
 
 from torch.utils.benchmark import Compare, Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
+
+from strobe.bench.harness.writing import whole
 
 NAME = "measurements.pkl"
 
@@ -39,10 +40,6 @@ def compared(found: list[Measurement]) -> str:
 def save(folder: Path, found: list[Measurement]) -> Path:
     """Write them whole or not at all; ``pickle.load`` gives the list, ``Measurement.merge`` joins several."""
     path = folder / NAME
-    partial = path.with_name(f".{NAME}.{os.getpid()}.partial")
-    try:
+    with whole(path) as partial:
         partial.write_bytes(pickle.dumps(found))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     return path

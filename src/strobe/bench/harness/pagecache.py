@@ -9,6 +9,7 @@ from pathlib import Path
 from strobe.errors import DataError
 
 WARM, COLD = "warm", "cold"
+PIECE = 1 << 20  # bytes that are held at a time of a file that is read
 STILL_THERE = 0.05  # of the pages: more than this may not stay of files that were thrown out
 
 
@@ -18,7 +19,9 @@ def bring(files: Sequence[str], state: str) -> None:
         if state == COLD:
             evict(path)
         else:
-            Path(path).read_bytes()
+            with Path(path).open("rb", buffering=0) as file:
+                while file.read(PIECE):
+                    pass
 
 
 def evict(path: str) -> None:

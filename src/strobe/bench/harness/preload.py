@@ -1,11 +1,9 @@
 """What the server of fresh processes imports once, so that each need not: libraries only, nothing is begun."""
 
-import lightning
-import numpy as np
-import torch
-from lightning.pytorch import loggers
+import os
+from importlib import import_module
 
-import callbacks
-import strobe.compose
-
-LIBRARIES = (lightning, loggers, np, torch, callbacks, strobe.compose)
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's and SciPy's, read when they are loaded
+LIBRARIES = ("lightning", "lightning.pytorch.loggers", "numpy", "torch", "callbacks", "strobe.compose")
+for name in LIBRARIES:
+    import_module(name)

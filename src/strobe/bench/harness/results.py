@@ -14,7 +14,8 @@ from strobe.record import median_interval, write_summary
 
 SCHEMA = 1
 NAME = "results.json"
-SAME = ("suite", "quick", "input", "overrides", "environment.host", "environment.versions", "environment.git_commit")
+MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
+SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
 Interval = dict[str, float | None]
 
 
@@ -27,17 +28,19 @@ class Results:
         self.visits: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in suite.cells}
         self.errors: dict[str, str] = {}
         self.seconds = 0.0  # spent on measuring, also before an interruption
+        self.budget_spent = False  # so that a visit was left out
+        self.before = 0  # rounds of earlier sessions: visits of two sessions never share one
 
     def add(self, cell: Cell, number: int, outcome: Report | Failure) -> None:
-        """Keep what a visit in round ``number`` found."""
+        """Keep what a visit in round ``number`` of this session found."""
         if isinstance(outcome, Failure):
             self.errors[cell.name] = outcome.reason
         else:
             self.errors.pop(cell.name, None)
-            self.visits[cell.name].append({"round": number, **asdict(outcome)})
+            self.visits[cell.name].append({"round": self.before + number, **asdict(outcome)})
 
     def resume(self, path: Path) -> bool:
-        """Take over the visits of an earlier record of the same measurement; whether there was one.
+        """Take over the visits and errors of an earlier record of the same measurement; whether there was one.
 
         Raises:
             ConfigError: the record is of something else, or damaged.
@@ -54,6 +57,9 @@ class Results:
         for cell in earlier["cells"]:
             if cell["name"] in self.visits:
                 self.visits[cell["name"]] = cell["visits"]
+                if cell["error"]:
+                    self.errors[cell["name"]] = cell["error"]
+        self.before = 1 + max((visit["round"] for visits in self.visits.values() for visit in visits), default=-1)
         self.seconds = earlier["seconds"]
         self.header["began"] = earlier["began"]
         return True
@@ -65,6 +71,7 @@ class Results:
             "status": status,
             **self.header,
             "seconds": self.seconds,
+            "budget_spent": self.budget_spent,
             "cells": [self._cell(cell) for cell in self.suite.cells],
         }
 
@@ -145,8 +152,10 @@ def read_results(path: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(path.read_text())
-        whole = record["schema"] == SCHEMA and all("visits" in cell and "name" in cell for cell in record["cells"])
-    except (OSError, ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        whole = record["schema"] == SCHEMA and all(
+            {"name", "visits", "error"} <= cell.keys() for cell in record["cells"]
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not a readable {NAME} ({error}); name one that a suite has written") from error
     if not whole:
         raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one")
@@ -163,5 +172,5 @@ def _change(key: str, was: Any, now: Any) -> str:
 def _at(record: Mapping[str, Any], key: str) -> Any:
     value: Any = record
     for part in key.split("."):
-        value = value.get(part)
+        value = (value or {}).get(part)
     return value

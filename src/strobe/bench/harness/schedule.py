@@ -12,7 +12,7 @@ from strobe.bench.harness.processes import visit_cell
 from strobe.bench.harness.results import Results, known_within, rates_of
 from strobe.bench.harness.visit import Failure, Report
 
-LEAST = 5  # visits before a cell can be known well enough
+LEAST = 6  # visits before a cell can be known well enough: of fewer, the interval is their range
 
 
 @dataclass(frozen=True)
@@ -53,33 +53,34 @@ class Campaign:
         """Until each cell has all its visits, is known well enough or has failed, or the budget is spent."""
         results = self.results
         began = time.perf_counter() - results.seconds
-        for cell in self.planned():
+        for in_round, cell in self.planned():
             number = len(results.visits[cell.name])
             results.seconds = time.perf_counter() - began
             if number and results.seconds + self.lengths.get(cell.name, 0.0) > self.settings.budget:
+                results.budget_spent = True
                 continue
             watcher.begins(cell, number, self.left())
-            outcome = self._visit(cell, number)
+            outcome = self._visit(cell, number, in_round)
             results.seconds = time.perf_counter() - began
             results.save(self.folder, "running")
             watcher.ended(outcome, cell)
 
-    def _visit(self, cell: Cell, number: int) -> Report | Failure:
+    def _visit(self, cell: Cell, number: int, in_round: int) -> Report | Failure:
         since = time.perf_counter()
         visit = Visit(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
         outcome = visit_cell(cell, visit, turn=self.settings.turn, timeout=self.settings.timeout)
         self.lengths[cell.name] = time.perf_counter() - since
-        self.results.add(cell, number, outcome)
+        self.results.add(cell, in_round, outcome)
         if isinstance(outcome, Failure):
             self.failed.add(cell.name)
         return outcome
 
-    def planned(self) -> Iterator[Cell]:
-        """The next cell to visit, decided when it is asked for; an earlier record is gone on with where it stopped."""
+    def planned(self) -> Iterator[tuple[int, Cell]]:
+        """Round and cell of the next visit, decided when asked for; an earlier record is gone on with."""
         for number in range(self.settings.rounds):
             cells = list(self.results.suite.cells)
             random.Random(f"{self.settings.seed} {number}").shuffle(cells)
-            yield from (cell for cell in cells if self._is_due(cell, number))
+            yield from ((number, cell) for cell in cells if self._is_due(cell, number))
 
     def _is_due(self, cell: Cell, number: int) -> bool:
         visits = self.results.visits[cell.name]

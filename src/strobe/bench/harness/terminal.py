@@ -1,5 +1,6 @@
 """What a suite shows in the terminal: progress with the time left, its tables, what follows from them."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.visit import Failure, Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
+
+ENOUGH = 6  # visits, as in strobe.record.median_interval: of fewer the interval is their range
 
 
 class Bar:
@@ -37,7 +40,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self._progress.stop()
 
     def begins(self, cell: Cell, number: int, left: float) -> None:
         """Say which cell is visited, and the time left."""
@@ -89,12 +93,18 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
         console.print(f"not the same: {difference}", markup=False, highlight=False)
 
 
+def _interval(cells: Sequence[Mapping[str, Any]]) -> str:
+    """What the intervals of these cells are."""
+    enough = {len(cell["visits"]) >= ENOUGH for cell in cells if cell["visits"]}
+    return "range" if enough == {False} else "95% interval" if enough != {True, False} else "95% interval, or range"
+
+
 def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
     made = RichTable(title=table.title, title_justify="left")
     threads = len({cell["threads"] for cell in cells}) > 1
     cached = len({cell["cache"] for cell in cells}) > 1
     against = any(cell["against"] for cell in cells)
-    headings = [table.rows, "", *(["threads"] * threads), *(["page cache"] * cached), table.unit, "95% interval"]
+    headings = [table.rows, "", *(["threads"] * threads), *(["page cache"] * cached), table.unit, _interval(cells)]
     for heading in [*headings, "spread", *(["times as fast"] * against)]:
         made.add_column(heading)
     before = None
@@ -110,7 +120,9 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
             interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one visit"
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [ratio(cell["ratio"])] * against
-        else:
-            row += [cell["status"], cell["error"] or ""]
-        made.add_row(*map(Text, row))
+            made.add_row(*map(Text, row))
+            row = [""] * (2 + threads + cached)
+        if cell["error"] or not cell["visits"]:
+            row += ["then failed" if cell["visits"] else cell["status"], cell["error"] or ""]
+            made.add_row(*map(Text, row))
     return made

@@ -71,8 +71,9 @@ def measure(cell: Cell, work: Work, turn: float) -> Report:
             if cell.cache == COLD:
                 require_cold(work.files)
             share = resident(work.files)
-        found.append(_timed(work, together))
-        if piece == 0 and cell.cache != COLD:
+        done, itself = _timed(work, together)
+        found.append(done)
+        if piece == 0 and cell.cache != COLD and not itself:
             together = max(1, math.ceil(LEAST / max(found[0].seconds or 0.0, 1e-7)))
         if work.once:
             break
@@ -97,15 +98,17 @@ def _pieces(turn: float) -> Iterator[int]:
             return
 
 
-def _timed(work: Work, together: int) -> Done:
-    """So many repetitions, timed together: seconds and images of one."""
+def _timed(work: Work, together: int) -> tuple[Done, bool]:
+    """So many repetitions, timed together: seconds and images of one, and whether it timed itself."""
     began = time.perf_counter()
     for _ in range(together):
         done = work.repeat()
     passed = (time.perf_counter() - began) / together
     if isinstance(done, int):
-        return Done(done, passed)
-    return Done(done.images, passed if done.seconds is None else done.seconds, done.figures)
+        return Done(done, passed), False
+    if done.seconds is None:
+        return Done(done.images, passed, done.figures), False
+    return done, True
 
 
 def _redirect(path: Path) -> None:

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from strobe.bench.harness.baseline import FEWEST
+from strobe.bench.page.shown import ENOUGH
 from strobe.report.html.pieces import command, interval, section, table
 from strobe.report.html.text import counted, duration, esc, times
 
@@ -13,7 +15,6 @@ _FILES = {
     "measurements.pkl": "torch.utils.benchmark Measurements, to unpickle, compare and merge",
 }
 _CACHE = "Warm: the files are in it before timing begins; cold: they are dropped from it before each repetition."
-_ENOUGH = 6  # visits, as in strobe.record.median_interval
 _CSS = {"faster": "good", "slower": "bad", "failed": "bad"}
 
 
@@ -36,7 +37,8 @@ def baseline(record: Mapping[str, Any]) -> str:
     body = f"<p><b>{esc(told)}.</b></p>{warning}{table(('Cell', '#Speed now / then', 'Verdict'), rows)}"
     file = record.get("baseline_file")
     against = f"Against <code>{esc(file)}</code>. " if file else ""
-    words = f"{against}Above 1{times(1)[-1]} is faster; no difference: the 95% interval holds 1."
+    verdicts = f"no difference: the interval holds 1; with fewer than {FEWEST} visits there is no verdict"
+    words = f"{against}Above 1{times(1)[-1]} is faster; {verdicts}."
     return section("baseline", "Against an earlier result", words, body)
 
 
@@ -56,9 +58,9 @@ def method(record: Mapping[str, Any]) -> str:
     if counts:
         repetitions = _range([cell["repetitions"] for cell in cells if cell["visits"]], "timed repetition")
         lines.append(f"Here: {_range(counts, 'visit')} to a cell and {repetitions} of it in all.")
-        if min(counts) < _ENOUGH:
+        if min(counts) < ENOUGH:
             lines.append(
-                f"With fewer than {_ENOUGH} visits the interval is from the least to the most, and covers less."
+                f"With fewer than {ENOUGH} visits there is no interval but their range, from the least to the most."
             )
     if cache := (record.get("environment") or {}).get("page_cache") or record.get("page_cache"):
         lines.append(f"Page cache: {esc(cache, 2000)}. {_CACHE}")

@@ -9,6 +9,7 @@ from strobe.report.html.pieces import interval
 from strobe.report.html.text import TIMES, counted, esc, percent
 
 _SHORT = 16  # characters of a row's name that are kept in one line
+_MANY = 8  # columns, with more of which the figures' intervals are broken into lines
 _KEYS = ("row", "column", "threads", "cache")
 
 
@@ -23,7 +24,7 @@ def grid(shown: Shown) -> str:
     top += "".join(f'<th scope="col" class="figure">{_column(shown, name)}</th>' for name in shown.columns)
     rows = _rows(shown)
     body = "".join(_row(shown, rows, number, against, errors) for number in range(len(rows)))
-    few = "few" * (len(shown.columns) < 4)
+    few = "few" * (len(shown.columns) < 4) or "many" * (len(shown.columns) > _MANY)
     return (
         f'<div class="scroll"><table class="cells {few}"><thead><tr>{top}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
@@ -96,7 +97,7 @@ def _cell(shown: Shown, cell: Cell | None, against: Mapping[str, str], errors: S
 def _column(shown: Shown, name: str) -> str:
     css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
     first, _, rest = name.partition(" ")
-    return f'<span class="first"><i class="key {css}"></i>{esc(first)}</span> {esc(rest)}'
+    return f'<span class="first"><i class="key {css}"></i>{esc(first).replace("_", "_<wbr/>")}</span> {esc(rest)}'
 
 
 def _against(shown: Shown) -> dict[str, str]:
@@ -114,8 +115,7 @@ def _against(shown: Shown) -> dict[str, str]:
 
 def _legend(shown: Shown, against: Mapping[str, str]) -> str:
     names = set(against.values())
-    repeated = any(value.repeated for cell in shown.cells if (value := shown.value(cell)))
-    parts = ["Small below a figure: its 95% interval."] if repeated else []
+    parts = [f"Small below a figure: its {shown.ranges}."] if shown.ranges else []
     if len(names) == 1:
         parts.append(f"With {TIMES}: how many times as fast as {esc(names.pop())} it is.")
     elif names:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from strobe.bench.page.shown import ranges
 from strobe.report.html.pieces import facts, section
 from strobe.report.html.text import esc, size
 
@@ -62,7 +63,7 @@ def caption(record: Mapping[str, Any]) -> str:
         environment.get("gpu") or environment.get("cpu"),
         f"{cores} cores" if cores else None,
         day(record),
-        "95% intervals" if any(len(cell["visits"]) > 1 for cell in record["cells"]) else None,
+        ranges(record["cells"]) or None,
     ]
     return " · ".join(str(part) for part in parts if part)
 

@@ -11,13 +11,14 @@ from strobe.bench.harness.wording import figure, in_unit
 from strobe.report.html.text import counted
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
-SERIES = 8  # colours; further columns begin again, with broken lines
+ENOUGH = 6  # visits, from which on there is an interval as in strobe.record.median_interval; of fewer it is their range
+SERIES = 10  # colours; further columns begin again, with broken lines
 Cell = Mapping[str, Any]  # of results.json
 
 
 @dataclass(frozen=True)
 class Value:
-    """A figure in the table's unit, with its 95% interval over so many visits."""
+    """A figure in the table's unit, with its 95% interval, or the range of few, over so many visits."""
 
     median: float
     low: float
@@ -73,6 +74,11 @@ class Shown:
         """Of ``threads`` and ``cache``, what differs within the table."""
         return [key for key in ("threads", "cache") if len({cell[key] for cell in self.cells}) > 1]
 
+    @property
+    def ranges(self) -> str:
+        """What stands beside the figures: intervals, ranges of few visits, or both; of single visits nothing."""
+        return ranges(self.cells)
+
     def variant(self, cell: Cell) -> str:
         """What tells a cell from others of its row and column, such as ``4 threads, cold``; mostly nothing."""
         return ", ".join(text for key in self.varying if (text := setting(key, cell[key])))
@@ -101,6 +107,16 @@ def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
         Shown(table, [cell for cell in record["cells"] if cell["table"] == table.name], colours)
         for table in suite.tables
     ]
+
+
+def ranges(cells: Sequence[Cell]) -> str:
+    """``95% interval``, ``range`` of fewer visits, or both; nothing where no cell was visited twice."""
+    visits = [len(cell["visits"]) for cell in cells if len(cell["visits"]) > 1]
+    if not visits:
+        return ""
+    if min(visits) >= ENOUGH:
+        return "95% interval"
+    return "range" if max(visits) < ENOUGH else f"95% interval, or range of fewer than {ENOUGH} visits"
 
 
 def setting(key: str, value: Any) -> str:

@@ -23,8 +23,11 @@ def declare(cfg: DictConfig) -> Suite:
     if cfg.data.form != "photos":
         raise ConfigError(f"suite=convolution takes a photo or noise, and data has {cfg.data.form}; leave data out")
     chosen = cfg.suite
-    names = list(chosen.implementations or LARGEST)
-    sizes = list(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES))
+    for key in ("implementations", "sizes"):
+        if chosen[key] is not None and not chosen[key]:
+            raise ConfigError(f"suite.{key}=[] leaves nothing to measure; name at least one, or leave it out for all")
+    names = list(dict.fromkeys(chosen.implementations or LARGEST))
+    sizes = list(dict.fromkeys(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES)))
     check_names(names, sizes, chosen.kernel, asked=chosen.implementations is not None)
     repetitions = QUICK_REPETITIONS if cfg.quick else REPETITIONS
     cells = [
@@ -34,12 +37,13 @@ def declare(cfg: DictConfig) -> Suite:
     kernel = f"{chosen.kernel}x{chosen.kernel}"
     return Suite(
         name="convolution",
-        title="One convolution, written in ten ways",
+        title=f"One convolution, written in {f'{len(names)} ways' if len(names) > 1 else 'one way'}",
         about=f"A repetition convolves one square image, float32, with a kernel of {kernel}, as large as the image "
-        "afterwards, on one thread; padding is within what is timed. Each visit first checks that the result is that "
-        f"of {REFERENCE}, and measures nothing if not. Ways that loop in Python end at the side that takes about a "
-        f"second with a kernel of 3x3{f' ({bounded})' if bounded else ''}. Then {repetitions} convolutions by im2col "
-        "of an image of 7x7 are run alone and under each profiler; the parts of the work are also timed one by one.",
+        "afterwards, on one thread, NumPy's and torch's products of matrices too; padding is within what is timed. "
+        f"Each visit first checks that the result is that of {REFERENCE}, and measures nothing if not. Ways that loop "
+        "in Python end at the side that takes about a second with a kernel of 3x3"
+        f"{f' ({bounded})' if bounded else ''}. Then {repetitions} convolutions by im2col of an image of 7x7 are run "
+        "alone and under each profiler; the parts of the work are also timed one by one.",
         cells=[*cells, *_profiled(repetitions)],
         tables=[
             Table(
@@ -57,6 +61,12 @@ def declare(cfg: DictConfig) -> Suite:
         find=_find,
         conclude=conclude,
         sections=sections,
+        varies={
+            "threads": "nothing, for every way is measured on one thread,",
+            "data.batch_size": "suite.sizes=[N,...], for each repetition is one image,",
+            "loader": "suite.implementations=[NAME,...]",
+            "engine": "suite.implementations=[NAME,...]",
+        },
         packages=["scipy", "pyinstrument"],
     )
 
@@ -105,8 +115,8 @@ def profile(visit: Visit, *, profiler: str, repetitions: int) -> AbstractContext
 
 
 def _find(asked: Request, scratch: Path) -> Input:
-    """Noise, which needs no files; below ``data.root``, if it is given, the first photo."""
-    if not any(override.startswith("data.root=") for override in asked.overrides):
+    """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
+    if not any(override.lstrip("+").startswith("data.root=") for override in asked.overrides):
         return Input("noise, generated", generated=True)
     from strobe.bench.convolution.cells import grey_image
 

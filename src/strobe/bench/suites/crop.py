@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from omegaconf import DictConfig
@@ -52,6 +53,9 @@ def declare(cfg: DictConfig) -> Suite:
         varies={
             "loader": "suite.decoders=[NAME,...]",
             "engine": "suite.workers=[N,...]",
+            "threads": "no threads (each decoder has one, and so has the network)",
+            "model": "no model (the suite has its own small network)",
+            "data.framing": "suite=loading, which frames photos in every way,",
             "data.batch_size": "suite.batch_size=N",
         },
         packages=["pillow", "torchvision", "spdl", "spdl-io"],
@@ -103,6 +107,7 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     from strobe.bench.crop.decoders import CROP, Size, measured
 
+    device = _device(asked.cfg.trainer.accelerator)
     found = find_photos(asked, scratch)
     sizes: dict[str, Size] = {}
     skipped = 0
@@ -121,9 +126,25 @@ def _find(asked: Request, scratch: Path) -> Input:
         )
     told = f"{len(sizes)} of {found.told}" if len(sizes) < len(found.facts["paths"]) else found.told
     kept = sorted(sizes)
-    gpu = asked.cfg.trainer.accelerator in ("auto", "gpu", "cuda")
-    facts = {"paths": kept, "sizes": [sizes[path] for path in kept], "gpu": gpu}
+    facts = {"paths": kept, "sizes": [sizes[path] for path in kept], "device": device}
+    pixels = median(sizes[path][0] * sizes[path][1] for path in kept)
+    told += f", {pixels / 1e6:.2f} million pixels in the median; steps train on the {device.replace('cuda', 'GPU')}"
     return Input(told, found.generated, found.overrides, facts)
+
+
+def _device(accelerator: str) -> str:
+    """Where the network trains: on a GPU where there is one, unless trainer.accelerator says otherwise."""
+    import torch
+
+    if accelerator not in {"auto", "gpu", "cuda", "cpu"}:
+        raise ConfigError(f"trainer.accelerator={accelerator} is not measured; give auto, cpu or gpu")
+    if accelerator != "cpu" and torch.cuda.is_available():
+        return "cuda"
+    if accelerator in {"gpu", "cuda"}:
+        raise ConfigError(
+            f"trainer.accelerator={accelerator} needs a GPU, and there is none; give cpu, or leave it out"
+        )
+    return "cpu"
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:

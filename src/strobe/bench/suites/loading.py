@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.harness.results import by_round
 from strobe.bench.harness.wording import ratio
-from strobe.bench.inputs import find_data
+from strobe.bench.inputs import MOST_FILES, find_data
 from strobe.checks import loaders_for
 from strobe.errors import ConfigError
 
@@ -24,16 +24,15 @@ LOADERS = {  # by the form of data; what all are held against comes first
         "native",
         "packed",
     ],
-    "photos": ["pil", "torchvision", "spdl", "native"],
+    "photos": ["pil", "torchvision", "spdl", "native", "native loader.dct_scaling=false"],
     "array": ["memory loader.batched=false loader.scale=numpy", "memory loader.batched=false", "memory"],
 }
-MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 
 
 def declare(cfg: DictConfig) -> Suite:
     """Loaders x batch sizes x threads, and each loader once more with cold files."""
     chosen, form = cfg.suite, cfg.data.form
-    loaders = list(chosen.loaders or LOADERS[form])
+    loaders = list(LOADERS[form] if chosen.loaders is None else chosen.loaders)
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
     batches = chosen.batches
@@ -71,7 +70,14 @@ def declare(cfg: DictConfig) -> Suite:
 def check_loaders(loaders: Sequence[str], form: str) -> None:
     """Raise a ConfigError for a loader that there is not, or that does not read this form of data."""
     fitting = loaders_for(form)
+    if not loaders or len(set(loaders)) < len(loaders):
+        listed = ",".join(loaders)
+        raise ConfigError(f"suite.loaders=[{listed}] must name one or more, each once; such as {', '.join(fitting)}")
     for loader in loaders:
+        if any(not part.startswith("loader.") for part in loader.split()[1:]):
+            raise ConfigError(
+                f"suite.loaders: {loader!r} may set keys of its loader only; give {loader.split()[0]} loader.KEY=VALUE"
+            )
         if loader.partition(" ")[0] not in fitting:
             raise ConfigError(
                 f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
@@ -102,8 +108,33 @@ def _label(loader: str) -> str:
 
 
 def _find(asked: Request, scratch: Path) -> Input:
+    """The images; what cells pack is packed here, so that none of them is measured while it is made."""
+    from strobe.bench.composing import prepared
+    from strobe.bench.loading_parts import loader_keys
+
     found = find_data(asked, scratch)
-    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": str(scratch / "packs")})
+    packs = str(scratch / "packs")
+    loaders = LOADERS[asked.cfg.data.form] if asked.cfg.suite.loaders is None else asked.cfg.suite.loaders
+    for loader in loaders:
+        keys = [*found.overrides, *asked.overrides, *loader_keys(loader, packs)]
+        _require_sound(loader, keys)
+        if loader.split()[0] == "packed":
+            prepared(keys)
+    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+
+
+def _require_sound(loader: str, overrides: Sequence[str]) -> None:
+    """Raise a ConfigError for a loader whose overrides cannot be."""
+    from hydra.errors import HydraException
+
+    from strobe.bench.composing import configure
+    from strobe.checks import check
+
+    try:
+        check(configure(overrides))
+    except (HydraException, ConfigError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"suite.loaders: {loader!r} cannot be measured: {reason}") from error
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
@@ -167,6 +198,12 @@ def load(visit: Visit, *, loader: str, size: int, batches: int, cold: bool) -> I
         return batches * size
 
     if isinstance(dataset, PackedData):  # whose pages cannot be thrown out once they were touched
-        yield Work(repeat, warm_up=(lambda: None) if cold else one, files=[str(dataset.images.path)], once=cold)
+
+        def elsewhere() -> None:
+            """Warm up the memory and the code of a batch, but touch no page of the pack."""
+            pixels = dataset.buffers.take((size, *dataset.planes.shape), dataset.planes.dtype)
+            data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.full_scale, size))
+
+        yield Work(repeat, warm_up=elsewhere if cold else one, files=[str(dataset.images.path)], once=cold)
     else:
         yield Work(repeat, warm_up=one, files=[source.path(index) for index in some] if hasattr(source, "path") else [])

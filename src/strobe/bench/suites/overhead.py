@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Done, Plan, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.inputs import find_data
 from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING, conclude
 
@@ -35,12 +35,12 @@ def declare(cfg: DictConfig) -> Suite:
         "hand in plain PyTorch, and trained by the application with all its callbacks and its logger. Then without the "
         "phase timers that write steps.csv; with a trace callback that waits all the time; and with one that records "
         f"all the time, less the writing of its file. A visit times {seconds:g} s of one training, or {MOST} steps, "
-        "after its first steps.",
+        "after its first steps; its seconds are those of a step.",
         cells=cells,
         tables=[Table("training", "Training steps, each with more around them")],
         quick=Plan(rounds=2, turn=QUICK, budget=40),
         full=Plan(rounds=15, turn=FULL, budget=900),
-        find=find_data,
+        find=_find,
         conclude=conclude,
         varies={
             "profiler": "none, or measure other profilers by python -m strobe.bench.profiling,",
@@ -50,13 +50,28 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
+def _find(asked: Request, scratch: Path) -> Input:
+    """The images, enough for a batch; both ways of training can be configured so.
+
+    Raises:
+        StrobeError: a value cannot work, or images are missing.
+    """
+    from strobe.bench.training.cells import ready
+    from strobe.bench.training.sizes import require_batch
+
+    found = find_data(asked, scratch)
+    size = ready([*found.overrides, *asked.overrides], plain=True).data.batch_size
+    require_batch(size, found, "data.batch_size=N")
+    return found
+
+
 @contextmanager
 def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
     """A training of one kind, which warms itself up."""
     from callbacks import StepRecorder, TraceProfiler
     from strobe.bench.training.cells import apply, plainly, ready
 
-    cfg = ready(visit.overrides)
+    cfg = ready(visit.overrides, plain=True)
     with TemporaryDirectory(prefix="strobe-") as scratch:
         folder = Path(scratch)
         traces = folder / "traces"
@@ -70,6 +85,7 @@ def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
 
         def repeat() -> Done:
             window = run(most=MOST)
-            return Done(window.images, window.seconds, {"steps": window.steps})
+            size = cfg.data.batch_size
+            return Done(size, window.seconds * size / window.images, {"steps": window.steps})
 
         yield Work(repeat, warm_up=lambda: None, once=True)

@@ -1,13 +1,14 @@
 """``suite=training``: the way from a slow training to a fast one, change by change, on the CPU and on a GPU."""
 
 import json
-import math
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig
@@ -15,8 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.inputs import find_data
-from strobe.bench.training.report import DEVICES, conclude, sections
-from strobe.errors import ConfigError
+from strobe.bench.training.report import DEVICES, TRACES, conclude, sections, traced
+from strobe.errors import ConfigError, StrobeError
+
+if TYPE_CHECKING:
+    from lightning.pytorch.callbacks import Callback
 
 DRIVER = Path("/dev/nvidiactl")
 LOADERS = {"array": ["loader=memory", "loader.batched=false"], "tiles": ["loader=skimage"], "photos": ["loader=pil"]}
@@ -28,15 +32,15 @@ BEST = {  # by the form of data; and by the device
     "gpu": ["model.channels_last=true", "trainer.precision=bf16-mixed"],
 }
 QUICK, FULL = 1.0, 15.0  # seconds timed in a visit
-PROFILED = 10  # steps: those of the document that this follows, wait 1, warm up 1, record 3, twice
+MOST = 20  # steps of a profiled training, which its profiler ends earlier: wait 1, warm up 1, record 3, twice
 
 
 def declare(cfg: DictConfig) -> Suite:
-    """A table for each device, a row for each change; the ratio is to the row before."""
+    """A table for each device, a row for each change; the ratio is to the row before, a GPU's first to the CPU's."""
     devices, seconds = _devices(cfg), cfg.turn_seconds or (QUICK if cfg.quick else FULL)
     cells: list[Cell] = []
     for device in devices:
-        before = None
+        before = cells[0].name if cells else None  # a GPU's first row is held against the CPU's
         for row, overrides in rows(cfg, device).items():
             make = partial(train, row=row, overrides=tuple(overrides), seconds=seconds)
             cell = Cell(device, row, "training", make, _threads(cfg, overrides), against=before)
@@ -49,12 +53,12 @@ def declare(cfg: DictConfig) -> Suite:
         "augmentation or validation, on the same images in the same order: in small batches that the training process "
         "loads image by image and scales with NumPy; then with worker processes; then in large batches; then with the "
         f"best overrides known. A visit times {seconds:g} s of one training after its first steps, three steps at "
-        "least, and whole epochs where they fit. Afterwards a first visit to each row is profiled (wait 1, warm up 1, "
-        "record 3 steps, twice) for TensorBoard; profiled steps are not timed.",
+        "least, and whole epochs where they fit; its seconds are those of an epoch. Afterwards a first visit to each "
+        "row is profiled (wait 1, warm up 1, record 3 steps, twice) for TensorBoard; profiled steps are not timed.",
         cells=cells,
         tables=[Table(device, f"Training on {DEVICES[device]}") for device in devices],
         quick=Plan(rounds=1, turn=QUICK, budget=50),
-        full=Plan(rounds=5, turn=FULL, budget=600),
+        full=Plan(rounds=6, turn=FULL, budget=600),
         find=partial(_find, devices=devices),
         conclude=conclude,
         sections=sections,
@@ -66,6 +70,7 @@ def declare(cfg: DictConfig) -> Suite:
             "engine.num_workers": "suite.workers=N",
             "data.batch_size": "suite.batch_size=N and suite.large_batch=N",
             "data.augment": 'suite.best=["data.augment=true",...]',
+            "model.channels_last": 'suite.best=["model.channels_last=true",...]',
             "trainer": "suite.devices=[cpu,gpu]",
             "trainer.accelerator": "suite.devices=[cpu,gpu]",
             "trainer.precision": 'suite.best=["trainer.precision=NAME",...]',
@@ -81,6 +86,10 @@ def rows(cfg: DictConfig, device: str) -> dict[str, list[str]]:
     chosen = cfg.suite
     workers = chosen.workers or (2 if cfg.quick else 8)
     large = chosen.large_batch or (256 if cfg.quick else 2048)
+    if large == chosen.batch_size:
+        raise ConfigError(
+            f"suite.batch_size={chosen.batch_size} is as large as suite.large_batch={large}; give two different ones"
+        )
     best = BEST[cfg.data.form] + BEST[device] if chosen.best is None else list(chosen.best)
     common = ["data.augment=false", f"trainer.accelerator={device}"]
     slow = [*common, *LOADERS[cfg.data.form], "loader.scale=numpy", "engine=torch"]
@@ -118,37 +127,44 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
         StrobeError: a value cannot work, or images are missing.
     """
     from strobe.bench.training.cells import ready
+    from strobe.bench.training.sizes import require_batch
 
     found = find_data(asked, scratch)
     for device in devices:
         for row, overrides in rows(asked.cfg, device).items():
             try:
                 size = ready([*found.overrides, *asked.overrides, *overrides]).data.batch_size
+            except StrobeError:
+                raise
             except (HydraException, OmegaConfBaseException) as error:
                 reason = " ".join(str(error).split())
                 given = json.dumps(list(asked.cfg.suite.best or []))
                 raise ConfigError(
-                    f"suite.best={given} cannot be composed: {reason}; give overrides as train.py takes them"
+                    f"the row {row}, with suite.best={given}, cannot be composed: {reason}; give overrides as train.py "
+                    "takes them"
                 ) from error
-            if size > found.facts["images"]:
-                raise ConfigError(
-                    f"{row}: batches of {size} are more than {found.told}; give a smaller suite.large_batch=N, or "
-                    "data.batch_size=N in suite.best"
-                )
+            instead = "suite.large_batch=N (or data.batch_size=N in suite.best) and suite.batch_size=N"
+            require_batch(size, found, instead)
     return found
 
 
 @contextmanager
 def train(visit: Visit, *, row: str, overrides: tuple[str, ...], seconds: float) -> Iterator[Work]:
     """A training with these overrides, which warms itself up; after the first visit's measurement it is profiled."""
-    from callbacks import TraceProfiler
-    from strobe.bench.harness.schedule import slug
-    from strobe.bench.training.cells import apply, ready, with_phases
+    from strobe.bench.training.cells import profile, ready, with_phases
 
     cfg = ready([*visit.overrides, *overrides])
     with TemporaryDirectory(prefix="strobe-") as scratch:
         yield Work(partial(with_phases, cfg, Path(scratch), seconds), warm_up=lambda: None, once=True)
         if visit.number == 0:
-            folder = visit.folder.parents[1] / "tensorboard" / slug(f"{cfg.trainer.accelerator} {row}")
-            profiler = TraceProfiler(folder, wait=1, warmup=1, active=3, repeat=2, stop_after=True)
-            apply(cfg, Path(scratch), math.inf, profiler, most=PROFILED)
+            try:
+                profile(cfg, Path(scratch), _profiler(visit.folder.parents[1], cfg.trainer.accelerator, row), most=MOST)
+            except Exception:  # what was measured before is worth more
+                traceback.print_exc()
+
+
+def _profiler(folder: Path, device: str, row: str) -> "Callback":
+    from callbacks import TraceProfiler
+
+    traces, tables = (place / traced(device, row) for place in (folder / TRACES, folder / "tables"))
+    return TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)

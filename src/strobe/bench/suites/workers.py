@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
-from strobe.bench.inputs import class_folders, find_photos
+from strobe.bench.inputs import MOST_FILES, class_folders, find_photos
 from strobe.errors import ConfigError
 
 STAGES = {  # each does what those before it do
@@ -25,15 +25,14 @@ COLUMNS = {
     "torch": "DataLoader (source)",
     "torch_tuned": "DataLoader (tuned)",
     "spdl": "SPDL (source)",
-    "spdl_tuned": "SPDL (tuned)",
+    "spdl_batches": "SPDL (whole batches)",
     "strobe": "Strobe",
     "packed": "Strobe, packed",
 }
 OURS = {"strobe": ("loader=native", "engine=spdl"), "packed": ("loader=packed", "engine=spdl")}
 PUBLISHED = ("torch", "spdl")  # in whose processes torch computes on all cores, as nobody told it otherwise
-PROCESSES = "strobe engine=torch"
+FULL_MODE = ("strobe loader.dct_scaling=false", "strobe engine=torch")  # columns of the full mode alone
 WORKERS = (1, 2, 4, 8, 16, 32)
-MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
 ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
 GPU = "cuda"
@@ -50,22 +49,24 @@ def declare(cfg: DictConfig) -> Suite:
     stages = _chosen("stages", cfg.suite.stages, STAGES, _stages(cfg.quick, has_gpu))
     if "transfer" in stages and not has_gpu:
         raise ConfigError(f"suite.stages=[{','.join(stages)}]: transfer needs a GPU, and there is none; leave it out")
-    pipelines = _chosen("pipelines", cfg.suite.pipelines, COLUMNS, [*COLUMNS, *[PROCESSES] * (not cfg.quick)])
+    pipelines = _chosen(
+        "pipelines", cfg.suite.pipelines, COLUMNS, [*COLUMNS, *FULL_MODE] if not cfg.quick else [*COLUMNS]
+    )
     cores = usable_cores()
     workers = _workers(cfg.suite.workers, cores, cfg.quick)
-    threads = {name: cfg.threads or (cores if name in PUBLISHED else 1) for name in COLUMNS}
-    cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, threads)]
+    cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, cfg.threads)]
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
     return Suite(
         name="workers",
         title="Photos by workers",
         about="Whole photos, decoded and resized to squares, in order and without an end, from files in the page "
         "cache. A repetition begins when the workers run and what they had ready is taken. DataLoader (source) and "
-        "SPDL (source) are the pipelines of SPDL's published comparison; tuned ones and Strobe pass integers on and "
+        "SPDL (source) are the pipelines of SPDL's published comparison; the others pass integers on and "
         "normalise them in place in the training process, or on its GPU. DataLoader (tuned) and Strobe may decode a "
         f"photo at a smaller size (DCT scaling). Strobe is {' '.join(OURS['strobe'])}, unless a column says otherwise. "
-        "Strobe, packed reads photos that were resized before, and decodes nothing: it is another task. Threads are "
-        f"torch's, in the training process.{missing}",
+        "Strobe, packed reads photos that were resized before, and decodes nothing: it is another task. Unless "
+        "threads=N is given, torch computes on all cores in the training process of the two published pipelines, and "
+        f"on one in the others'.{missing}",
         cells=cells,
         tables=[Table(name, STAGES[name], chart="lines", rows="workers", logarithmic=True) for name in stages],
         quick=Plan(rounds=1, turn=0.1, budget=40),
@@ -76,6 +77,7 @@ def declare(cfg: DictConfig) -> Suite:
             "engine": 'suite.workers=[N,...], or suite.pipelines=["strobe engine.KEY=VALUE",...]',
             "loader": 'suite.pipelines=["strobe loader=NAME",...]',
             "data.framing": "suite=crop, which measures crops,",
+            "model": "no model (nothing is trained)",
         },
         packages=["spdl-core", "spdl-io", "pillow", "torchvision"],
     )
@@ -106,6 +108,13 @@ def _chosen(key: str, given: Sequence[str] | None, known: Mapping[str, str], oth
             raise ConfigError(f"suite.{key} does not know {entry!r}; choose from {', '.join(known)}")
         if overrides and name not in OURS:
             raise ConfigError(f"suite.{key}: {entry!r} cannot be configured, as ours can; give {name} alone")
+        for override in overrides:
+            path = override.lstrip("+~").partition("=")[0]
+            if path.partition(".")[0] not in {"loader", "engine"} or path == "engine.num_workers":
+                raise ConfigError(
+                    f"suite.{key}: {entry!r} sets {path}, which all pipelines must share; only loader and engine may "
+                    "differ, and numbers of workers are suite.workers=[N,...]"
+                )
     if not chosen or len(set(chosen)) < len(chosen):
         listed = ",".join(chosen)
         raise ConfigError(f"suite.{key}=[{listed}] must name one or more, each once; choose from {', '.join(known)}")
@@ -120,14 +129,15 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _row(stage: str, workers: int, pipelines: Sequence[str], threads: Mapping[str, int]) -> list[Cell]:
+def _row(stage: str, workers: int, pipelines: Sequence[str], threads: int | None) -> list[Cell]:
+    """One cell for each pipeline; what torch computes on in the published ones is set when they run."""
     row = [
         Cell(
             stage,
             str(workers),
             column(entry),
-            partial(deliver, pipeline=entry, stage=stage, workers=workers),
-            threads=threads[entry.split()[0]],
+            partial(deliver, pipeline=entry, stage=stage, workers=workers, limited=threads is not None),
+            threads=threads or 1,
             cache="warm",
             at=float(workers),
         )
@@ -155,7 +165,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
     class_folders(list(islice(cycle(paths), batches * size)), root / "train")
-    class_folders(paths[:2], root / "val")
+    class_folders(list(islice(cycle(paths), 2)), root / "val")
     facts = {"root": str(root), "packs": str(scratch / "packs")}
     _require_sound(asked, facts)
     return Input(found.told, found.generated, found.overrides, facts)
@@ -188,7 +198,7 @@ def _require_sound(asked: Request, facts: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int) -> Iterator[Work]:
+def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
     """One pipeline's items, as fast as it makes them."""
     import torch
 
@@ -197,19 +207,26 @@ def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int) -> Iterato
     from strobe.bench.workers.pipelines import PIPELINES
     from strobe.ceilings.meter import clock
     from strobe.data.image_folder import ImageFolder
+    from strobe.environment import usable_cores
 
     name = pipeline.split(maxsplit=1)[0]
+    before = torch.get_num_threads()
+    if name in PUBLISHED and not limited:
+        torch.set_num_threads(usable_cores())
     data, cfg = prepared([*visit.overrides, *_own(pipeline, stage, workers, visit.input.facts)])
     assert isinstance(data, ImageFolder)
     device = torch.device(GPU) if stage == "transfer" else None
     job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
-    with PIPELINES["strobe" if name in OURS else name](job) as running:
-        items = workers * (ONE_BY_ONE if stage == "resize" else 1)
-        yield Work(
-            Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
-            warm_up=lambda: [running.take() for _ in range(items)],
-            files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
-        )
+    try:
+        with PIPELINES["strobe" if name in OURS else name](job) as running:
+            items = workers * (ONE_BY_ONE if stage == "resize" else 1)
+            yield Work(
+                Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
+                warm_up=lambda: [running.take() for _ in range(items)],
+                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
+            )
+    finally:
+        torch.set_num_threads(before)
 
 
 def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:

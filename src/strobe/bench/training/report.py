@@ -7,6 +7,7 @@ from typing import Any
 
 from strobe.bench.harness.declare import Section
 from strobe.bench.harness.results import by_round
+from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.wording import figure
 from strobe.bench.harness.wording import ratio as written
 from strobe.record import PHASES
@@ -14,12 +15,14 @@ from strobe.report.html.pieces import table
 from strobe.report.html.steps import DEVICE, stacked
 from strobe.report.html.text import duration, esc, milliseconds, percent
 
+TRACES = "tensorboard"  # a run's folder, with one of each row's traces in it
 DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
+INTERVAL = 6  # visits, from which on the order statistics enclose the median in 95 of 100 cases
 Cell = Mapping[str, Any]  # of results.json
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each device the first row's speed, what each change brings, and all of them together."""
+    """For each device the first row's speed, what each change brings, and all of them together; and a GPU's gain."""
     found = [f"{cell['name']} was not measured: {cell['error']}" for cell in record["cells"] if _failed(cell)]
     for device, cells in _by_device(record).items():
         first, last = cells[0], cells[-1]
@@ -31,13 +34,34 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
                 found.append(f"{change}: {written(ratio)} times as fast as {before['row']}.")
         if last["visits"] and (ratio := by_round(last, first)):
             found.append(f"Together, on {DEVICES[device]}: {written(ratio)} times as fast; {_speed(last)}.")
+    return [*found, *_across(_by_device(record))]
+
+
+def _across(devices: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """The GPU's first row, and its fastest one, against the CPU's first row."""
+    measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
+    if not measured or not devices.get("cpu"):
+        return []
+    cpu, gpu = devices["cpu"][0], devices["gpu"][0]
+    best = max(measured, key=lambda cell: cell["images_per_second"]["median"])
+    found = []
+    if ratio := by_round(gpu, cpu):
+        found.append(f"The GPU against the CPU, {gpu['row']}: {written(ratio)} times as fast.")
+    if ratio := by_round(best, cpu):
+        rows = f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}"
+        found.append(f"{rows}: {written(ratio)} times as fast.")
     return found
 
 
-def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
+def traced(device: str, row: str) -> str:
+    """The name of the folder of a row's traces."""
+    return slug(f"{device} {row}")
+
+
+def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     """An epoch's time and a step's phases of each row, for each device."""
     return [
-        _section(device, measured)
+        _section(device, measured, folder)
         for device, cells in _by_device(record).items()
         if (measured := [cell for cell in cells if cell["visits"]])
     ]
@@ -50,7 +74,7 @@ def _by_device(record: Mapping[str, Any]) -> dict[str, list[Cell]]:
     }
 
 
-def _section(device: str, cells: Sequence[Cell]) -> Section:
+def _section(device: str, cells: Sequence[Cell], folder: Path) -> Section:
     shown = [(cell, *_phases(cell)) for cell in cells]
     rows, lines = [], []
     for cell, phases, total in shown:
@@ -75,12 +99,34 @@ def _section(device: str, cells: Sequence[Cell]) -> Section:
     note = (
         f"<p>An epoch is the input's {_images(cells[0])} training images, without validation. It is measured where the "
         "timed steps make up a whole one at least, and else extrapolated from them. Phases are means of steps, by "
-        f"{clock}; each bar is one step, as wide as the others. Traces of six steps of each row lie in "
-        "<code>tensorboard/</code>: <code>tensorboard --logdir</code> with this folder shows them.</p>"
+        f"{clock}; each bar is one step, as wide as the others. {_few(cells)}{_traces(device, cells, folder)}</p>"
     )
     bars = "".join(stacked(esc(cell["row"]), phases, total, total) for cell, phases, total in shown if total)
     return Section(
         f"Epochs and steps on {DEVICES[device]}", note + table(heads, rows, "cells") + bars, "\n".join(lines)
+    )
+
+
+def _few(cells: Sequence[Cell]) -> str:
+    """That brackets hold no intervals, if so."""
+    if min(len(cell["visits"]) for cell in cells) >= INTERVAL:
+        return ""
+    return f"Brackets hold the range of the visits where these are fewer than {INTERVAL}. "
+
+
+def _traces(device: str, cells: Sequence[Cell], folder: Path) -> str:
+    """Where traces lie; of which rows there are none."""
+    without = [
+        cell["row"]
+        for cell in cells
+        if not any((folder / TRACES / traced(device, cell["row"])).glob("*.pt.trace.json*"))
+    ]
+    if len(without) == len(cells):
+        return "There are no traces."
+    lack = f", but for {esc(' and '.join(without))}" if without else ""
+    return (
+        f"Traces of steps of each row{lack} lie in <code>{TRACES}/</code>: <code>tensorboard --logdir</code> with this "
+        "folder shows them; tables of their operators lie in <code>tables/</code>."
     )
 
 
@@ -97,7 +143,7 @@ def _failed(cell: Cell) -> bool:
 
 
 def _images(cell: Cell) -> str:
-    return f"{cell['figures']['epoch_images']['median']:,.0f}"
+    return f"{cell['images']:,.0f}"
 
 
 def _speed(cell: Cell) -> str:
@@ -107,11 +153,11 @@ def _speed(cell: Cell) -> str:
 
 def _epoch(cell: Cell) -> str:
     """``12.3 (12.1 to 12.6) s``."""
-    return f"{written(cell['figures']['epoch_seconds'])} s"
+    return f"{written(cell['seconds'])} s"
 
 
 def _how(cell: Cell) -> str:
     """Whether an epoch was timed in every visit."""
     if cell["figures"]["epochs"]["low"] >= 1:
         return "measured"
-    return f"extrapolated from {cell['images']:,.0f} images"
+    return f"extrapolated from {cell['figures']['timed_images']['median']:,.0f} images"

@@ -66,7 +66,7 @@ Run = Callable[[Job], AbstractContextManager[Pipeline]]
 
 
 class Draining:
-    """Takes items and counts their images; before the first repetition those that have become ready in the meantime.
+    """Takes items for a while and tells the time of one; before that, those that became ready before the clock ran.
 
     Args:
         take: gives the next item.
@@ -79,14 +79,16 @@ class Draining:
         self._take, self._items, self._ready, self._clock = take, items, holds, clock
 
     def __call__(self) -> Done:
-        """One repetition."""
+        """One repetition: the images of an item, and its share of the seconds."""
         for _ in range(self._ready):
             self._take()
         self._ready = images = 0
         began = self._clock()
-        while (passed := self._clock() - began) < LEAST_SECONDS or not images:
+        taken = 0
+        while (passed := self._clock() - began) < LEAST_SECONDS or not taken:
             images += sum(_images(self._take()) for _ in range(self._items))
-        return Done(images, passed)
+            taken += self._items
+        return Done(images // taken, passed / taken)
 
 
 def _images(pixels: Any) -> int:

@@ -20,10 +20,10 @@ from torchvision.transforms import Compose, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
 from strobe.bench.workers.jobs import Job, Pipeline, Run, moved, standardiser
-from strobe.bench.workers.spdl import spdl_source, spdl_tuned
+from strobe.bench.workers.spdl import spdl_batches, spdl_source
 from strobe.ceilings.replay import lone_trainer
 
-PREFETCH = 4  # batches for each worker of a tuned DataLoader: of 1, 2, 4 and 8 the best
+PREFETCH = 4  # batches for each worker of a tuned DataLoader, twice torch's default
 
 
 class Endless(Sampler[int]):
@@ -97,7 +97,7 @@ PIPELINES: dict[str, Run] = {
     "torch": torch_source,
     "torch_tuned": torch_tuned,
     "spdl": spdl_source,
-    "spdl_tuned": spdl_tuned,
+    "spdl_batches": spdl_batches,
     "strobe": ours,
 }
 

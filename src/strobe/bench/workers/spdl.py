@@ -1,4 +1,4 @@
-"""SPDL's pipelines from photo files to batches: as published, and tuned."""
+"""SPDL's pipelines from photo files to batches: as published, and in whole batches."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def spdl_source(job: Job) -> Iterator[Pipeline]:
 
 
 @contextmanager
-def spdl_tuned(job: Job) -> Iterator[Pipeline]:
+def spdl_batches(job: Job) -> Iterator[Pipeline]:
     """SPDL with one item a batch, its own function for that, a cheaper filter, and standardised as by us."""
     io, builder = _spdl()
     side = job.data.size
