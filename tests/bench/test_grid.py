@@ -17,6 +17,7 @@ from rich.console import Console
 from strobe.bench import grid
 from strobe.bench.grid_cells import Cell, cells, joined
 from strobe.bench.grid_score import Result, Runs, judge, lines, quantile, score, table
+from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.checks import check
 from strobe.config import register
 
@@ -219,7 +220,7 @@ def test_generated_photos_are_read_as_cifar10(tmp_path: Path, monkeypatch: pytes
     data = composed_data("data=cifar10", "data.verify=false")
     data.setup()
     assert data.datasets["train"][0][0].shape == (3, 32, 32)
-    assert len(data.datasets["test"]) == grid.PHOTO_COUNT
+    assert len(data.datasets["test"]) == GENERATED_IMAGES
 
 
 @pytest.mark.slow

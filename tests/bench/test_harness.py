@@ -182,7 +182,7 @@ def test_the_budget_that_left_a_visit_out_is_recorded(tmp_path: Path) -> None:
     [
         ({"quick": True}, "quick was False, and is True"),
         ({"overrides": ["suite=tiny", "seed=1"]}, "overrides was"),
-        ({"settings": {"turn": 3.0}}, "turn was None, and is 3.0"),
+        ({"settings": {"turn": 3.0}}, "turn was 0.0, and is 3.0"),
         ({"environment": HEADER["environment"] | {"cpu": "z"}}, "cpu was a cpu, and is z"),
         ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "torch was 2, and is 3"),
     ],

@@ -28,7 +28,7 @@ HEADER: dict[str, Any] = {
     "began": "2026-01-01T00:00:00+0000",
     "environment": {"host": "here", "cpu": "a cpu", "usable_cores": 2, "versions": {"torch": "2"}, "git_commit": "a"},
     "conclusions": [],
-    "settings": {"rounds": 2, "budget": 60.0},
+    "settings": {"rounds": 2, "turn": 0.0, "budget": 60.0},
 }
 
 

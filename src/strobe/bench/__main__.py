@@ -43,6 +43,8 @@ def main() -> None:
         except StrobeError as error:
             sys.exit(str(error))
         return
+    if {"--help", "-h"} & set(sys.argv[1:]) and not any(given.startswith("suite=") for given in sys.argv[1:]):
+        sys.argv.append("suite=loading")  # Hydra composes before it helps
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
             signal.signal(number, _end)

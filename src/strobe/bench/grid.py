@@ -13,7 +13,6 @@ generated.
 import argparse
 import contextlib
 import os
-import pickle
 import random
 import shlex
 import subprocess
@@ -23,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 from strobe import environment
 from strobe.bench.grid_cells import Cell, cells, joined
 from strobe.bench.grid_score import Result, Runs, first_finding, judge, lines, score, table
+from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.diagnose.record import Record
 from strobe.record import read_summary
@@ -36,7 +35,6 @@ from strobe.record import read_summary
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
 PHOTOS = "cifar-10-batches-py"
-PHOTO_COUNT = 1000  # generated ones in each of six files
 
 
 class RunFailedError(Exception):
@@ -141,19 +139,8 @@ def data_variables(scratch: Path) -> tuple[dict[str, str], str]:
     folders = [root, *(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
     if any((folder / PHOTOS).is_dir() for folder in folders):
         return {"STROBE_DATA": str(root)}, "CIFAR-10's photos"
-    write_photos(scratch / PHOTOS)
+    write_cifar10(scratch / PHOTOS)
     return {"STROBE_DATA": str(scratch)}, "generated photos"
-
-
-def write_photos(folder: Path, count: int = PHOTO_COUNT) -> None:
-    """Noise in CIFAR-10's form: five batches for training and one for the test, of ``count`` photos each."""
-    folder.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
-        pixels = generator.integers(0, 256, (count, 3 * 32 * 32), dtype=np.uint8)
-        batch = {"data": pixels, "labels": [index % 10 for index in range(count)]}
-        (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {label}" for label in range(10)]}))
 
 
 if __name__ == "__main__":

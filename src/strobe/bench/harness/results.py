@@ -16,6 +16,7 @@ SCHEMA = 1
 NAME = "results.json"
 MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
 SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
+NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "settings": {"turn"}}
 Interval = dict[str, float | None]
 
 
@@ -49,7 +50,8 @@ class Results:
             return False
         earlier = read_results(path)
         for key in SAME:
-            if (was := _at(earlier, key)) != (now := _at(self.header, key)):
+            was, now = (_at(record, key) for record in (earlier, self.header))
+            if _clean(was) != _clean(now):
                 raise ConfigError(
                     f"hydra.run.dir={path.parent} holds results of another measurement ({_change(key, was, now)}); "
                     f"give another folder, or remove its {NAME}"
@@ -152,13 +154,17 @@ def read_results(path: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(path.read_text())
-        whole = record["schema"] == SCHEMA and all(
-            {"name", "visits", "error"} <= cell.keys() for cell in record["cells"]
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is not a readable {NAME} ({error}); name one that a suite has written") from error
-    if not whole:
-        raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one")
+        if record["schema"] != SCHEMA:
+            raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one, or remove it")
+        for cell in record["cells"]:
+            assert isinstance(cell["name"], str)
+            assert all(rate_of(visit) >= 0 and visit["round"] >= 0 for visit in cell["visits"])
+        for key, entries in NEEDED.items():
+            assert entries <= record[key].keys()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        raise ConfigError(
+            f"{path} is damaged, or no {NAME} of a suite; name another, or remove it to begin anew"
+        ) from error
     return dict(record)
 
 
@@ -167,6 +173,11 @@ def _change(key: str, was: Any, now: Any) -> str:
         name = next(name for name in {**was, **now} if was.get(name) != now.get(name))
         return _change(name, was.get(name), now.get(name))
     return f"{key.rpartition('.')[2]} was {was}, and is {now}"
+
+
+def _clean(value: Any) -> Any:
+    """A commit without the sign for changes, of which nobody knows whether they matter: a line says so."""
+    return value.removesuffix("+") if isinstance(value, str) else value
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:

@@ -51,7 +51,7 @@ class Bar:
         """Go on; a failure stays to be read."""
         self._progress.update(self._task, completed=self._done())
         if isinstance(outcome, Failure):
-            self._console.print(f"{cell.name} failed: {outcome.reason}", markup=False, highlight=False)
+            self._console.print(f"{cell.name} failed: {outcome.reason}", markup=False, highlight=False, soft_wrap=True)
 
     def _done(self) -> int:
         return sum(len(visits) for visits in self._results.visits.values())
@@ -80,7 +80,7 @@ def print_conclusions(console: Console, conclusions: Sequence[str], sections: Se
             console.print(section.title, style="bold", markup=False)
             console.print(section.text, markup=False, highlight=False, soft_wrap=True)
     for sentence in conclusions:
-        console.print(f"- {sentence}", markup=False, highlight=False)
+        console.print(f"- {sentence}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_baseline(console: Console, record: Mapping[str, Any]) -> None:

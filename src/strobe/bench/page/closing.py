@@ -57,7 +57,10 @@ def method(record: Mapping[str, Any]) -> str:
     ]
     if counts:
         repetitions = _range([cell["repetitions"] for cell in cells if cell["visits"]], "timed repetition")
-        lines.append(f"Here: {_range(counts, 'visit')} to a cell and {repetitions} of it in all.")
+        spent = " The budget of time ended it; with a larger budget_seconds it would go on." * bool(
+            record.get("budget_spent")
+        )
+        lines.append(f"Here: {_range(counts, 'visit')} to a cell and {repetitions} of it in all.{spent}")
         if min(counts) < ENOUGH:
             lines.append(
                 f"With fewer than {ENOUGH} visits there is no interval but their range, from the least to the most."
