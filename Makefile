@@ -33,7 +33,7 @@ train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skim
 	$(BIN)/python train.py $(ARGS)
 
 test: $(STAMP) ## run the tests, on two processes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -11,7 +11,9 @@ from strobe.bench.command import names
 
 @pytest.mark.parametrize("suite", [name for name in names() if name != "loading"])
 def test_a_suites_quick_mode_measures_every_cell(suite: str, tmp_path: Path) -> None:
-    said = bench(f"suite={suite}", "quick=true", "budget_seconds=0", f"hydra.run.dir={tmp_path}/run")
+    said = bench(
+        f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.1", f"hydra.run.dir={tmp_path}/run"
+    )
     record = json.loads((tmp_path / "run" / "results.json").read_text())
     assert {cell["status"] for cell in record["cells"]} == {"measured"}, said
     assert record["input"]["generated"]

@@ -44,7 +44,7 @@ def declared(*overrides: str) -> Suite:
 
 
 @pytest.mark.usefixtures("both")
-@pytest.mark.parametrize(("quick", "workers", "large"), [("false", 8, 2048), ("true", 2, 256)])
+@pytest.mark.parametrize(("quick", "workers", "large"), [("false", 8, 2048), ("true", 2, 128)])
 def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large: int) -> None:
     suite = declared(f"quick={quick}", "threads=3")
     names = ["batch 32, no workers", f"batch 32, {workers} workers", f"batch {large}, {workers} workers", "best known"]

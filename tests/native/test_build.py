@@ -68,7 +68,7 @@ def test_without_a_compiler_training_ends_with_that_sentence_and_other_loaders_t
     ended = train("loader=native", name="native")
     assert ended.code == 1
     (line,) = [line for line in ended.output.splitlines() if "cannot be compiled" in line]
-    assert line.endswith("install it (sudo apt-get install g++), or choose another loader")
+    assert line.endswith("install it (sudo apt-get install g++), or choose another loader than native")
     assert "Traceback" not in ended.output
     assert train("loader=tifffile", name="tifffile").code == 0
 

@@ -37,7 +37,7 @@ class TrainingSuiteConfig(SuiteConfig):
     devices: list[str] | None = None  # cpu, gpu; null: those that there are
     batch_size: int = knob(32, min=2)  # of the first rows
     workers: int | None = knob(None, min=1)  # null: 8, or 2 in quick mode
-    large_batch: int | None = knob(None, min=2)  # null: 2048, or 256 in quick mode
+    large_batch: int | None = knob(None, min=2)  # null: 2048, or 128 in quick mode
     best: list[str] | None = None  # overrides of the last row, such as ["engine=resident","data.batch_size=512"]
 
 

@@ -85,7 +85,7 @@ def rows(cfg: DictConfig, device: str) -> dict[str, list[str]]:
     """By each row's name, the overrides that it is trained with."""
     chosen = cfg.suite
     workers = chosen.workers or (2 if cfg.quick else 8)
-    large = chosen.large_batch or (256 if cfg.quick else 2048)
+    large = chosen.large_batch or (128 if cfg.quick else 2048)
     if large == chosen.batch_size:
         raise ConfigError(
             f"suite.batch_size={chosen.batch_size} is as large as suite.large_batch={large}; give two different ones"
