@@ -5,13 +5,14 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hydra.core.hydra_config import HydraConfig
 
 from strobe.data.synthetic import generate
 from strobe.record import read_summary
@@ -47,6 +48,14 @@ class Ended:
     @property
     def summary(self) -> dict[str, Any]:
         return read_summary(self.directory / "summary.json")
+
+
+@pytest.fixture
+def own_hydra() -> Iterator[None]:
+    """Other tests' configuration is theirs again afterwards."""
+    before = HydraConfig.instance().cfg
+    yield
+    HydraConfig.instance().cfg = before
 
 
 @pytest.fixture(scope="session")

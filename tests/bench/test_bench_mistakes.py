@@ -11,6 +11,8 @@ from strobe.checks import check
 from strobe.config import register
 from strobe.errors import ConfigError, StrobeError
 
+pytestmark = pytest.mark.usefixtures("own_hydra")
+
 
 def prepare(given: list[str]) -> None:
     """All that the command does before it looks for its input."""

@@ -3,11 +3,10 @@
 import json
 import os
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import wait_for
 from helpers import refusal
 from tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
@@ -94,7 +93,7 @@ def test_what_goes_wrong_is_a_row(tmp_path: Path, how: str, said: str) -> None:
 def test_no_process_stays_behind(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a", leaving), rounds=1)
     child = int((tmp_path / "cells" / slug(of(results, "a")["name"]) / "child").read_text())
-    assert wait_until(lambda: is_gone(child))
+    assert wait_for(lambda: is_gone(child))
 
 
 def is_gone(pid: int) -> bool:
@@ -102,13 +101,6 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return True
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return true()
 
 
 def test_without_time_each_cell_is_visited_once(tmp_path: Path) -> None:

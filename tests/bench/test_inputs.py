@@ -1,11 +1,9 @@
 """What a suite is measured on: the user's photos, however they are named, or a sentence that says what is missing."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers import refusal
-from hydra.core.hydra_config import HydraConfig
 from photo_files import photograph
 from suite_parts import bench_config
 
@@ -14,13 +12,12 @@ from strobe.bench.harness.declare import Request
 from strobe.bench.inputs import find_photos
 from strobe.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_hydra")
+
 
 @pytest.fixture(autouse=True)
-def own_hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STROBE_DATA", raising=False)
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
 
 
 def asked(*overrides: str) -> Request:

@@ -1,11 +1,9 @@
 """Suite ``convolution``: what is measured and what not, that only right results are, and what profilers leave."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra.core.hydra_config import HydraConfig
 from photo_files import photograph
 from profiled_cells import visited_profilers
 from suite_parts import bench_config
@@ -42,12 +40,7 @@ NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)
 
 
-@pytest.fixture(autouse=True)
-def _config() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 def declared(*overrides: str) -> Suite:

@@ -1,12 +1,11 @@
 """What suite ``convolution`` says of its figures: conclusions, answers, and the parts of its page."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra.core.hydra_config import HydraConfig
 from profiled_cells import visited_profilers
 from suite_parts import bench_config, recorded
 
@@ -31,13 +30,7 @@ from strobe.bench.harness.visit import Report
 from strobe.bench.harness.wording import figure
 from strobe.bench.suites import convolution
 
-
-@pytest.fixture(autouse=True)
-def _config() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 def declared(*overrides: str) -> Suite:

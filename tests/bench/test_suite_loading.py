@@ -1,13 +1,11 @@
 """Suite ``loading``: its cells, wrong loaders, the same pixels by all, its input, and what is concluded."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import refusal
-from hydra.core.hydra_config import HydraConfig
 from photo_files import photograph
 from suite_parts import bench_config
 from suite_records import record_of
@@ -21,12 +19,12 @@ from strobe.errors import ConfigError, StrobeError
 BATCH = 4
 
 
+pytestmark = pytest.mark.usefixtures("own_hydra")
+
+
 @pytest.fixture(autouse=True)
-def own_hydra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STROBE_DATA", raising=False)
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
 
 
 def declared(*overrides: str) -> Suite:

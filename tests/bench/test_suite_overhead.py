@@ -1,12 +1,11 @@
 """suite=overhead: its cells train the same, with what their names say around it, and what follows from their rates."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hydra.core.hydra_config import HydraConfig
 from suite_parts import bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
@@ -18,13 +17,7 @@ from strobe.bench.training import cells as trainings
 from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.errors import ConfigError
 
-
-@pytest.fixture(autouse=True)
-def _config() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 def declared(*overrides: str) -> Suite:

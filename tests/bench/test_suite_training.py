@@ -1,13 +1,11 @@
 """suite=training: its rows are the document's way, all over the same images, and what follows from their figures."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hydra.core.hydra_config import HydraConfig
 from suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
@@ -24,12 +22,7 @@ from strobe.errors import ConfigError
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 
 
-@pytest.fixture(autouse=True)
-def _config() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Which steps of a training are timed, and what is told of them."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.callbacks import Callback
 from suite_parts import bench_config, visit_to
 
@@ -16,13 +14,7 @@ from strobe.bench.training import window as windows
 from strobe.compose import build
 from strobe.errors import ConfigError
 
-
-@pytest.fixture(autouse=True)
-def _config() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 def test_phases_are_those_of_the_timed_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
