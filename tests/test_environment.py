@@ -46,6 +46,7 @@ def test_the_record_has_what_the_design_says() -> None:
     assert set(found) == {
         "host",
         "cpu",
+        "cpu_bfloat16",
         "usable_cores",
         "memory_bytes",
         "shm_free_bytes",

@@ -24,6 +24,7 @@ PACKAGES = (
     "scikit-image",
     "tifffile",
 )
+BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # x86's, and Arm's
 
 
 def describe() -> dict[str, Any]:
@@ -31,6 +32,7 @@ def describe() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "cpu": _cpu(),
+        "cpu_bfloat16": _multiplies_bfloat16(),
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "shm_free_bytes": _free_shared_memory(),
@@ -75,6 +77,15 @@ def _cpu() -> str:
     except OSError:
         names = []
     return names[0] if names else platform.machine()
+
+
+def _multiplies_bfloat16() -> bool:
+    """Whether the processor has instructions for it; those that only convert gain nothing."""
+    try:
+        flags = re.findall(r"^(?:flags|Features)\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return bool(flags) and not BFLOAT16.isdisjoint(flags[0].split())
 
 
 def _commit() -> str | None:

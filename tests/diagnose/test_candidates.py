@@ -101,8 +101,14 @@ def test_fewer_threads_are_tried_where_they_exceed_the_cores() -> None:
     ("capability", "precision"), [([8, 0], "bf16-mixed"), ([7, 5], "16-mixed"), ([6, 1], None), (None, None)]
 )
 def test_mixed_precision_is_tried_on_tensor_cores(capability: Any, precision: str | None) -> None:
-    record = example("nothing", summary__environment__gpu_capability=capability)
+    record = example("nothing", summary__environment__gpu_capability=capability, summary__accelerator="cuda")
     assert [text.partition("=")[2] for text in proposed(record) if "precision" in text] == [precision] * bool(precision)
+
+
+@pytest.mark.parametrize("able", [True, False, None])
+def test_mixed_precision_is_tried_on_a_processor_that_multiplies_in_it(able: bool | None) -> None:
+    record = example("nothing", summary__environment__cpu_bfloat16=able, summary__accelerator="cpu")
+    assert ("trainer.precision=bf16-mixed" in proposed(record)) == bool(able)
 
 
 def test_a_run_without_a_measured_step_has_none() -> None:

@@ -256,6 +256,16 @@ def test_hardware_without_tensor_cores_keeps_full_precision(capability: Any) -> 
     assert changed("precision", other) is None
 
 
+def test_a_processor_can_have_it_too() -> None:
+    def on_cpu(summary: dict[str, Any], _: Any) -> None:
+        summary.update(accelerator="cpu", device_seconds=None, trace_evidence=None)
+        summary["environment"].update(gpu_capability=None, cpu_bfloat16=True)
+
+    finding = found("precision", on_cpu)
+    assert finding.overrides == ("trainer.precision=bf16-mixed",)
+    assert finding.title == "Mixed precision is faster on this processor"
+
+
 def test_before_ampere_it_is_half_precision() -> None:
     def volta(summary: dict[str, Any], _: Any) -> None:
         summary["environment"]["gpu_capability"] = [7, 0]

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from strobe.diagnose.predict import NOTABLE, Step, step_of
 from strobe.diagnose.record import Record
-from strobe.diagnose.symptoms import cores_of_a_rank, crowded, start_share, steady_waiting, worker_limit
+from strobe.diagnose.symptoms import (
+    cores_of_a_rank,
+    crowded,
+    mixed_precision,
+    start_share,
+    steady_waiting,
+    worker_limit,
+)
 
 MOST = 6  # each takes seconds to measure
 MOSTLY = 0.5  # of the step: where it waits for so much, computing is not what to look at
@@ -82,14 +89,10 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
     yield from (
         f"data.batch_size={count}" for count in larger if not images or count * ranks * BATCHES_AN_EPOCH <= images
     )
-    capability = record.items("environment", "gpu_capability")
-    if capability and isinstance(capability[0], int) and capability[0] >= 7 and _full(record):
-        yield f"trainer.precision={'bf16-mixed' if capability[0] >= 8 else '16-mixed'}"
-    if capability and record.setting("model.compile") is False:
+    if precision := mixed_precision(record):
+        yield f"trainer.precision={precision}"
+    if record.items("environment", "gpu_capability") and record.setting("model.compile") is False:
         yield "model.compile=true"
     if isinstance(last := record.setting("model.channels_last"), bool):
         yield f"model.channels_last={str(not last).lower()}"
 
-
-def _full(record: Record) -> bool:
-    return record.has("trainer.precision") and str(record.setting("trainer.precision")) in ("32", "32-true")

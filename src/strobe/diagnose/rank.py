@@ -35,6 +35,7 @@ EXPLAINED = (
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
 
+WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
 
 
@@ -91,16 +92,26 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
 def command(record: Record, overrides: Sequence[str]) -> str:
     """The line that trains as this run did, with these overrides in place of its own for the same keys."""
     own = [text for text in record.items("overrides") if isinstance(text, str)]
-    own = [text for text in own if not _key(text).startswith(("hydra.run.", "hydra.sweep."))]
+    return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], overrides))
+
+
+def command_of(overrides: Sequence[str]) -> str:
+    """The line that trains with these overrides."""
+    return " ".join(["python", "train.py", *(shlex.quote(text) for text in overrides)])
+
+
+def applied(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """A run's overrides with others in place of its own for the same keys, or after them."""
+    own = list(own)
     for override in overrides:
         own = _without(own, override) if override.startswith("~") else _with(own, override)
-    return " ".join(["python", "train.py", *(shlex.quote(text) for text in own)])
+    return own
 
 
 def _with(own: list[str], override: str) -> list[str]:
     """The run's overrides and one more, at the place of one for the same key, added as that was (``+``, ``++``)."""
-    key = _key(override)
-    places = [place for place, text in enumerate(own) if _key(text) == key]
+    key = key_of(override)
+    places = [place for place, text in enumerate(own) if key_of(text) == key]
     if not places:
         return [*own, override]
     last = places[-1]
@@ -110,12 +121,13 @@ def _with(own: list[str], override: str) -> list[str]:
 
 def _without(own: list[str], override: str) -> list[str]:
     """The run's overrides less those that add a key; the deletion itself if a file adds it."""
-    key = _key(override)
-    kept = [text for text in own if _key(text) != key and not _key(text).startswith(f"{key}.")]
+    key = key_of(override)
+    kept = [text for text in own if key_of(text) != key and not key_of(text).startswith(f"{key}.")]
     return kept if len(kept) < len(own) else [*own, override]
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """The key that an override sets, adds or deletes."""
     return override.lstrip("+~").partition("=")[0]
 
 

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 
 from strobe.diagnose.predict import Step
-from strobe.diagnose.record import Record
+from strobe.diagnose.record import Record, as_number
 
+TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
 
 
@@ -99,3 +100,20 @@ def usual_wait(record: Record, step: Step) -> float:
 def steady_waiting(record: Record, step: Step) -> float:
     """The share of the step that waits for data, less the waits for workers that are started anew."""
     return max(0.0, step.waiting - (restarts(record, step) or 0.0) / step.images / step.length)
+
+
+def mixed_precision(record: Record) -> str | None:
+    """The mixed precision that this hardware multiplies faster in than in full precision; None if it is used, or none.
+
+    Tensor cores came with compute capability 7, those for bfloat16 with 8; of processors, those whose instructions
+    multiply bfloat16.
+    """
+    if not record.has("trainer.precision") or str(record.setting("trainer.precision")) not in ("32", "32-true"):
+        return None
+    if record.text("accelerator") == "cpu":
+        return "bf16-mixed" if record.flag("environment", "cpu_bfloat16") else None
+    capability = record.items("environment", "gpu_capability")
+    major = as_number(capability[0]) if capability else None
+    if major is None or major < TENSOR_CORES:
+        return None
+    return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"

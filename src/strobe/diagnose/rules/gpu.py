@@ -6,9 +6,9 @@ from typing import Any
 from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_model, without
 from strobe.diagnose.record import Alternative, Record, as_number
+from strobe.diagnose.symptoms import mixed_precision
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
-TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
 
 _OTHERS = {"transfer", "fetch", "validation"}  # phases in which waiting is another cause's
@@ -140,13 +140,12 @@ def transfer(record: Record) -> Finding | None:
 
 
 def precision(record: Record) -> Finding | None:
-    """Full precision on a GPU with tensor cores, which was measured to be faster in mixed precision."""
-    step, capability = _step(record), record.items("environment", "gpu_capability")
-    major = as_number(capability[0]) if capability else None
-    full = record.text("precision") in ("32", "32-true")
-    if step is None or major is None or major < TENSOR_CORES or not full or not record.has("trainer.precision"):
+    """Full precision on hardware that multiplies faster in a mixed one, and was measured to."""
+    wanted, full = mixed_precision(record), record.text("precision") in ("32", "32-true")
+    on_gpu = record.text("accelerator") != "cpu"
+    step = _step(record) if on_gpu else step_of(record)
+    if step is None or wanted is None or not full:
         return None
-    wanted = "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
@@ -156,7 +155,7 @@ def precision(record: Record) -> Finding | None:
     now = pace(step.model.value) if step.model else "less"
     return Finding(
         "precision",
-        "Mixed precision is faster on this GPU",
+        f"Mixed precision is faster on this {'GPU' if on_gpu else 'processor'}",
         f"The model alone computes {pace(entry.rate.value)} in {wanted}, {now} in full precision.{idle}",
         "Compute in mixed precision, and compare the accuracy.",
         entry.overrides,
