@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 import callbacks
 
-FILES = [ROOT / "train.py", *sorted(ROOT.glob("callbacks/**/*.py")), *sorted(ROOT.glob("src/strobe/**/*.py"))]
+FILES = [ROOT / "train.py", *sorted(ROOT.glob("callbacks/**/*.py")), *sorted(ROOT.glob("src/**/*.py"))]
 LAYERS = ("native", "loaders", "engines", "data", "compose", "run")  # each may import those to its left
 ENTRY_POINTS = ("strobe.run", "strobe.ceilings", "strobe.tune", "strobe.bench")
 RECORD_READERS = ("strobe.diagnose", "strobe.report")

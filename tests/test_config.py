@@ -23,7 +23,7 @@ from strobe.trainer import build_trainer
 Compose = Callable[..., DictConfig]
 
 YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
-SCHEMAS = [config.Config, config.CheckpointConfig, *CHOSEN.values()]
+SCHEMAS = [config.Config, config.CheckpointConfig, config.SweepConfig, *CHOSEN.values()]
 BOUNDED = {
     f"{kind.__name__}.{knob.name}": knob for kind in SCHEMAS for knob in dataclasses.fields(kind) if knob.metadata
 }

@@ -28,8 +28,7 @@ LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 def check(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value or combination that cannot work."""
-    for key, value, rules in _knobs(cfg):
-        _check_bounds(key, value, rules)
+    check_bounds(cfg)
     _check_pair(cfg)
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
@@ -59,6 +58,12 @@ def check(cfg: DictConfig) -> None:
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
             "more than one value a channel; set data.batch_size=2 or more, or model.stem=cifar"
         )
+
+
+def check_bounds(cfg: DictConfig) -> None:
+    """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
+    for key, value, rules in _knobs(cfg):
+        _check_bounds(key, value, rules)
 
 
 def _check_engine(cfg: DictConfig) -> None:

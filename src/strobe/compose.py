@@ -42,10 +42,12 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         callbacks=build_callbacks(cfg, run_dir),
         use_distributed_sampler=False,  # ours deal out each index once
     )
+    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
         raise ConfigError(
-            f"trainer.devices={cfg.trainer.devices} cannot be started from a sweep (-m), which each rank would start "
-            "again; run its cells one by one without -m, or set trainer.devices=1"
+            f"trainer.devices={cfg.trainer.devices} does not fit hydra/launcher={launcher}, which runs each cell in "
+            "the sweep's own process, so that each rank would start the sweep again; leave hydra/launcher out, so "
+            "that each cell has processes of its own, or set trainer.devices=1"
         )
     data = build_data(cfg)
     data.prepare_data()

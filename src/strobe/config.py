@@ -19,6 +19,8 @@ from strobe.schema.loader import LoaderConfig
 from strobe.schema.model import ModelConfig
 from strobe.schema.profiler import ProfilerConfig
 from strobe.schema.suite import SuiteConfig
+from strobe.schema.sweep import SweepConfig
+from strobe.schema.tune import TuneConfig
 
 GROUPS = (data, engine, loader, model, profiler, suite)
 
@@ -51,6 +53,7 @@ class Config:
     threads: int | None = knob(None, min=1)  # on which one operator of training computes; null: as torch does
     ceilings: bool = True  # after training, measure loading and computing alone, and what would be faster
     ceilings_seconds: float = knob(5.0, above=0, max=3600)  # at most for each of these measurements
+    sweep: SweepConfig = field(default_factory=SweepConfig)  # of train.py -m; its runs do not get these keys
 
 
 @dataclass
@@ -66,6 +69,13 @@ class BenchConfig(Config):
     timeout_seconds: float = knob(900.0, above=0, max=86400)  # of one visit
     baseline: str | None = None  # an earlier results.json, or its folder, to compare with
     fail_if_slower: str | None = None  # such as 5%: exit with code 3 if a cell is that much slower than in baseline
+
+
+@dataclass
+class TuningConfig(Config):
+    """What ``python -m strobe.tune`` starts from, and searches."""
+
+    tune: TuneConfig = field(default_factory=TuneConfig)
 
 
 def workers_beside(engine: Any) -> int:
@@ -93,7 +103,7 @@ def register() -> None:
     """Make the schemas, by their class names, and the resolvers known to Hydra, which composes conf/ on them."""
     store = ConfigStore.instance()
     store.repo = _Shared(store.repo)
-    for schema in (Config, BenchConfig, *schemas()):
+    for schema in (Config, BenchConfig, TuningConfig, *schemas()):
         store.store(name=schema.__name__, node=schema)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)

@@ -60,7 +60,7 @@ def run_name(overrides: Sequence[str]) -> str:
     parts = []
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
-        if key == "ckpt_path" or key.startswith("hydra") or "/" in value:
+        if key == "ckpt_path" or key.startswith(("hydra", "sweep.")) or "/" in value:
             continue
         parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
     return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""

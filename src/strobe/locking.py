@@ -2,11 +2,12 @@
 
 import fcntl
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from strobe.errors import DataError
+from strobe.errors import ConfigError, DataError
 
 _log = logging.getLogger(__name__)
 
@@ -37,3 +38,39 @@ def locked(path: Path) -> Iterator[None]:
         # Closing alone would leave the lock with any child that was forked meanwhile.
         stack.callback(fcntl.flock, file, fcntl.LOCK_UN)
         yield
+
+
+@contextmanager
+def alone_in(folder: Path, key: str) -> Iterator[None]:
+    """Hold a directory that only one process may measure into.
+
+    Args:
+        folder: exists.
+        key: of the configuration, that named it.
+
+    Raises:
+        ConfigError: another process holds it.
+    """
+    path = folder / ".lock"
+    while True:
+        with path.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"{key}={folder}: another process measures into it; wait for it, or give another folder"
+                ) from error
+            if not _is(path, file.fileno()):  # its last holder has just removed it
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is(path: Path, file: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(file).st_ino
+    except OSError:
+        return False

@@ -10,11 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from suite_records import HEADER
 
-from strobe.bench.composing import CONF
 from strobe.bench.harness.declare import Input, Suite, Visit
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
+from strobe.composing import CONF
 from strobe.config import register
+from strobe.processes import Failure
 
 TRAINED = 180  # images, of 200
 

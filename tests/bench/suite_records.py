@@ -8,7 +8,8 @@ from typing import Any
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
+from strobe.processes import Failure
 
 PLAN = Plan(rounds=7, turn=0.5, budget=60)
 HEADER = {

@@ -10,10 +10,10 @@ from commands import wait_for
 from helpers import refusal
 from tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
-from strobe.bench.harness.pagecache import bring, evict, resident
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import slug
 from strobe.errors import ConfigError
+from strobe.pagecache import bring, evict, resident
 
 
 def of(results: Results, row: str) -> dict:

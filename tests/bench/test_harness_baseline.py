@@ -17,8 +17,9 @@ from strobe.bench.ending import effort, finish, write_table
 from strobe.bench.harness import baseline, compare
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
 from strobe.errors import ConfigError
+from strobe.processes import Failure
 
 
 def record(**rows: list[float] | str) -> dict[str, Any]:

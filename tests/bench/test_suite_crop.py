@@ -16,13 +16,13 @@ from suite_records import record_of
 from torch.utils.data import DataLoader
 
 from callbacks.tracefile import read_trace
-from strobe.bench.composing import CONF
 from strobe.bench.crop.cells import ACTIVE, PIXELS, WHOLE
 from strobe.bench.crop.decoders import CROP, DECODERS, Places, decode_batches
 from strobe.bench.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
 from strobe.bench.suites import crop
 from strobe.checks import check
+from strobe.composing import CONF
 from strobe.config import register
 from strobe.errors import ConfigError, DataError
 

@@ -10,12 +10,12 @@ from suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
 from callbacks.tracefile import read_trace
+from strobe import window as windows
 from strobe.bench.composing import prepared
 from strobe.bench.harness.declare import Request, Suite
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import training
 from strobe.bench.training import cells as trainings
-from strobe.bench.training import window as windows
 from strobe.checks import check
 from strobe.errors import ConfigError
 

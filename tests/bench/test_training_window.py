@@ -9,8 +9,8 @@ import pytest
 from lightning.pytorch.callbacks import Callback
 from suite_parts import bench_config, visit_to
 
+from strobe import window as windows
 from strobe.bench.training import cells as trainings
-from strobe.bench.training import window as windows
 from strobe.compose import build
 from strobe.errors import ConfigError
 

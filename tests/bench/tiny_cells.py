@@ -13,8 +13,9 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import Campaign, Settings
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
 from strobe.errors import DataError
+from strobe.processes import Failure
 
 FOUND = Input("nothing", facts={"answer": 42})
 HEADER: dict[str, Any] = {

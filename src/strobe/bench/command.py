@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import os
 import shlex
 import sys
 import tempfile
@@ -22,13 +21,12 @@ from rich.console import Console
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite
-from strobe.bench.harness.processes import in_fresh_process
 from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.terminal import Bar
-from strobe.bench.harness.visit import Failure
 from strobe.checks import check
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.processes import Failure, in_fresh_process
 
 SUITES = Path(__file__).with_name("suites")
 HOW_MUCH = {"rounds", "turn_seconds", "budget_seconds", "precision", "timeout_seconds", "baseline", "fail_if_slower"}
@@ -163,7 +161,6 @@ def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tup
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
     """The body of that process: the input with the machine, or why there is none."""
-    os.setsid()
     try:
         found = search(request, scratch)
     except StrobeError as error:

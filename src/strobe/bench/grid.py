@@ -15,7 +15,6 @@ import contextlib
 import os
 import random
 import shlex
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.diagnose.record import Record
 from strobe.record import read_summary
+from strobe.sweep.training import train as train_apart
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
@@ -97,8 +97,6 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
             runs.changed.append(train(changed, folder / f"changed-{turn}", variables))
     except RunFailedError as error:
         runs.failure = str(error)
-    except subprocess.TimeoutExpired:
-        runs.failure = f"the run took more than {TIMEOUT:.0f} s"
     return runs
 
 
@@ -108,23 +106,10 @@ def train(overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) 
     Raises:
         RunFailedError: it left none, or did not complete.
     """
-    where = str(folder).replace("'", r"\'")
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *overrides, f"hydra.run.dir='{where}'"],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
-    path = folder / "summary.json"
-    record = read_summary(path) if path.is_file() else {}
-    if ended.returncode == 0 and record.get("status") == "completed":
-        return record
-    said = [line for line in (ended.stderr + ended.stdout).splitlines() if line.strip()]
-    error = record.get("error") or {}
-    raise RunFailedError(error.get("message") or (said[-1] if said else f"exit code {ended.returncode}"))
+    ended = train_apart(overrides, folder, timeout=TIMEOUT, variables=variables)
+    if ended.status != "completed":
+        raise RunFailedError(ended.error)
+    return read_summary(folder / "summary.json")
 
 
 def told(result: Result) -> str:

@@ -9,9 +9,9 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from strobe.bench.command import declared, names
-from strobe.bench.composing import CONF
 from strobe.bench.harness.declare import Suite
 from strobe.checks import check
+from strobe.composing import CONF
 from strobe.errors import ConfigError
 
 

@@ -10,10 +10,11 @@ import torch
 from skimage.io import imread
 from torch import Tensor
 
-from strobe.bench.composing import configure, prepared
+from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
 from strobe.checks import loaders_for
 from strobe.compose import build_data
+from strobe.composing import configure
 from strobe.data.base import ImageData
 from strobe.engines.base import WholeBatches
 from strobe.engines.order import Indices

@@ -29,9 +29,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from callbacks.spans import SpanFolder, span
 from strobe import environment
-from strobe.bench.composing import configure
 from strobe.bench.watching import Blocks, Switched, Timed, Times, Tiny
 from strobe.compose import build
+from strobe.composing import configure
 from strobe.launch import quieten_kineto
 from strobe.record import median_interval, read_rows
 from strobe.run import quieten

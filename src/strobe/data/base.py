@@ -16,6 +16,8 @@ from strobe.engines.order import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.errors import DataError
 from strobe.loaders.base import Batch, LoadedData, Loader
 from strobe.loaders.buffers import Buffers
+from strobe.loaders.mapped import MappedImages
+from strobe.loaders.sources import FileSource
 
 SPLITS = ("train", "val", "test")
 
@@ -90,6 +92,16 @@ class ImageData(LightningDataModule, ABC):
         data.batch_size, data.val_batch_size = other.batch_size, other.val_batch_size
         data.datasets = {split: data.loader.dataset(source) for split, source in self.found.items()}
         return data
+
+    def training_files(self, most: int) -> list[str]:
+        """Files that training reads, at most so many, evenly chosen; none where images are in memory."""
+        pack = getattr(self.datasets["train"], "images", None)
+        if isinstance(pack, MappedImages):
+            return [str(pack.path)]
+        source = self.found["train"]
+        if not isinstance(source, FileSource):
+            return []
+        return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
 
     def train_dataloader(self) -> BatchLoader:
         """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""

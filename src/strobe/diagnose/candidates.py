@@ -95,4 +95,3 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
         yield "model.compile=true"
     if isinstance(last := record.setting("model.channels_last"), bool):
         yield f"model.channels_last={str(not last).lower()}"
-

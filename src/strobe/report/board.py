@@ -4,27 +4,22 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from strobe.report import wording
+from strobe.diagnose.record import Record
+from strobe.report import hparams, wording
 from strobe.report.step_picture import step_picture
 
 if TYPE_CHECKING:
     from lightning import Trainer
 
-# Columns of the HParams tab. It takes them from one run of a sweep, so they are the same in each, with a value or
-# without; and it shows five hyperparameters (by the alphabet) and five metrics at first, the others when ticked.
-_HPARAMS = ("batch_size", "num_workers", "precision")
-_CHOICES = ("data", "loader", "engine")
-_METRICS = ("images_per_second", "efficiency", "ceilings/loader", "ceilings/model", "test/accuracy", "val/accuracy")
 
-
-def show_verdict(trainer: "Trainer", summary: Mapping[str, Any]) -> None:
+def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None) -> None:
     """Show a run's record to TensorBoard's loggers, on rank 0, also after Lightning has closed them.
 
-    ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; in Scalars and HParams, so that the runs of a sweep
-    can be compared, ``images_per_second``, ``efficiency`` and ``ceilings/loader`` and ``ceilings/model``. What the
-    record lacks is left out.
+    ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; in Scalars the figures that ``scalars`` names; and in
+    HParams, so that the runs of a sweep can be compared, these, accuracies, and what was chosen. What is not known is
+    left out.
     """
-    step = trainer.global_step
+    record, step = Record(summary, config or {}), trainer.global_step
     for board in _boards(trainer):
         if text := markdown(summary):
             board.add_text("strobe/verdict", text, step)
@@ -32,7 +27,8 @@ def show_verdict(trainer: "Trainer", summary: Mapping[str, Any]) -> None:
             board.add_image("strobe/step", picture, step, dataformats="HWC")
         for name, value in scalars(summary).items():
             board.add_scalar(name, value, step)
-        _add_hparams(board, summary)
+        for part in hparams.summaries(record, _learning_rate(trainer)):
+            board.file_writer.add_summary(part)
         board.close()  # writes what is left; a later addition opens the next file
 
 
@@ -52,25 +48,24 @@ def markdown(summary: Mapping[str, Any]) -> str:
 
 
 def scalars(summary: Mapping[str, Any]) -> dict[str, float]:
-    """What is worth comparing between runs, as far as it was measured: images/s, and the share of the ceilings."""
-    ceilings = summary.get("ceilings") or {}
+    """What is worth comparing between runs, as far as it was measured: images/s, ceilings and the share of them, MB."""
+    ceilings, memory = summary.get("ceilings") or {}, summary.get("memory") or {}
     values = {
         "images_per_second": (summary.get("images_per_second") or {}).get("median"),
+        "overall_images_per_second": summary.get("overall_images_per_second"),
         "efficiency": summary.get("efficiency"),
         "ceilings/loader": ceilings.get("loader"),
         "ceilings/model": ceilings.get("model"),
     }
+    for name in ("rss_peak", "device_peak"):
+        held = memory.get(f"{name}_bytes")
+        values[f"memory/{name}_mb"] = held and held / 1e6
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def _add_hparams(board: Any, summary: Mapping[str, Any]) -> None:
-    """A row of the HParams tab in this run, where ``SummaryWriter.add_hparams`` would make a run of its own."""
-    from torch.utils.tensorboard.summary import hparams
-
-    chosen = {name: summary["choices"][name] for name in _CHOICES if name in summary["choices"]}
-    chosen |= {name: summary[name] for name in _HPARAMS if summary.get(name) is not None}
-    for part in hparams(chosen, dict.fromkeys(_METRICS)):  # type: ignore[no-untyped-call]
-        board.file_writer.add_summary(part)
+def _learning_rate(trainer: "Trainer") -> float | None:
+    """The first optimizer's at the start, before a schedule changed it."""
+    return next((float(one.defaults["lr"]) for one in trainer.optimizers if "lr" in one.defaults), None)
 
 
 def _boards(trainer: "Trainer") -> Iterator[Any]:

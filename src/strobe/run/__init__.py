@@ -16,6 +16,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
 
+from strobe import pagecache
 from strobe.checkpoint import find_checkpoint, require_fitting
 from strobe.checks import check
 from strobe.compose import Parts, build
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
 NEEDED_BYTES = 3 * CHECKPOINT_BYTES
+MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
 def run(cfg: DictConfig) -> None:
@@ -74,6 +76,7 @@ class Run:
         self.run_dir = run_dir
         self.parts: Parts | None = None
         self.metrics: dict[str, float] = {}
+        self.page_cache: float | None = None  # share of the training files that it held when training began
         self.began = time.time()
 
     def train(self) -> None:
@@ -91,6 +94,7 @@ class Run:
             log.info("Resuming from %s", checkpoint)
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
+        self.page_cache = pagecache.estimate(parts.data.training_files(MOST_FILES))
         parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
@@ -116,6 +120,7 @@ class Run:
         if alone and status != "completed" and self.parts is not None:
             self._keep_metrics()
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
+        summary["environment"]["page_cache"] = self.page_cache
 
         def save() -> None:
             try:

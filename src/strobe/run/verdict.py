@@ -52,7 +52,7 @@ def report(
         conclude(summary, _plain(cfg), run_dir)
         save()
         if parts is not None:
-            show_verdict(parts.trainer, summary)
+            show_verdict(parts.trainer, summary, _plain(cfg))
         write_report(run_dir, Record(summary, _plain(cfg)))
     except (OSError, StrobeError) as error:
         log.error("No report: %s", error)

@@ -40,8 +40,8 @@ def wanted(file: str | None, limit: str | None, suite: str) -> Baseline | None:
     return Baseline(path, read_baseline(path, suite), share)
 
 
-def parse_share(text: str) -> float:
-    """A share such as ``5%``, or ``0.05``.
+def parse_share(text: str, key: str = "fail_if_slower=") -> float:
+    """A share such as ``5%``, or ``0.05``, given as ``key`` says.
 
     Raises:
         ConfigError: it is none, or not between 0 and 1.
@@ -52,7 +52,7 @@ def parse_share(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1:
-        raise ConfigError(f"fail_if_slower={text} is not a share; give one below 100%, such as fail_if_slower=5%")
+        raise ConfigError(f"{key}{text} is not a share; give one below 100%, such as {key}5%")
     return value
 
 

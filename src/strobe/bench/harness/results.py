@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from strobe.bench.harness.declare import Cell, Suite
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
 from strobe.errors import ConfigError
+from strobe.processes import Failure
 from strobe.record import median_interval, write_summary
 
 SCHEMA = 1

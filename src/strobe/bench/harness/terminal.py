@@ -11,8 +11,9 @@ from rich.text import Text
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Failure, Report
+from strobe.bench.harness.visit import Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
+from strobe.processes import Failure
 
 ENOUGH = 6  # visits, as in strobe.record.median_interval: of fewer the interval is their range
 

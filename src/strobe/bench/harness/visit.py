@@ -1,20 +1,17 @@
 """One visit to a cell, in the cell's own process."""
 
-import contextlib
 import math
-import os
 import statistics
-import sys
 import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from strobe.bench.harness.declare import Cell, Done, Visit, Work
-from strobe.bench.harness.pagecache import COLD, bring, require_cold, resident
 from strobe.errors import StrobeError
+from strobe.pagecache import COLD, bring, require_cold, resident
+from strobe.processes import Failure, print_into
 
 LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
 MOST = 200  # timed pieces of a visit
@@ -32,17 +29,9 @@ class Report:
     repetitions: int = 1  # in all
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a visit found nothing, in one sentence."""
-
-    reason: str
-
-
 def attend(pipe: Connection, cell: Cell, visit: Visit, turn: float) -> None:
     """The body of a cell's process: measure, and send a Report or a Failure; what is printed goes to a file."""
-    os.setsid()  # so that this process can be ended together with those that it starts
-    _redirect(visit.folder / LOG)
+    print_into(visit.folder / LOG)
     outcome: Report | Failure
     try:
         import torch
@@ -56,7 +45,6 @@ def attend(pipe: Connection, cell: Cell, visit: Visit, turn: float) -> None:
         traceback.print_exc()
         outcome = Failure(f"{type(error).__name__}: {' '.join(str(error).split())}")
     pipe.send(outcome)
-    pipe.close()
 
 
 def measure(cell: Cell, work: Work, turn: float) -> Report:
@@ -109,15 +97,3 @@ def _timed(work: Work, together: int) -> tuple[Done, bool]:
     if done.seconds is None:
         return Done(done.images, passed, done.figures), False
     return done, True
-
-
-def _redirect(path: Path) -> None:
-    """Let this process, and those that it starts, print into a file."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with path.open("ab") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    with contextlib.suppress(OSError):
-        os.close(0)
-        os.open(os.devnull, os.O_RDONLY)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strobe.bench.page.picture import Picture, cut, width_of, words
 from strobe.bench.page.scale import Scale, along, axis, written
-from strobe.bench.page.shown import SERIES, Cell, Shown, Value
+from strobe.bench.page.shown import SERIES, Shown
 from strobe.report.html.drawing import dot, label, line, path, stretched
 
 _TOP, _BELOW, _TEXT = 34, 44, 15  # pixels: above and below the plot, and from label to label
@@ -15,17 +15,35 @@ _LONGEST = 34  # characters of a name
 
 
 @dataclass(frozen=True)
-class _Series:
-    """A line: its name, its classes, and what was measured at each place."""
+class Point:
+    """What was measured at one place, with its interval, if there is one; ``mark`` is the class of a ring around it."""
+
+    median: float
+    low: float | None
+    high: float | None
+    title: str
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its name, its classes, and what was measured at each place, at one at least."""
 
     name: str
     css: str
-    points: Mapping[float, tuple[Cell, Value]]
+    points: Mapping[float, Point]
     broken: str = ""
 
     @property
     def last(self) -> float:
+        """The place where it ends."""
         return max(self.points)
+
+    @property
+    def ends(self) -> list[float]:
+        """All values that an axis must hold."""
+        found = ((point.low, point.median, point.high) for point in self.points.values())
+        return [value for values in found for value in values if value is not None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,7 @@ class _Frame:
     over: Scale
     up: Scale
     height: float
-    places: Sequence[float]  # of the rows
+    places: Sequence[float]  # along the axis
 
     def x(self, place: float) -> float:
         return _START + (_END - _START) * self.over.place(place)
@@ -52,30 +70,44 @@ def lines(shown: Shown) -> Picture:
     """The picture of a table: lines with intervals, each named where it ends."""
     names = _places(shown)
     series = _series(shown, {row: place for place, row in names.items()})
+    logarithmic = shown.table.logarithmic
+    hint = f"{shown.unit}, {shown.better}{'; logarithmic scale' * logarithmic}"
+    if set(names) == {cell["at"] for cell in shown.cells}:
+        names = {place: written(place) for place in names}
+    up = axis((end for each in series for end in each.ends), logarithmic=logarithmic)
+    return curves(shown.table.title, hint, series, names, below=shown.table.rows, up=up)
+
+
+def curves(
+    title: str, hint: str, series: Sequence[Series], names: Mapping[float, str], *, below: str, up: Scale
+) -> Picture:
+    """Lines with intervals, each named where it ends.
+
+    Args:
+        title: What is shown, for those who cannot see.
+        hint: The unit, written above the axis.
+        series: Without any, the picture says that nothing was measured.
+        names: Of the places along the axis.
+        below: What the places are.
+        up: The axis of the values; by factors, the places may lie so too.
+    """
     if not series:
         nothing = "Nothing was measured."
-        return Picture(f"{shown.table.title}: {nothing}", 24, [words(0, 14, nothing, "soft")])
-    ends = [end for each in series for _, value in each.points.values() for end in (value.low, value.high)]
-    logarithmic = shown.table.logarithmic
-    frame = _Frame(
-        along(names, logarithmic=logarithmic),
-        axis(ends, logarithmic=logarithmic),
-        max(_HEIGHT, _TEXT * len(series)),
-        sorted(names),
-    )
-    marks = frame.up.marks(8)
+        return Picture(f"{title}: {nothing}", 24, [words(0, 14, nothing, "soft")])
+    height = max(_HEIGHT, _TEXT * len(series))
+    frame = _Frame(along(names, logarithmic=up.logarithmic), up, height, sorted(names))
+    marks = up.marks(8)
     left = max(width_of(written(mark)) for mark in marks) + 10
-    hint = f"{shown.unit}, {shown.better}{'; logarithmic scale' * logarithmic}"
     before = [words(left - 8, frame.y(mark) + 4, written(mark), "soft", end=True) for mark in marks]
     drawn = [line(0, frame.y(mark), 1, frame.y(mark), "grid") for mark in marks]
-    drawn += [line(0, frame.bottom, 1, frame.bottom, "base"), *_curves(series, frame), *_ticks(shown, names, frame)]
-    ends = [frame.y(each.points[each.last][1].median) for each in series]
+    drawn += [line(0, frame.bottom, 1, frame.bottom, "base"), *_curves(series, frame), *_ticks(names, below, frame)]
+    ends = [frame.y(each.points[each.last].median) for each in series]
     bases = apart(ends, _TOP, frame.bottom, _TEXT)
     for each, end, base in zip(series, ends, bases, strict=True):
         drawn.append(line(frame.x(each.last), end, 1, base, f"leader {each.css}"))
-    drawn += [part for each in series for part in _points(shown, each, frame)]
+    drawn += [part for each in series for part in _points(each, frame)]
     return Picture(
-        f"{shown.table.title}: lines of {hint}",
+        f"{title}: lines of {hint}",
         frame.bottom + _BELOW,
         [words(0, 14, hint, "soft"), *before],
         drawn,
@@ -107,29 +139,32 @@ def _places(shown: Shown) -> dict[float, str]:
     return known
 
 
-def _series(shown: Shown, at: Mapping[str, float]) -> list[_Series]:
+def _series(shown: Shown, at: Mapping[str, float]) -> list[Series]:
     """In the table's order, without those of which nothing was measured."""
-    named: dict[tuple[str, str], dict[float, tuple[Cell, Value]]] = {}
+    named: dict[tuple[str, str], dict[float, Point]] = {}
     for cell in shown.cells:
         if value := shown.value(cell):
-            named.setdefault((cell["column"], shown.variant(cell)), {})[at[cell["row"]]] = (cell, value)
+            low, high = (value.low, value.high) if value.repeated else (None, None)
+            point = Point(value.median, low, high, f"{cell['name']}: {value.text} {shown.unit}")
+            named.setdefault((cell["column"], shown.variant(cell)), {})[at[cell["row"]]] = point
     found = []
     variants = list(dict.fromkeys(variant for _, variant in named))
     for (column, variant), points in named.items():
         name = cut(", ".join(part for part in (column, variant) if part), _LONGEST)
         broken = "variant" * (variants.index(variant) > 0) or "again" * (shown.colours[column] >= SERIES)
-        found.append(_Series(name, shown.css(next(iter(points.values()))[0]), points, broken))
+        css = next(shown.css(cell) for cell in shown.cells if cell["column"] == column)
+        found.append(Series(name, css, points, broken))
     return found
 
 
-def _curves(series: Sequence[_Series], frame: _Frame) -> list[str]:
+def _curves(series: Sequence[Series], frame: _Frame) -> list[str]:
     """Lines through neighbouring points; where one failed there is a gap."""
     drawn = []
     for each in series:
         runs: list[list[tuple[float, float]]] = [[]]
         for place in frame.places:
             if place in each.points:
-                height = 1000 * (1 - frame.up.place(each.points[place][1].median))
+                height = 1000 * (1 - frame.up.place(each.points[place].median))
                 runs[-1].append((1000 * frame.x(place), height))
             elif runs[-1]:
                 runs.append([])
@@ -137,26 +172,27 @@ def _curves(series: Sequence[_Series], frame: _Frame) -> list[str]:
     return [stretched(_TOP, frame.height, drawn)]
 
 
-def _points(shown: Shown, each: _Series, frame: _Frame) -> list[str]:
+def _points(each: Series, frame: _Frame) -> list[str]:
     drawn = []
-    for place, (cell, value) in each.points.items():
-        x, title = frame.x(place), f"{cell['name']}: {value.text} {shown.unit}"
-        if value.repeated:
-            drawn.append(line(x, frame.y(value.low), x, frame.y(value.high), f"interval {each.css}"))
-        drawn.append(dot(x, frame.y(value.median), 4, f"point {each.css}", title))
+    for place, point in each.points.items():
+        x, y = frame.x(place), frame.y(point.median)
+        if point.low is not None and point.high is not None:
+            drawn.append(line(x, frame.y(point.low), x, frame.y(point.high), f"interval {each.css}"))
+        if point.mark:
+            drawn.append(dot(x, y, 8, f"{point.mark} {each.css}"))
+        drawn.append(dot(x, y, 4, f"point {each.css}", point.title))
     return drawn
 
 
-def _ticks(shown: Shown, names: Mapping[float, str], frame: _Frame) -> list[str]:
-    """The rows below the plot: those that fit on a phone, and what they are."""
-    numbered = set(names) == {cell["at"] for cell in shown.cells}
+def _ticks(names: Mapping[float, str], below: str, frame: _Frame) -> list[str]:
+    """The places below the plot: those that fit on a phone, and what they are."""
     drawn, free = [], 0.0
     for place in frame.places:
-        x, text = frame.x(place), written(place) if numbered else cut(names[place], _LONGEST)
+        x, text = frame.x(place), cut(names[place], _LONGEST)
         drawn.append(line(x, frame.bottom, x, frame.bottom + 5, "tick"))
         half = (width_of(text) / 2 + 3) / _LEAST
         if place == frame.places[0] or x - half >= free:
             drawn.append(label(x, frame.bottom + 19, text, "soft", "middle"))
             free = x + half
-    drawn.append(label(0.5, frame.bottom + 38, shown.table.rows, "soft", "middle"))
+    drawn.append(label(0.5, frame.bottom + 38, below, "soft", "middle"))
     return drawn

@@ -59,7 +59,7 @@ def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[Section] 
         "<main>",
         measured_on(record),
         *(_table(shown, file) for shown, file in zip(tables, _files(tables), strict=True)),
-        *(_wide(section(f"more-{number}", esc(each.title), "", each.html)) for number, each in enumerate(sections, 1)),
+        *(wide(section(f"more-{number}", esc(each.title), "", each.html)) for number, each in enumerate(sections, 1)),
         baseline(record),
         method(record),
         "</main>",
@@ -76,12 +76,12 @@ def draw(shown: Shown) -> Picture:
 def _table(shown: Shown, file: str) -> str:
     link = f'<p class="note"><a href="./{FOLDER}/{file}">The picture as a file</a></p>' if shown.cells else ""
     picture = f"<figure>{draw(shown).inline()}</figure>" if shown.cells else ""
-    return _wide(
+    return wide(
         section(f"table-{file.removesuffix('.svg')}", esc(shown.table.title), note(shown), picture + grid(shown) + link)
     )
 
 
-def _wide(part: str) -> str:
+def wide(part: str) -> str:
     """A section with its heading above, for what is broad."""
     return part.replace("<section ", '<section class="wide" ', 1)
 

@@ -127,8 +127,8 @@ def _require_sound(loader: str, overrides: Sequence[str]) -> None:
     """Raise a ConfigError for a loader whose overrides cannot be."""
     from hydra.errors import HydraException
 
-    from strobe.bench.composing import configure
     from strobe.checks import check
+    from strobe.composing import configure
 
     try:
         check(configure(overrides))

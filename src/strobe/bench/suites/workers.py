@@ -186,8 +186,8 @@ def _require_sound(asked: Request, facts: Mapping[str, Any]) -> None:
     """Raise a ConfigError for a pipeline of ours whose overrides cannot be."""
     from hydra.errors import HydraException
 
-    from strobe.bench.composing import configure
     from strobe.checks import check
+    from strobe.composing import configure
 
     for entry in asked.cfg.suite.pipelines or ():
         try:

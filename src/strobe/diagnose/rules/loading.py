@@ -4,10 +4,10 @@ import math
 
 from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_loader, without, without_waiting
+from strobe.diagnose.promises import WORKERS, promised_by_loader, workers_of
 from strobe.diagnose.record import Alternative, Measured, Record
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
 
-WORKERS = "engine.num_workers"
 PREFETCH = "engine.prefetch_factor"
 
 _Remedy = tuple[Speedup, tuple[str, ...], str]  # predicted, overrides, advice
@@ -50,14 +50,14 @@ def workers_hurt(record: Record) -> Finding | None:
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
         for entry in record.alternatives("loader")
-        if entry.changes.keys() == {WORKERS} and (count := _workers(entry, step)) < step.workers
+        if entry.changes.keys() == {WORKERS} and (count := workers_of(entry, step)) < step.workers
     ]
     predicted, best = max(fewer, key=lambda pair: pair[0].median, default=(None, None))
     if predicted is None or best is None:
         return None
     own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
     wanting = f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
-    left = _workers(best, step)
+    left = workers_of(best, step)
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
@@ -87,13 +87,10 @@ def workers_restart(record: Record) -> Finding | None:
 
 
 def _measured(record: Record, step: Step, entry: Alternative) -> _Remedy | None:
-    """What a measured loader promises; None for fewer workers, too many, or one that noise cannot tell apart."""
-    workers, limit = _workers(entry, step), worker_limit(record, step, lenient=True)
-    if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
+    """What a measured loader promises; None for one that cannot help."""
+    predicted = promised_by_loader(record, step, entry)
+    if predicted is None:
         return None
-    if workers == step.workers and step.loader is not None and entry.rate.low <= step.loader.high:
-        return None
-    predicted = with_loader(step, entry.rate, workers=workers, cpu=entry.cpu_seconds)
     advice = f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.value)}."
     return predicted, entry.overrides, advice
 
@@ -132,9 +129,3 @@ def _nothing_measured(record: Record, step: Step) -> str:
         carry = "The cores carry" if limit.by == "cores" else f"{limit.by} holds"
         advice += f" {carry} no more than {counted(limit.workers, 'worker')} for each rank."
     return advice
-
-
-def _workers(entry: Alternative, step: Step) -> int:
-    """The workers of an alternative, those of the run if it does not change them."""
-    value = entry.changes.get(WORKERS, "")
-    return int(value) if value.isdigit() else step.workers

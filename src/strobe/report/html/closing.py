@@ -48,8 +48,8 @@ def environment(record: Record) -> str:
     pairs.append(("GPU", esc(record.text("environment", "gpu") or "none")))
     if commit := record.text("environment", "git_commit"):
         pairs.append(("Commit", f"<code>{esc(_HASH.sub(_SHORT, commit))}</code>"))
-    if (cache := record.mapping("environment").get("page_cache")) is not None:
-        pairs.append(("Page cache", esc(cache)))
+    if (held := record.number("environment", "page_cache")) is not None:
+        pairs.append(("Page cache", f"{held:.0%} of the training files when training began"))
     versions = record.mapping("environment", "versions")
     pairs += [(esc(name), esc(value)) for name, value in versions.items()]
     given = [part for part in record.items("overrides") if isinstance(part, str)]

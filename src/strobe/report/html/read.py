@@ -10,10 +10,8 @@ from strobe.record import PHASES, read_rows
 
 Rows = Sequence[dict[str, float]]
 TOP = 15
-_TABLES = {  # the device's where there is one
-    "operators_by_device_time": ("self_device_us", "device_us"),
-    "operators_by_cpu_time": ("self_cpu_us", "cpu_us"),
-}
+DEVICE_TABLE, HOST_TABLE = "operators_by_device_time", "operators_by_cpu_time"
+_COLUMNS = {DEVICE_TABLE: ("self_device_us", "device_us"), HOST_TABLE: ("self_cpu_us", "cpu_us")}
 _RANGES = {*PHASES, "fetch", "validation"}  # phases in a trace; the page shows them as such
 
 
@@ -39,6 +37,12 @@ class Operators:
     over: str = ""
 
     @property
+    def steps(self) -> int | None:
+        """How many steps were recorded; None if that is unknown."""
+        told = re.search(r"(\d+) steps?\b", self.over)
+        return int(told[1]) if told else None
+
+    @property
     def on_device(self) -> bool:
         """Whether the times are the device's."""
         return "device" in self.table
@@ -60,11 +64,20 @@ def steps_of(run: Path) -> list[dict[str, float]]:
         return []
 
 
-def operators_of(run: Path) -> Operators | None:
-    """The slowest operators by their own time; None where none were recorded, or the table is damaged."""
-    for table, (own, total) in _TABLES.items():
+def operators_of(
+    run: Path, *, most: int | None = TOP, tables: Sequence[str] = (DEVICE_TABLE, HOST_TABLE)
+) -> Operators | None:
+    """The slowest operators by their own time; None where none were recorded, or the table is damaged.
+
+    Args:
+        run: The run's directory.
+        most: How many of them; None for all.
+        tables: The first of these that has rows is read.
+    """
+    for table in tables:
+        own, total = _COLUMNS[table]
         try:
-            found = _operators(run / "tables" / f"{table}.csv", own, total)
+            found = _operators(run / "tables" / f"{table}.csv", own, total, most)
         except (OSError, ValueError, TypeError, KeyError, csv.Error):
             continue
         if found.rows:
@@ -83,7 +96,7 @@ def files_of(run: Path) -> list[File]:
     return found
 
 
-def _operators(path: Path, own: str, total: str) -> Operators:
+def _operators(path: Path, own: str, total: str, most: int | None) -> Operators:
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         lines = list(csv.DictReader(file))
     on_device = own.startswith("self_device")
@@ -98,7 +111,7 @@ def _operators(path: Path, own: str, total: str) -> Operators:
     ]
     rows.sort(key=lambda row: -row.own)
     whole = sum(float(row[own]) for row in counted) / 1e6
-    return Operators(path.stem, tuple(rows[:TOP]), len(rows), whole, _headline(path.with_suffix(".txt")))
+    return Operators(path.stem, tuple(rows[:most]), len(rows), whole, _headline(path.with_suffix(".txt")))
 
 
 def _headline(path: Path) -> str:

@@ -9,7 +9,7 @@ from strobe.diagnose.finding import Finding
 from strobe.diagnose.rank import all_rules
 from strobe.diagnose.record import Record
 
-FOLDER = Path(__file__).parent / "examples"
+FOLDER = Path(__file__).parent / "diagnose" / "examples"
 CAUSES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 

@@ -19,12 +19,13 @@ class Window:
     """The timed steps of a training: so many seconds of them, and whole epochs where there is time for one.
 
     Args:
-        seconds: after which timing ends; ``LEAST`` steps are timed in any case.
+        seconds: after which timing ends; ``least`` steps are timed in any case.
         warmup: steps before; fewer, but no fewer than ``WARMUP_STEPS``, if they take ``PATIENCE`` times as long as the
             window: what workers have ready lasts longest where training is slow, and there it matters least.
         multiple: workers that deliver batches in turn; unless the window ends with an epoch, so many steps or a
             multiple of it are timed, that it does not matter which worker's batch was the first.
         epoch: images of an epoch; a window that has held one ends with an epoch, if another would not fit.
+        least: timed steps, however long they take.
         most: timed steps, or the next multiple.
         clock: seconds, with all work done that was given to a device.
 
@@ -41,13 +42,15 @@ class Window:
         warmup: int = WARMUP_STEPS,
         multiple: int = 1,
         epoch: int = 0,
+        least: int = LEAST,
         most: float = math.inf,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.steps = self.images = 0
         self.seconds = 0.0
         self.epoch = epoch
-        self._limit, self._warmup, self._multiple, self._most, self._clock = seconds, warmup, multiple, most, clock
+        self._limit, self._warmup, self._multiple, self._clock = seconds, warmup, multiple, clock
+        self._least, self._most = least, most
         self._warm = 0  # steps
         self._began: float | None = None  # when the first step ended
         self._since = 0.0  # when timing began
@@ -70,7 +73,7 @@ class Window:
         return False
 
     def _is_over(self, passed: float) -> bool:
-        if self.steps < LEAST:
+        if self.steps < self._least:
             return False
         if self.steps >= self._most or passed >= self._limit:
             return self.steps % self._multiple == 0

@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.bench`` in a process, as a user starts it."""
+"""Commands in a process, as a user starts them."""
 
 import os
 import subprocess
@@ -10,17 +10,23 @@ from pathlib import Path
 from conftest import ROOT
 
 
-def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
+def begin(module: str, *arguments: str, cwd: Path = ROOT, **variables: str) -> "subprocess.Popen[str]":
+    """``python -m MODULE``, in a session of its own."""
     environment = {key: value for key, value in os.environ.items() if key != "STROBE_DATA"}
     return subprocess.Popen(
-        [sys.executable, "-m", "strobe.bench", *arguments],
-        cwd=ROOT,
+        [sys.executable, "-m", module, *arguments],
+        cwd=cwd,
         env={**environment, "OMP_NUM_THREADS": "1", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
+
+
+def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    """``python -m strobe.bench``."""
+    return begin("strobe.bench", *arguments, **variables)
 
 
 def is_running(session: int) -> bool:

@@ -1,0 +1,81 @@
+"""The command ``python -m strobe.compare``. Imports no torch."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.errors import StrobeError
+
+EXAMPLES = """
+Runs of the same overrides, but for seed, are repeats of one cell. A cell is compared with the baseline by the ratio of
+their images/s, with a 95% interval over runs: faster, slower, or no difference if the interval holds 1.
+Exit code 1: nothing to compare, or --strict refuses; 3: a regression, with --fail-if-slower.
+
+Examples
+  python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
+  python -m strobe.compare outputs/sweeps/DATE/TIME --baseline loader=native
+  python -m strobe.compare outputs/runs/DATE/RUN outputs/runs/DATE/OTHER
+  python -m strobe.compare outputs/sweeps/NEW --baseline outputs/sweeps/OLD --fail-if-slower 5%
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare what was asked for; exits with a sentence when that cannot be done."""
+    parser = argparse.ArgumentParser(
+        prog="python -m strobe.compare",
+        description="Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="directory of a run, of a sweep, or of several"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="RUN_OR_CELL",
+        help="what the others are compared with: a run's directory, a cell's name or a part of it, or a sweep's "
+        "directory, each of whose cells is compared with that of the same overrides (default: the first cell)",
+    )
+    parser.add_argument(
+        "--fail-if-slower",
+        metavar="5%",
+        help="exit with code 3 if a cell is that much slower than the baseline, or fails",
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse runs of different machines, versions or commits")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="where to write (default: a single sweep's directory, else a new one)",
+    )
+    given = parser.parse_args(arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
+    # Only now, so that help and mistakes in the arguments are told at once.
+    from strobe.bench.harness.baseline import parse_share
+    from strobe.compare.command import compare, new_folder
+    from strobe.compare.gather import Asked
+    from strobe.sweep.record import NAME
+
+    try:
+        limit = None if given.fail_if_slower is None else parse_share(given.fail_if_slower, "--fail-if-slower ")
+    except StrobeError as error:
+        parser.error(str(error))
+    first = given.runs[0]
+    one_sweep = len(given.runs) == 1 and any((first / name).is_file() for name in (NAME, "multirun.yaml"))
+    command = shlex.join(["python", "-m", "strobe.compare", *typed])
+    folder = given.out or (first if one_sweep else new_folder())
+    asked = Asked(given.runs, folder, command, given.baseline, limit)
+    try:
+        code = compare(asked, strict=given.strict)
+    except StrobeError as error:
+        sys.exit(str(error))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

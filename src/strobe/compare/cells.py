@@ -1,0 +1,182 @@
+"""Cells of a comparison: runs of the same overrides, and what they measured together."""
+
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strobe.compare import ratios
+from strobe.compare.runs import Trained
+from strobe.record import GAPS, PHASES
+
+CEILINGS = ("loader", "model", "joint")
+MEMORY = ("rss_peak_bytes", "device_peak_bytes")
+ACCURACY = ("test/accuracy", "val/accuracy")
+_SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
+_CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
+_CONFIG = {"channels_last": "model.channels_last", "learning_rate": "model.lr"}
+DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
+
+Key = frozenset[tuple[str, str]]
+Cell = dict[str, Any]
+
+
+def key_of(run: Trained) -> Key:
+    """The same for runs of one cell."""
+    return frozenset(run.overrides.items())
+
+
+def grouped(runs: Sequence[Trained]) -> dict[Key, list[Trained]]:
+    """Runs by cell, in the order in which they were found."""
+    cells: dict[Key, list[Trained]] = {}
+    for run in runs:
+        cells.setdefault(key_of(run), []).append(run)
+    return cells
+
+
+def differing(cells: Sequence[Mapping[str, str]]) -> list[str]:
+    """The override keys in which cells differ, in the order in which they were given; the longest list leads."""
+    ordered = sorted(cells, key=len, reverse=True)
+    keys = dict.fromkeys(key for overrides in ordered for key in overrides)
+    return [key for key in keys if len({overrides.get(key) for overrides in cells}) > 1]
+
+
+def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
+    """The overrides in which a cell differs from others, such as ``loader=native data.batch_size=32``."""
+    return " ".join(_text(key, overrides[key]) for key in keys if key in overrides) or DEFAULTS
+
+
+def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell:
+    """A cell of ``comparison.json``, without what only a comparison with others tells.
+
+    Args:
+        runs: the cell's, one at least.
+        keys: the overrides in which the cells differ.
+        folder: where the comparison is written, to which links are relative.
+    """
+    overrides = runs[0].overrides
+    measured = [run for run in runs if run.rate is not None]
+    statuses = {run.status for run in runs}
+    errors = [run.error for run in runs if run.error]
+    return {
+        "name": name_of(overrides, keys),
+        "overrides": {key: overrides.get(key, "") for key in keys},
+        "values": _values(runs),
+        "status": statuses.pop() if len(statuses) == 1 else "mixed",
+        "error": errors[0] if errors else None,
+        "runs": [_run(run, folder) for run in runs],
+        "images_per_second": _rate(measured),
+        "speedup": None,
+        "verdict": "not measured",
+        "step_seconds": _phases(measured),
+        "images_per_step": _mean([_images_per_step(run) for run in measured]),
+        "between_seconds": _mean([_between(run) for run in measured]),
+        "ceilings": {name: _mean([run.record.number("ceilings", name) for run in measured]) for name in CEILINGS},
+        "efficiency": _mean([run.record.number("efficiency") for run in measured]),
+        "memory": {name: _most([run.record.number("memory", name) for run in runs]) for name in MEMORY},
+        "gpu": next((gpu for run in runs if (gpu := _gpu(run))), None),
+        "accuracy": _accuracy(runs),
+        "best": False,
+    }
+
+
+def rates_of(runs: Sequence[Trained]) -> list[float]:
+    """Images/s of the runs that measured any."""
+    return [rate for run in runs if (rate := run.rate) is not None]
+
+
+def _text(key: str, value: str) -> str:
+    """An override as it is typed; ``~key`` deletes one, and has no value."""
+    return f"{key}={value}" if value or not key.startswith("~") else key
+
+
+def _rate(measured: Sequence[Trained]) -> dict[str, Any] | None:
+    """Images/s with its interval: over runs, or within the only one, over its steps."""
+    if not measured:
+        return None
+    if len(measured) >= ratios.FEWEST:
+        return {**ratios.interval(rates_of(measured)), "of": "runs"}
+    rate, record = measured[0].rate, measured[0].record
+    middle, low, high = (record.number("images_per_second", name) for name in ("median", "low", "high"))
+    if rate is None or not middle or low is None or high is None:
+        return {"median": rate, "low": None, "high": None, "of": "steps"}
+    # Steps' rates leave out what lies between steps: as a share of their median, their interval is that of both.
+    return {"median": rate, "low": rate * low / middle, "high": rate * high / middle, "of": "steps"}
+
+
+def _run(run: Trained, folder: Path) -> dict[str, Any]:
+    report = run.folder / "report.html"
+    return {
+        "directory": str(run.folder),
+        "report": os.path.relpath(report.absolute(), folder.absolute()) if report.is_file() else None,
+        "status": run.status,
+        "images_per_second": run.rate,
+        "error": run.error,
+        "tensorboard": any((run.folder / "tensorboard").rglob("events.out.tfevents*")),
+        "seconds": run.seconds,
+    }
+
+
+def _values(runs: Sequence[Trained]) -> dict[str, Any]:
+    """The settings, of the run that tells the most of them; of one that failed early, what its overrides say."""
+    told = [_settings(run) for run in runs]
+    return max(told, key=lambda values: sum(value is not None for value in values.values()))
+
+
+def _settings(run: Trained) -> dict[str, Any]:
+    record, values = run.record, dict[str, Any]()
+    for name in _SUMMARY:
+        value = record.summary.get(name)
+        values[name] = value if isinstance(value, (int, str)) else _given(run, name)
+    for name in _CHOICES:
+        values[name] = record.text("choices", name) or run.overrides.get(name)
+    for name, key in _CONFIG.items():
+        value = record.setting(key)
+        values[name] = value if isinstance(value, (bool, int, float)) else None
+    return values
+
+
+def _given(run: Trained, name: str) -> int | str | None:
+    """What an override says of a setting that no record tells."""
+    keys = {"batch_size": "data.batch_size", "num_workers": "engine.num_workers", "threads": "threads"}
+    value = run.overrides.get(keys.get(name, f"trainer.{name}"))
+    return int(value) if value and value.isdecimal() else value
+
+
+def _phases(measured: Sequence[Trained]) -> dict[str, float | None] | None:
+    told = [run for run in measured if run.record.number("step_seconds", "total") is not None]
+    if not told:
+        return None
+    names = (*PHASES, "total")
+    return {name: _mean([run.record.number("step_seconds", name) for run in told]) for name in names}
+
+
+def _between(run: Trained) -> float | None:
+    """Seconds a step of what lies between steps."""
+    parts = [run.record.number("between_seconds", name) for name in GAPS]
+    return None if all(part is None for part in parts) else sum(part or 0.0 for part in parts)
+
+
+def _images_per_step(run: Trained) -> float | None:
+    """By the definition of the overall rate; of all ranks."""
+    rate, total = run.record.number("overall_images_per_second"), run.record.number("step_seconds", "total")
+    return None if rate is None or total is None else rate * (total + (_between(run) or 0.0))
+
+
+def _gpu(run: Trained) -> str | None:
+    return run.record.text("environment", "gpu") if run.record.text("accelerator") == "cuda" else None
+
+
+def _accuracy(runs: Sequence[Trained]) -> dict[str, float] | None:
+    told = {name: _mean([run.record.number("metrics", name) for run in runs if run.rate]) for name in ACCURACY}
+    return {name: value for name, value in told.items() if value is not None} or None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -1,0 +1,116 @@
+"""A comparison from its runs to what it leaves behind: the table, ``comparison.json``, ``.csv`` and ``.html``."""
+
+import csv
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from strobe.bench.harness.writing import whole
+from strobe.compare.gather import Asked, gather, operators_between
+from strobe.compare.table import FILE_WIDTH, print_comparison
+from strobe.errors import DataError
+from strobe.record import PHASES, write_summary
+
+RECORD, TABLE = "comparison.json", "comparison.csv"
+REGRESSION = 3  # the exit code
+_INTERVALS = ("images_per_second", "speedup")
+_ENDS = ("median", "low", "high")
+
+
+def conclude(sweep_dir: Path) -> None:
+    """Compare a sweep's cells with its first one, at its end: print the table, and write the comparison beside them.
+
+    Raises:
+        DataError: there are no runs, or the comparison cannot be written.
+    """
+    compare(Asked([sweep_dir], sweep_dir, shlex.join(["python", "-m", "strobe.compare", str(sweep_dir)])))
+
+
+def compare(asked: Asked, *, strict: bool = False) -> int:
+    """Compare runs, show what came out and write it down; the exit code: 3 for a regression, 1 if nothing was measured.
+
+    Raises:
+        DataError: there are no runs, or the comparison cannot be written.
+        ConfigError: the baseline names no cell, or several.
+        SystemExit: they are not alike, and ``strict`` asks for that.
+    """
+    comparison = gather(asked)
+    if strict and comparison["unlike"]:
+        raise SystemExit(
+            f"--strict: {'; '.join(comparison['unlike'])}; compare runs that are alike, or leave --strict out"
+        )
+    page = write(asked.folder, comparison)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, FILE_WIDTH))
+    print_comparison(console, comparison)
+    code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
+    if (regression := comparison["regression"]) and regression["cells"]:
+        told = f"--fail-if-slower {regression['limit']:.3g}: {'; '.join(regression['cells'])}"
+        console.print(told, style="bold", markup=False, highlight=False, soft_wrap=True)
+        code = REGRESSION
+    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def write(folder: Path, comparison: dict[str, Any]) -> Path:
+    """Add the operators, and write the record, the table and the page, each whole or not at all; gives the page.
+
+    Raises:
+        DataError: the folder cannot be made or written to.
+    """
+    from strobe.compare.operators import changed_operators
+    from strobe.compare.page import write_comparison
+
+    if found := operators_between(comparison):
+        before, after, *runs = found
+        if changed := changed_operators(*runs):
+            comparison["operators"] = {"before": before, "after": after, **changed}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_summary(folder / RECORD, comparison)
+        _write_table(folder / TABLE, comparison)
+        return write_comparison(folder, comparison)
+    except OSError as error:
+        raise DataError(
+            f"The comparison cannot be written to {folder} ({error.strerror or error}); "
+            "choose another folder with --out FOLDER"
+        ) from error
+
+
+def new_folder() -> Path:
+    """Where a comparison goes that is not of one sweep alone."""
+    return Path(time.strftime("outputs/comparisons/%Y-%m-%d/%H-%M-%S"))
+
+
+def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:
+    """A row for each cell."""
+    keys = comparison["keys"]
+    ends = [(name, end) for name in _INTERVALS for end in _ENDS]
+    phases = (*PHASES, "total")
+    ceilings = list(comparison["cells"][0]["ceilings"])
+    memory = list(comparison["cells"][0]["memory"])
+    accuracy = sorted({name for cell in comparison["cells"] for name in cell["accuracy"] or ()})
+    with whole(path) as partial, partial.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(
+            ["name", *keys, "status", "verdict", "runs", *(f"{name}_{end}" for name, end in ends), "interval_of"]
+            + [f"{name}_seconds" for name in phases]
+            + ["between_seconds", "images_per_step", *(f"ceiling_{name}" for name in ceilings), "efficiency"]
+            + [*memory, *accuracy, "error"]
+        )
+        for cell in comparison["cells"]:
+            rate = cell["images_per_second"] or {}
+            rows.writerow(
+                [cell["name"], *(cell["overrides"][key] for key in keys), cell["status"], cell["verdict"]]
+                + [sum(run["images_per_second"] is not None for run in cell["runs"])]
+                + [(cell[name] or {}).get(end) for name, end in ends]
+                + [rate.get("of"), *((cell["step_seconds"] or {}).get(name) for name in phases)]
+                + [cell["between_seconds"], cell["images_per_step"], *(cell["ceilings"][name] for name in ceilings)]
+                + [cell["efficiency"], *(cell["memory"][name] for name in memory)]
+                + [*((cell["accuracy"] or {}).get(name) for name in accuracy), cell["error"]]
+            )

@@ -1,0 +1,137 @@
+"""The record of a comparison, ``comparison.json``: runs and sweeps side by side, the fastest first."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.compare import ratios
+from strobe.compare.alike import differences
+from strobe.compare.baseline import Baseline, first_measured, judge, named, regressions
+from strobe.compare.cells import Cell, describe, differing, grouped, name_of, rates_of
+from strobe.compare.knee import knees
+from strobe.compare.runs import find_runs
+
+SCHEMA = 1
+MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be compared, and where the comparison is written, to which its links are relative."""
+
+    given: Sequence[Path]
+    folder: Path
+    command: str
+    baseline: str | None = None
+    limit: float | None = None  # share of speed that may be lost, see ``--fail-if-slower``
+
+
+def gather(asked: Asked) -> dict[str, Any]:
+    """The whole record but for its ``operators``.
+
+    Raises:
+        DataError: there are no runs, or the baseline has measured nothing.
+        ConfigError: the baseline names no cell, or several.
+    """
+    found = grouped(find_runs(asked.given))
+    keys = differing([runs[0].overrides for runs in found.values()])
+    if asked.baseline is None:
+        baseline = first_measured(found)
+    else:
+        baseline, found = named(asked.baseline, asked.given, found, keys)
+        elsewhere = grouped(list(baseline.everything()))
+        keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
+    cells, missed = [], []
+    for key, runs in found.items():
+        cell = describe(runs, keys, asked.folder)
+        theirs = baseline.rates(key)
+        judge(cell, runs, theirs)
+        if key == baseline.key:
+            cell |= {"speedup": None, "verdict": "baseline"}
+        elif theirs and not rates_of(runs) and any(run.status == "failed" for run in runs):
+            missed.append(cell["name"])
+        cells.append(cell)
+    name = _baseline_name(baseline, cells, keys, asked.folder)
+    cells = _sorted(cells)
+    runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
+    return {
+        "schema": SCHEMA,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": asked.command,
+        "title": _title(asked.given),
+        "baseline": name,
+        "against": None if baseline.where is None else str(baseline.where),
+        "keys": keys,
+        "cells": cells,
+        "unlike": differences(runs, keys),
+        "notes": _notes(cells, baseline, [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]),
+        "knees": knees(cells),
+        "operators": None,
+        "regression": None
+        if asked.limit is None
+        else {"limit": asked.limit, "cells": regressions(cells, missed, asked.limit)},
+    }
+
+
+def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], folder: Path) -> str | None:
+    """The name of the one cell that all are compared with, which becomes a row if it lies elsewhere."""
+    if not baseline.runs:
+        return None
+    if baseline.key is None:
+        row = describe(baseline.runs, keys, folder)
+        if row["name"] in {cell["name"] for cell in cells}:
+            row["name"] += f" ({baseline.where})"
+        cells.append(row | {"verdict": "baseline"})
+    return next(str(cell["name"]) for cell in cells if cell["verdict"] == "baseline")
+
+
+def _sorted(cells: list[Cell]) -> list[Cell]:
+    """Measured cells by their rate, the fastest first and marked; then the others as they came."""
+    measured = [cell for cell in cells if cell["images_per_second"]]
+    measured.sort(key=lambda cell: -cell["images_per_second"]["median"])
+    if measured:
+        measured[0]["best"] = True
+    return measured + [cell for cell in cells if not cell["images_per_second"]]
+
+
+def _title(given: Sequence[Path]) -> str:
+    first = str(given[0])
+    return first if len(given) == 1 else f"{first} and {len(given) - 1} more"
+
+
+def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:
+    """What a reader of the table should know besides."""
+    notes = []
+    if few := sum(cell["verdict"] == "too few runs" for cell in cells):
+        notes.append(
+            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict: it takes {ratios.FEWEST} runs on "
+            "either side at least, and more to tell small differences; give sweep.repeats=3, or train with other seeds"
+        )
+    if baseline.namesakes:
+        new = [cell["name"] for cell in cells if cell["images_per_second"] and cell["verdict"] == "not measured"]
+        for names, where in ((new, f"not measured in {baseline.where}"), (lost, f"only in {baseline.where}")):
+            if names:
+                notes.append(f"{_listed(names)}: {where}")
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path] | None:
+    """Two cells whose operators are worth comparing, with a completed run of each: what was, and the best."""
+    measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
+    if len(measured) < 2:
+        return None
+    best = measured[0]
+    before = next((cell for cell in measured if cell["verdict"] == "baseline"), measured[-1])
+    before = measured[-1] if before is best else before
+    folders = []
+    for cell in (before, best):
+        runs = [Path(run["directory"]) for run in cell["runs"] if run["status"] == "completed"]
+        folders.append(next((run for run in runs if (run / "tables").is_dir()), runs[0]))
+    return before["name"], best["name"], folders[0], folders[1]

@@ -1,0 +1,68 @@
+"""The operators whose time changed most from one run to another, from the tables that their profiles left."""
+
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.record import Record, load_record
+from strobe.errors import DataError
+from strobe.report.html.read import DEVICE_TABLE, HOST_TABLE, operators_of, steps_of
+
+MOST = 15
+
+
+def changed_operators(before: Path, after: Path, *, most: int = MOST) -> dict[str, Any] | None:
+    """The largest changes of operators' own time, in microseconds an image.
+
+    A table sums the steps that were recorded, on rank 0; divided by these steps and a rank's images in a step it is the
+    same measure in runs of any batch size. Times are the GPU's where both runs have used one, and else the host's:
+    between a GPU and a CPU that is time to submit work on one side, and time to do it on the other. An operator that
+    one of the runs has not called took it 0.
+
+    Args:
+        before: A run's directory.
+        after: Another's.
+        most: How many changes to tell.
+
+    Returns:
+        ``rows``, the greatest change first, each with ``name``, ``before_us``, ``after_us`` and ``change_us``, and
+        ``device``, ``cpu`` or ``gpu``; None where a run has no tables, or does not tell of how many steps they are.
+    """
+    for table, device in ((DEVICE_TABLE, "gpu"), (HOST_TABLE, "cpu")):
+        was, became = _own_times(before, table), _own_times(after, table)
+        if was is not None and became is not None:
+            return {"rows": _changes(was, became)[:most], "device": device}
+    return None
+
+
+def _changes(before: dict[str, float], after: dict[str, float]) -> list[dict[str, Any]]:
+    rows = []
+    for name in before.keys() | after.keys():
+        was, became = before.get(name, 0.0), after.get(name, 0.0)
+        rows.append({"name": name, "before_us": was, "after_us": became, "change_us": became - was})
+    return sorted(rows, key=lambda row: (-abs(row["change_us"]), row["name"]))
+
+
+def _own_times(run: Path, table: str) -> dict[str, float] | None:
+    """Microseconds an image that each operator took without those it calls."""
+    found = operators_of(run, most=None, tables=[table])
+    images = found and found.steps and _images_per_step(run)
+    if not found or not found.steps or not images:
+        return None
+    times: dict[str, float] = defaultdict(float)  # an operator may have several rows
+    for row in found.rows:
+        times[row.name] += 1e6 * row.own / (found.steps * images)
+    return times
+
+
+def _images_per_step(run: Path) -> float | None:
+    """The images of one rank in a profiled step."""
+    try:
+        record = load_record(run)
+    except DataError:
+        record = Record({})
+    known = [row["images"] for row in steps_of(run) if row.get("profiled") and row.get("images")]
+    if known:
+        return statistics.fmean(known) / (record.count("world_size") or 1)
+    return record.number("batch_size")

@@ -1,0 +1,127 @@
+"""The runs below the directories that a user names, those of a sweep that left no record among them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError  # type: ignore[import-untyped]
+
+from strobe.diagnose.record import Record, load_record
+from strobe.errors import ConfigError, DataError
+from strobe.sweep.record import NAME as SWEEP
+from strobe.sweep.record import Run as SweepRun
+from strobe.sweep.record import read_sweep
+from strobe.view.runs import runs_in
+
+STATUSES = ("completed", "failed", "interrupted")
+_SAME = re.compile(r"(seed|ckpt_path)$|hydra[./]|sweep\.")  # keys in which the runs of one cell may differ
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training."""
+
+    folder: Path
+    origin: Path  # the sweep's directory, else what the user named
+    overrides: dict[str, str]  # of its cell: key and value, as they were given
+    status: str  # completed | failed | interrupted
+    error: str | None = None
+    seconds: float | None = None
+    order: tuple[int, ...] = ()  # the cell's number in its sweep, and the repeat
+    record: Record = field(default_factory=lambda: Record({}))
+
+    @property
+    def rate(self) -> float | None:
+        """Images/s over training time, of a run that completed and measured any."""
+        if self.status != "completed":
+            return None
+        found = self.record.number("overall_images_per_second") or self.record.number("images_per_second", "median")
+        return found if found and found > 0 else None
+
+
+def find_runs(given: Sequence[Path]) -> list[Trained]:
+    """All runs at these paths, once each, a sweep's in the order of its cells and repeats.
+
+    Raises:
+        DataError: a path is no directory, or there is no run below it.
+    """
+    found: dict[Path, Trained] = {}
+    for path in given:
+        if not path.is_dir():
+            raise DataError(f"{path} is not a directory; give the directory of a run or of a sweep below outputs/")
+        runs = _below(path)
+        if not runs:
+            raise DataError(f"{path} holds no run; give the directory of a run or of a sweep below outputs/")
+        for run in runs:
+            found.setdefault(run.folder.resolve(), run)
+    return list(found.values())
+
+
+def as_pairs(overrides: Iterable[str]) -> dict[str, str]:
+    """What makes a run's cell: keys with the values that were given last; seed, output and resuming do not count."""
+    pairs = (text.lstrip("+").partition("=") for text in overrides)
+    return {key: value for key, _, value in pairs if not _SAME.match(key)}
+
+
+def _below(path: Path) -> list[Trained]:
+    """The runs of a directory: those that its sweeps' records name, and those that lie there besides."""
+    sweeps = sorted({file.parent for file in [*path.rglob(SWEEP), *path.parent.glob(SWEEP)]})
+    found: dict[Path, Trained] = {}
+    for folder in sweeps:
+        try:
+            sweep = read_sweep(folder)
+        except ConfigError:  # the runs' own records tell what they can
+            continue
+        for cell in sweep.cells if sweep else ():
+            for run in cell.runs:
+                directory = folder / run.directory
+                if directory.resolve().is_relative_to(path.resolve()):
+                    found[directory] = _of_sweep(directory, folder, cell.overrides, (cell.number, run.repeat), run)
+    runs = sorted(found.values(), key=lambda run: (str(run.origin), run.order))
+    known = {run.folder.resolve() for run in runs}
+    return runs + [_alone(folder, path) for folder in runs_in(path) if folder.resolve() not in known]
+
+
+def _of_sweep(folder: Path, sweep: Path, overrides: Sequence[str], order: tuple[int, ...], entry: SweepRun) -> Trained:
+    """A run as its sweep's record tells of it; its own record adds what was measured."""
+    record, fault = _record(folder)
+    status, error = entry.status, entry.error
+    if status == "completed" and fault:
+        status, error = "failed", fault
+    return Trained(folder, sweep, as_pairs(overrides), status, error, entry.seconds, order, record)
+
+
+def _alone(folder: Path, origin: Path) -> Trained:
+    """A run by its own record."""
+    record, fault = _record(folder)
+    overrides = [text for text in record.items("overrides") if isinstance(text, str)] or _overrides(folder)
+    status = record.text("status")
+    if fault is None and status not in STATUSES:
+        fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
+    if fault is not None or status is None:
+        return Trained(folder, origin, as_pairs(overrides), "failed", fault, record=record)
+    error = record.text("error", "message") or record.text("error", "type")
+    return Trained(folder, origin, as_pairs(overrides), status, error, record=record)
+
+
+def _record(folder: Path) -> tuple[Record, str | None]:
+    """A run's record, and what is wrong with it."""
+    if folder.is_dir() and not (folder / "summary.json").is_file():
+        return Record({}), f"{folder} holds no summary.json: the run goes on, or was killed"
+    try:
+        return load_record(folder), None
+    except DataError as error:
+        return Record({}), str(error)
+
+
+def _overrides(folder: Path) -> list[str]:
+    """What Hydra wrote at a run's start."""
+    try:
+        given: Any = OmegaConf.to_container(OmegaConf.load(folder / ".hydra" / "overrides.yaml"))
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
+        return []
+    return [text for text in given if isinstance(text, str)] if isinstance(given, list) else []

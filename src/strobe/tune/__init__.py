@@ -1,0 +1,1 @@
+"""Search for the configuration that trains fastest here, by trainings that take turns: ``python -m strobe.tune``."""

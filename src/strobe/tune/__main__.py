@@ -1,0 +1,33 @@
+"""The command ``python -m strobe.tune``."""
+
+import sys
+
+import hydra
+from omegaconf import DictConfig
+
+from strobe.config import register
+from strobe.launch import quieten_kineto
+from strobe.sweep.signals import exit_code, interruptible
+
+
+@hydra.main(version_base="1.3", config_path="../../../conf", config_name="tune")
+def tune(cfg: DictConfig) -> None:
+    """Search; ``strobe.tune.command`` is imported here, so that help and config errors need not wait for it."""
+    quieten_kineto()
+    from strobe.tune.command import run
+
+    run(cfg)
+
+
+def main() -> None:
+    """Search; exits with 128 and a signal's number when it was ended by one."""
+    register()
+    try:
+        with interruptible():
+            tune()
+    except KeyboardInterrupt as interrupt:
+        sys.exit(exit_code(interrupt))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The search: look at the best configuration so far, try what it promises, keep what is really faster, look again."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from strobe.compare.ratios import Ratio
+from strobe.diagnose.record import Record, load_record
+from strobe.tune.moves import Move, advice, change, moves
+from strobe.tune.record import Tuning
+
+NOTHING, BUDGET, BLIND = "nothing else helps", "the budget is spent", "the configuration could not be looked at again"
+SLACK = 0.8  # of what an action took before, that must be left for the next one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison found: a ratio of speeds and its verdict, or why there is none."""
+
+    verdict: str  # faster | slower | no difference | failed | out of memory
+    ratio: Ratio | None = None
+    error: str | None = None
+    turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
+
+
+class Machine(Protocol):
+    """Measures."""
+
+    def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+        """The record of a run with these overrides, and the directory it lies in, below the search's; None: failed."""
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, keep: bool = True) -> Outcome:
+        """How many times as fast ``after`` trains as ``before``; ``keep``: the faster one is compared with next."""
+
+
+class Watcher(Protocol):
+    """Is told how it goes."""
+
+    def looks(self, overrides: Sequence[str], left: float) -> None:
+        """A look begins."""
+
+    def looked(self, record: Record | None) -> None:
+        """It ended."""
+
+    def tries(self, move: Move, left: float) -> None:
+        """A trial begins."""
+
+    def tried(self, trial: dict[str, Any]) -> None:
+        """It ended."""
+
+    def proves(self, left: float) -> None:
+        """What was found is compared with what was given."""
+
+
+@dataclass
+class Search:
+    """Goes on with a search until nothing helps, or the budget of measuring is spent."""
+
+    tuning: Tuning
+    machine: Machine
+    watcher: Watcher
+    clock: Callable[[], float] = time.perf_counter
+    _looking: float = 0.0  # seconds that the longest look and trial took
+    _trying: float = 0.0
+    _since: float = field(default=0.0, init=False)
+
+    def run(self) -> None:
+        """Search; the record is saved after each measurement."""
+        self._since = self.clock() - self.tuning.seconds
+        tuning = self.tuning
+        while tuning.ended is None:
+            record = self._look()
+            if record is None:
+                break
+            tuning.advice = advice(record)
+            if not self._improve(record) and tuning.ended is None:
+                tuning.ended = NOTHING
+        self._prove()
+        tuning.status = "completed"
+        self._save()
+
+    def _look(self) -> Record | None:
+        """The record of the best configuration, for which the budget is not asked the first time."""
+        tuning = self.tuning
+        known = tuning.looked(tuning.best)
+        if known is None and tuning.looks and self._left() < SLACK * (self._looking + self._trying):
+            tuning.ended = BUDGET
+            return None
+        if known is not None:
+            return load_record(tuning.folder / known["directory"])
+        self.watcher.looks(tuning.best, self._left())
+        began = self.clock()
+        record, directory = self.machine.look(tuning.best)
+        took = self.clock() - began
+        self._looking = max(self._looking, took)
+        self.watcher.looked(record)
+        if record is None:
+            tuning.ended = BLIND
+        else:
+            alternatives = len(record.items("ceilings", "alternatives"))
+            look = {"overrides": list(tuning.best), "directory": directory, "seconds": took}
+            tuning.looks.append(look | {"alternatives": alternatives})
+        self._save()
+        return record
+
+    def _improve(self, record: Record) -> bool:
+        """Try the record's moves until one is kept; whether one was."""
+        tuning = self.tuning
+        for move in moves(record, tuning.header["over"], budget=tuning.header["budget"]):
+            before, after = tuning.best, change(tuning.best, move)
+            if sorted(before) == sorted(after) or tuning.tried(before, after) or tuning.hopeless(move):
+                continue
+            if self._left() < SLACK * self._trying * (1 + (len(tuning.kept) > 0)):  # so that a proof is left
+                tuning.ended = BUDGET
+                return False
+            if self._try(move, before, after):
+                return True
+        return False
+
+    def _try(self, move: Move, before: list[str], after: list[str]) -> bool:
+        self.watcher.tries(move, self._left())
+        began = self.clock()
+        found = self.machine.compare(before, after)
+        took = self.clock() - began
+        self._trying = max(self._trying, took)
+        trial = self.tuning.add(
+            move,
+            before,
+            after,
+            verdict=found.verdict,
+            ratio=found.ratio,
+            error=found.error,
+            turns=found.turns,
+            seconds=took,
+        )
+        self.watcher.tried(trial)
+        self._save()
+        return bool(trial["kept"])
+
+    def _prove(self) -> None:
+        """Compare the best with what was given, in turns: a product of ratios would add up their errors."""
+        tuning = self.tuning
+        if len(tuning.kept) == 1:
+            tuning.total = tuning.kept[0]["measured"]
+        elif tuning.kept and tuning.total is None:
+            self.watcher.proves(self._left())
+            tuning.total = self.machine.compare(tuning.header["given"], tuning.best, keep=False).ratio
+
+    def _left(self) -> float:
+        return float(self.tuning.header["budget"]) - (self.clock() - self._since)
+
+    def _save(self) -> None:
+        self.tuning.seconds = self.clock() - self._since
+        self.tuning.save()

@@ -1,0 +1,87 @@
+"""The training of a :class:`strobe.tune.trainee.Trainee`: its process's own side."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+
+from strobe.ceilings.meter import clock
+from strobe.checks import check
+from strobe.compose import build
+from strobe.composing import endless
+from strobe.config import workers_beside
+from strobe.environment import peak_memory
+from strobe.errors import ConfigError
+from strobe.loaders.base import Batch
+from strobe.record import WARMUP_STEPS
+from strobe.run import quieten
+from strobe.window import Window
+
+LEAST = 2  # timed steps of a turn
+PATIENT = 5.0  # seconds; a warm-up that takes twice as long ends once it has the steps that no run counts
+
+
+class Turns(Callback):
+    """Trains until it is warm, tells so, and then for as long as it is told to, again and again.
+
+    Args:
+        pipe: on which seconds come, and turns with peaks of memory go.
+        warmup: steps before the first answer.
+        workers: that deliver batches in turn.
+        clock: seconds, with all work done that was given to a device.
+    """
+
+    def __init__(self, pipe: Connection, *, warmup: int, workers: int, clock: Callable[[], float]) -> None:
+        self._pipe, self._clock = pipe, clock
+        self._multiple = max(1, workers)
+        self._window = Window(PATIENT, warmup=warmup, least=1, most=1, clock=clock)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, *_: Any
+    ) -> None:
+        """Count a step; after a turn's last one wait for the next turn."""
+        window = self._window
+        if not window.add(len(batch[1])):
+            return
+        turn = {"images": window.images, "seconds": window.seconds, "steps": window.steps}
+        try:
+            self._pipe.send((turn, peak_memory()))
+            seconds = self._pipe.recv()
+        except (EOFError, OSError):  # nobody is there any more
+            os.killpg(os.getpid(), signal.SIGKILL)
+        self._window = Window(seconds, warmup=1, multiple=self._multiple, least=LEAST, clock=self._clock)
+
+
+def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
+    """Train with these overrides of ``train.py`` until this process is ended.
+
+    Raises:
+        ConfigError: a value cannot work.
+        DataError: data is missing, or cannot be loaded.
+    """
+    multiprocessing.set_start_method(None, force=True)  # as in train.py; else workers come from a server of their own
+    cfg = endless(overrides)
+    check(cfg)
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    quieten()
+    torch.manual_seed(cfg.seed)
+    parts = build(cfg, folder)
+    if parts.trainer.world_size > 1:
+        raise ConfigError(
+            f"trainer.devices={cfg.trainer.devices}: trainings take turns on one device only; give trainer.devices=1"
+        )
+    workers = workers_beside(cfg.engine)
+    ahead = workers * (cfg.engine.prefetch_factor + 1) if workers else 0
+    timed = clock(parts.trainer.strategy.root_device)
+    turns = Turns(pipe, warmup=max(WARMUP_STEPS, ahead), workers=workers, clock=timed)
+    trainer: Any = parts.trainer
+    trainer.callbacks.append(turns)
+    trainer.fit(parts.model, datamodule=parts.data)

@@ -1,0 +1,143 @@
+"""The command ``python -m strobe.compare``: what it prints, writes, and how it exits."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_folders import write_run, write_sweep
+
+from strobe.compare.__main__ import main
+from strobe.compare.command import conclude
+
+FILES = {"comparison.json", "comparison.csv", "comparison.html"}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    cells = [("loader=skimage", [100, 101, 99]), ("loader=native", [200, 203, 198]), ("loader=pil", ["it broke", "it"])]
+    return write_sweep(tmp_path / "sweep", cells)
+
+
+def ended(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert isinstance(stop.value.code, int)
+    return stop.value.code
+
+
+def refused(*arguments: str | Path) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert isinstance(stop.value.code, str)
+    assert "\n" not in stop.value.code
+    return stop.value.code
+
+
+def test_a_sweep_gets_its_comparison_beside_its_cells(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(sweep) == 0
+    said = capsys.readouterr().out
+    table = {line.split()[0]: line for line in said.splitlines() if line.strip()}
+    assert table["native"].split()[1:3] == ["best", "200"]
+    assert "faster" in table["native"]
+    assert "61%" in table["native"]  # of the step is waiting
+    assert "baseline" in table["skimage"]
+    assert "failed" in table["pil"]
+    assert "loader=pil failed: it broke" in said
+    assert said.splitlines()[-1] == str(sweep / "comparison.html")
+    assert {path.name for path in sweep.iterdir() if path.is_file()} == {"sweep.json", *FILES}
+
+
+def test_the_same_at_a_sweeps_end(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conclude(sweep)
+    assert capsys.readouterr().out.splitlines()[-1] == str(sweep / "comparison.html")
+    record = json.loads((sweep / "comparison.json").read_text())
+    assert record["command"] == f"python -m strobe.compare {sweep}"
+    assert record["title"] == str(sweep)
+
+
+def test_the_table_of_files_holds_each_cell(sweep: Path) -> None:
+    ended(sweep)
+    with (sweep / "comparison.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    record = json.loads((sweep / "comparison.json").read_text())
+    assert [row["name"] for row in rows] == [cell["name"] for cell in record["cells"]]
+    assert [row["runs"] for row in rows] == ["3", "3", "0"]
+    assert float(rows[0]["speedup_median"]) == record["cells"][0]["speedup"]["median"]
+    assert (rows[2]["loader"], rows[2]["error"], rows[2]["total_seconds"]) == ("pil", "it broke", "")
+
+
+def test_runs_and_an_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [write_run(tmp_path / "a", ["loader=pil"], 10), write_run(tmp_path / "b", ["loader=native"], 20)]
+    assert ended(*runs, "--out", tmp_path / "out" / "deep") == 0
+    assert {path.name for path in (tmp_path / "out" / "deep").iterdir()} == FILES
+    monkeypatch.chdir(tmp_path)
+    assert ended("a", "b") == 0
+    [page] = tmp_path.glob("outputs/comparisons/*/*/comparison.html")
+    runs_told = json.loads(page.with_name("comparison.json").read_text())["cells"][0]["runs"]
+    assert (runs_told[0]["directory"], runs_told[0]["report"]) == ("b", "../../../../b/report.html")
+
+
+def test_a_regression_has_an_exit_code_of_its_own(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(sweep, "--baseline", "native", "--fail-if-slower", "5%") == 3
+    assert "--fail-if-slower 0.05: loader=skimage; loader=pil" in capsys.readouterr().out
+    (sweep / "sweep.json").unlink()  # so that the failed cell is not known
+    assert ended(sweep, "--baseline", "skimage", "--fail-if-slower", "0.05", "--out", sweep) == 0
+    assert ended(sweep, "--baseline", "native", "--fail-if-slower", "60%", "--out", sweep) == 0
+
+
+def test_too_few_runs_are_no_regression_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write_run(tmp_path / "old", rate=100), write_run(tmp_path / "new", rate=10)
+    assert ended(new, "--baseline", old, "--fail-if-slower", "5%", "--out", tmp_path) == 0
+    assert "1 cell has too few runs for a verdict: it takes 2 runs on either side" in capsys.readouterr().out
+
+
+def test_strict_refuses_and_writes_nothing(tmp_path: Path, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_run(tmp_path / "other", ["loader=native"], host="elsewhere")
+    said = refused(sweep, other, "--strict", "--out", tmp_path / "out")
+    assert said.startswith("--strict: The runs differ in host: box in 6 runs, elsewhere in")
+    assert not (tmp_path / "out").exists()
+    assert ended(sweep, other, "--out", tmp_path / "out") == 0
+    assert "not the same: The runs differ in host" in capsys.readouterr().out
+    assert ended(sweep, "--strict") == 0
+
+
+def test_nothing_to_compare_is_said(tmp_path: Path, sweep: Path) -> None:
+    assert "gone is not a directory" in refused(tmp_path / "gone")
+    assert "the cells are: loader=native" in refused(sweep, "--baseline", "x")
+    (tmp_path / "file").touch()
+    assert "choose another folder with --out" in refused(sweep, "--out", tmp_path / "file")
+
+
+def test_nothing_measured_fails(tmp_path: Path) -> None:
+    assert ended(write_sweep(tmp_path, [("loader=pil", ["no"])])) == 1
+
+
+@pytest.mark.parametrize("share", ["fast", "100%", "-5%"])
+def test_a_limit_that_is_none_is_told_with_the_usage(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("run", f"--fail-if-slower={share}") == 2
+    assert f"--fail-if-slower {share} is not a share; give one below 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [60, 120, 180])
+def test_a_terminal_gets_what_fits(
+    sweep: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "COLUMNS": str(width), "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    ended(sweep)
+    headings = next(line for line in capsys.readouterr().out.splitlines() if "images/s" in line)
+    assert ("optimizer" in headings) == (width == 180)
+    assert ("waiting" in headings) == (width >= 120)
+
+
+def test_it_starts_without_torch(sweep: Path) -> None:
+    code = "import sys\nfrom strobe.compare.__main__ import main\ntry:\n    main()\nfinally:\n    print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(sweep)], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "strobe.compare.table" in loaded
+    assert not {"torch", "lightning", "skimage", "rasterio"} & loaded

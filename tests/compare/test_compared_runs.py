@@ -1,0 +1,101 @@
+"""Which runs lie at a path, and how each of them ended."""
+
+import json
+from pathlib import Path
+
+import pytest
+from run_folders import write_run, write_sweep
+
+from strobe.compare.runs import as_pairs, find_runs
+from strobe.errors import DataError
+
+
+def test_a_sweep_tells_of_runs_that_left_nothing(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "s", [("loader=native", [100, 101]), ("data.batch_size=9999", ["memory ran out"])])
+    runs = find_runs([tmp_path / "s"])
+    assert [(run.folder.name, run.status, run.rate, run.error) for run in runs] == [
+        ("0-cell", "completed", 100, None),
+        ("0-cell.2", "completed", 101, None),
+        ("1-cell", "failed", None, "memory ran out"),
+    ]
+    assert [run.overrides for run in runs] == [{"loader": "native"}] * 2 + [{"data.batch_size": "9999"}]
+    assert runs[0].seconds == 2.5
+    assert {run.origin for run in runs} == {tmp_path / "s"}
+
+
+def test_the_order_is_that_of_cells_and_repeats(tmp_path: Path) -> None:
+    write_sweep(tmp_path, [(f"data.batch_size={size}", [1, 1]) for size in range(1, 13)])
+    names = [run.folder.name for run in find_runs([tmp_path])]
+    assert names == [f"{number}-cell{repeat}" for number in range(12) for repeat in ("", ".2")]
+
+
+def test_one_run_of_a_sweep_is_only_itself(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [("loader=native", [100, 101]), ("loader=pil", [50])])
+    [run] = find_runs([sweep / "0-cell.2"])
+    assert (run.rate, run.order) == (101, (0, 2))
+
+
+def test_a_folder_of_runs_and_sweeps_gives_each_once(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "sweeps" / "a", [("loader=native", [100])])
+    lone = write_run(tmp_path / "runs" / "b", ["loader=pil"])
+    killed = tmp_path / "runs" / "killed"
+    (killed / "tensorboard").mkdir(parents=True)
+    (killed / ".hydra").mkdir()
+    (killed / ".hydra" / "overrides.yaml").write_text("- loader=rasterio\n- seed=3\n")
+    runs = find_runs([tmp_path, sweep, lone, tmp_path])
+    assert [run.folder for run in runs] == [sweep / "0-cell", lone, killed]
+    assert runs[2].status == "failed"
+    assert runs[2].overrides == {"loader": "rasterio"}
+    assert "the run goes on, or was killed" in (runs[2].error or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is damaged"),
+        ("[1]", "holds no JSON object"),
+        ('{"schema": 7}', "schema 7"),
+        ('{"schema": 1, "status": "baked"}', "status 'baked', which is unknown"),
+        ('{"schema": 1}', "status None"),
+        ('{"schema": 1, "status": "failed", "error": {"type": "OSError", "message": "the disk is gone"}}', "disk is"),
+        ('{"schema": 1, "status": "interrupted", "error": null, "overrides": {"a": 1}}', None),
+    ],
+)
+def test_a_damaged_record_is_a_run_with_its_error(tmp_path: Path, text: str, said: str | None) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    [run] = find_runs([tmp_path])
+    assert run.status == ("failed" if said else "interrupted")
+    assert run.rate is None
+    assert (said in (run.error or "")) if said else run.error is None
+
+
+def test_what_a_sweep_says_completed_needs_its_record(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [("loader=native", [100, 101])])
+    (sweep / "0-cell" / "summary.json").write_text("{")
+    assert [run.status for run in find_runs([sweep])] == ["failed", "completed"]
+
+
+def test_without_a_readable_sweep_record_the_runs_tell_themselves(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "s", [("loader=native", [100]), ("loader=pil", [101, "lost"])])
+    (sweep / "sweep.json").write_text(json.dumps({"schema": 1, "cells": 3}))
+    assert [run.overrides for run in find_runs([sweep])] == [{"loader": "native"}, {"loader": "pil"}]
+
+
+def test_only_completed_runs_have_a_rate(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", status="interrupted")
+    write_run(tmp_path / "b", overall_images_per_second=None)
+    write_run(tmp_path / "c", overall_images_per_second=None, images_per_second={"median": None})
+    assert [run.rate for run in find_runs([tmp_path])] == [None, 125.0, None]
+
+
+def test_repeats_differ_in_seed_and_output_alone() -> None:
+    given = ["+trainer.x=1", "loader=native", "seed=3", "hydra.run.dir=a", "hydra/launcher=b", "sweep.repeats=3"]
+    assert as_pairs([*given, "ckpt_path=last", "loader=pil"]) == {"trainer.x": "1", "loader": "pil"}
+    assert as_pairs(["data.seed=3", "~logger", "a=b=c"]) == {"data.seed": "3", "~logger": "", "a": "b=c"}
+
+
+def test_nothing_to_be_found_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no run; give the directory"):
+        find_runs([tmp_path])
+    with pytest.raises(DataError, match="gone is not a directory"):
+        find_runs([tmp_path / "gone"])

@@ -1,0 +1,217 @@
+"""The record of a comparison: cells, baselines, verdicts, knees, regressions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import write_run, write_sweep
+
+from strobe.compare.gather import Asked, gather, operators_between
+from strobe.errors import ConfigError, DataError
+
+CELLS = [
+    ("trainer=cpu loader=skimage data.batch_size=32", [100, 101, 99]),
+    ("trainer=cpu loader=native data.batch_size=32", [200, 203, 198]),
+    ("trainer=cpu loader=native data.batch_size=128", [205, 207, 206]),
+    ("trainer=cpu loader=pil data.batch_size=32", ["no such loader", "no such loader"]),
+    ("trainer=cpu loader=tifffile data.batch_size=32", [50, "memory ran out", 51]),
+]
+
+
+def compared(*given: Path, folder: Path | None = None, **asked: Any) -> dict[str, Any]:
+    return gather(Asked(given, folder or given[0], "python -m strobe.compare", **asked))
+
+
+def by_name(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    names = {cell["name"]: cell for cell in record["cells"]}
+    assert len(names) == len(record["cells"])
+    return names
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return write_sweep(tmp_path / "sweep", CELLS)
+
+
+def test_a_sweep_side_by_side(sweep: Path) -> None:
+    record = compared(sweep)
+    assert record["keys"] == ["loader", "data.batch_size"]
+    assert [(cell["name"], cell["status"], cell["verdict"], cell["best"]) for cell in record["cells"]] == [
+        ("loader=native data.batch_size=128", "completed", "faster", True),
+        ("loader=native data.batch_size=32", "completed", "faster", False),
+        ("loader=skimage data.batch_size=32", "completed", "baseline", False),
+        ("loader=tifffile data.batch_size=32", "mixed", "slower", False),
+        ("loader=pil data.batch_size=32", "failed", "not measured", False),
+    ]
+    assert record["baseline"] == "loader=skimage data.batch_size=32"
+    assert record["regression"] is None
+    assert record["unlike"] == []
+    native = record["cells"][1]
+    assert native["overrides"] == {"loader": "native", "data.batch_size": "32"}
+    assert native["values"]["batch_size"] == 32
+    assert native["images_per_second"]["of"] == "runs"
+    assert 190 < native["images_per_second"]["low"] < 200.3 < native["images_per_second"]["high"] < 210
+    assert native["speedup"]["low"] < 2.003 < native["speedup"]["high"]
+    assert native["runs"][1]["report"] == "1-cell.2/report.html"
+    assert native["accuracy"] == {"test/accuracy": 0.5, "val/accuracy": 0.25}
+    failed = record["cells"][-1]
+    assert failed["error"] == "no such loader"
+    assert failed["values"]["batch_size"] == 32
+    assert failed["values"]["loader"] == "pil"
+    assert failed["images_per_second"] is failed["step_seconds"] is failed["speedup"] is None
+
+
+def test_images_of_a_step_follow_from_rate_and_time(tmp_path: Path) -> None:
+    seconds = 0.041 + 0.012  # in the step, and between steps
+    write_run(tmp_path / "a", ["data.batch_size=64"], rate=64 / seconds)
+    [cell] = compared(tmp_path)["cells"]
+    assert cell["images_per_step"] == pytest.approx(64)
+    assert cell["between_seconds"] == pytest.approx(0.012)
+    phases = {name: value for name, value in cell["step_seconds"].items() if name != "total"}
+    assert sum(phases.values()) == pytest.approx(cell["step_seconds"]["total"])
+
+
+def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", ["loader=pil"], 100)
+    write_run(tmp_path / "b", ["loader=native"], 300)
+    record = compared(tmp_path / "a", tmp_path / "b")
+    best, baseline = record["cells"]
+    assert best["images_per_second"] == pytest.approx({"median": 300, "low": 288, "high": 312, "of": "steps"})
+    assert best["speedup"] == {"median": pytest.approx(3), "low": None, "high": None}
+    assert (best["verdict"], baseline["verdict"]) == ("too few runs", "baseline")
+    assert "give sweep.repeats=3" in record["notes"][0]
+
+
+def test_links_lead_from_where_the_comparison_is_written(tmp_path: Path, sweep: Path) -> None:
+    folder = tmp_path / "elsewhere" / "deep"
+    folder.mkdir(parents=True)
+    runs = compared(sweep, folder=folder)["cells"][0]["runs"]
+    assert all((folder / run["report"]).samefile(Path(run["directory"]) / "report.html") for run in runs)
+    assert not any(Path(run["report"]).is_absolute() for run in runs)
+
+
+def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / str(seed), ["loader=pil", f"seed={seed}", f"hydra.run.dir={seed}"], 100 + seed)
+    [cell] = compared(*(tmp_path / str(seed) for seed in range(3)))["cells"]
+    assert [run["images_per_second"] for run in cell["runs"]] == [100, 101, 102]
+    assert (cell["name"], cell["verdict"]) == ("defaults", "baseline")
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("loader=native data.batch_size=32", "loader=native data.batch_size=32"),
+        ("data.batch_size=32 loader=native", "loader=native data.batch_size=32"),
+        ("data.batch_size=128", "loader=native data.batch_size=128"),
+        ("tiff", "loader=tifffile data.batch_size=32"),
+        ("1-cell.2", "loader=native data.batch_size=32"),
+    ],
+)
+def test_a_cell_is_chosen_as_baseline(sweep: Path, asked: str, name: str) -> None:
+    record = compared(sweep, baseline=str(sweep / asked) if "cell" in asked else asked)
+    assert record["baseline"] == name
+    assert [cell["name"] for cell in record["cells"] if cell["verdict"] == "baseline"] == [name]
+    assert len(record["cells"]) == len(CELLS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("native", "fits 2 cells (loader=native data.batch_size=32, loader=native data.batch_size=128); name one"),
+        ("rasterio", "neither a directory nor a cell; the cells are: loader=native data.batch_size=128, "),
+        ("loader=pil", "--baseline loader=pil has no completed run"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(sweep: Path, asked: str, said: str) -> None:
+    with pytest.raises((ConfigError, DataError)) as refused:
+        compared(sweep, baseline=asked)
+    assert said in str(refused.value)
+
+
+def test_a_sweep_is_compared_with_an_earlier_one_cell_by_cell(tmp_path: Path, sweep: Path) -> None:
+    earlier = write_sweep(
+        tmp_path / "earlier",
+        [
+            ("trainer=cpu data.batch_size=32 loader=skimage", [150, 151, 149]),
+            ("trainer=cpu loader=native data.batch_size=32", [201, 199, 200]),
+            ("trainer=cpu loader=pil data.batch_size=32", [10, 11]),
+            ("trainer=cpu loader=spdl data.batch_size=32", [10, 11]),
+        ],
+    )
+    record = compared(sweep, baseline=str(earlier), limit=0.05)
+    cells = by_name(record)
+    assert cells["loader=skimage data.batch_size=32"]["verdict"] == "slower"
+    assert cells["loader=skimage data.batch_size=32"]["speedup"]["median"] == pytest.approx(100 / 150, rel=0.01)
+    assert cells["loader=native data.batch_size=32"]["verdict"] == "no difference"
+    assert cells["loader=native data.batch_size=128"]["verdict"] == "not measured"
+    assert (record["baseline"], record["against"]) == (None, str(earlier))
+    assert record["regression"]["cells"] == ["loader=skimage data.batch_size=32", "loader=pil data.batch_size=32"]
+    assert any(
+        note.endswith(f"loader=tifffile data.batch_size=32: not measured in {earlier}") for note in record["notes"]
+    )
+    assert f"loader=spdl data.batch_size=32: only in {earlier}" in record["notes"]
+    assert compared(sweep, earlier, baseline=str(earlier), limit=0.05)["regression"] == record["regression"]
+
+
+def test_a_run_of_the_same_overrides_is_a_baseline_of_its_own(tmp_path: Path) -> None:
+    for name, rate in (("now", 90), ("now2", 91), ("then", 100)):
+        write_run(tmp_path / name, ["loader=pil"], rate)
+    given = [tmp_path / name for name in ("then", "now", "now2")]
+    for some in (given, given[1:]):
+        record = compared(*some, baseline=str(tmp_path / "then"))
+        assert [(cell["name"], len(cell["runs"])) for cell in record["cells"]] == [
+            (f"defaults ({tmp_path / 'then'})", 1),
+            ("defaults", 2),
+        ]
+        assert record["cells"][1]["speedup"]["median"] == pytest.approx(0.905, abs=0.001)
+        assert record["cells"][1]["verdict"] == "too few runs"
+
+
+def test_nothing_is_compared_with_itself(sweep: Path) -> None:
+    with pytest.raises(DataError, match="holds all runs that would be compared with it; name one run or cell"):
+        compared(sweep, baseline=str(sweep))
+
+
+def test_a_regression_is_certain_and_large_enough(sweep: Path) -> None:
+    native = "loader=native data.batch_size=128"
+    assert compared(sweep, baseline=native, limit=0.4)["regression"]["cells"] == [
+        "loader=skimage data.batch_size=32",
+        "loader=tifffile data.batch_size=32",
+        "loader=pil data.batch_size=32",
+    ]
+    assert compared(sweep, baseline=native, limit=0.9)["regression"] == {
+        "limit": 0.9,
+        "cells": ["loader=pil data.batch_size=32"],
+    }
+
+
+def test_knees_are_the_smallest_batch_near_the_best(tmp_path: Path) -> None:
+    rates = {8: 50, 32: 96, 128: 100, 512: 99}
+    cells = [
+        (f"loader={loader} data.batch_size={size}", [rate])
+        for loader in ("pil", "native")
+        for size, rate in rates.items()
+    ]
+    record = compared(write_sweep(tmp_path, [*cells, ("loader=spdl data.batch_size=8", [70])]))
+    assert record["knees"] == [
+        {"where": f"loader={loader}", "batch_size": 32, "images_per_second": 96, "best_batch_size": 128}
+        for loader in ("pil", "native")
+    ]
+
+
+def test_operators_are_those_of_the_baseline_and_the_best(sweep: Path) -> None:
+    (sweep / "2-cell.2" / "tables").mkdir()
+    record = compared(sweep)
+    names, runs = operators_between(record)[:2], operators_between(record)[2:]
+    assert names == ("loader=skimage data.batch_size=32", "loader=native data.batch_size=128")
+    assert [run.name for run in runs] == ["0-cell", "2-cell.2"]
+    fastest = compared(sweep, baseline="data.batch_size=128")
+    assert operators_between(fastest)[0] == "loader=tifffile data.batch_size=32"
+
+
+def test_all_failed_is_a_comparison_too(tmp_path: Path) -> None:
+    record = compared(write_sweep(tmp_path, [("loader=pil", ["no"]), ("loader=spdl", ["no"])]))
+    assert [cell["verdict"] for cell in record["cells"]] == ["not measured"] * 2
+    assert record["baseline"] is None
+    assert operators_between(record) is None

@@ -1,0 +1,60 @@
+"""How much of the training files the page cache held when training began."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cifar10_files
+import pytest
+
+from strobe import pagecache
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    paths = [tmp_path / f"{number}.bin" for number in range(10)]
+    for path in paths:
+        path.write_bytes(os.urandom(40_000))
+        pagecache.evict(str(path))
+    if pagecache.resident([str(paths[0])]) != 0:
+        pytest.skip("the file system of the temporary folder keeps its files in memory")
+    return [str(path) for path in paths]
+
+
+def test_the_share_of_small_files_is_exact(files: list[str]) -> None:
+    assert pagecache.estimate(files) == 0
+    pagecache.bring(files[:5], "warm")
+    assert pagecache.estimate(files) == pagecache.resident(files) == pytest.approx(0.5)
+
+
+def test_the_share_of_a_long_file_is_estimated_from_windows(files: list[str], tmp_path: Path) -> None:
+    path, part = tmp_path / "pack", 1 << 20
+    path.write_bytes(bytes(64 * part))
+    pagecache.evict(str(path))
+    with path.open("rb", buffering=0) as file:
+        for _ in range(32):
+            file.read(part)
+    assert pagecache.estimate([str(path)]) == pytest.approx(pagecache.resident([str(path)]), abs=0.1)
+
+
+def test_what_cannot_be_known_is_not_told(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert pagecache.estimate([]) is None
+    assert pagecache.estimate([str(tmp_path / "empty")]) is None
+    assert pagecache.estimate([*files, str(tmp_path / "gone")]) is None
+
+
+@pytest.mark.parametrize("loader", ["skimage", "packed"])
+def test_a_run_records_it(train: Callable[..., Any], loader: str, tmp_path: Path) -> None:
+    place = [f"loader.directory={tmp_path}"] if loader == "packed" else []
+    ended = train(f"loader={loader}", *place, "test=false")
+    assert ended.code == 0, ended.output
+    assert 0 <= ended.summary["environment"]["page_cache"] <= 1
+
+
+def test_of_images_in_memory_it_is_not_told(train: Callable[..., Any], tmp_path: Path) -> None:
+    cifar10_files.generated(tmp_path / "cifar")
+    ended = train("data=cifar10", f"data.root={tmp_path / 'cifar'}", "data.verify=false", "test=false")
+    assert ended.code == 0, ended.output
+    assert ended.summary["environment"]["page_cache"] is None

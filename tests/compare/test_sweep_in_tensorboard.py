@@ -1,0 +1,113 @@
+"""A real sweep's directory in a real TensorBoard: every cell in HParams, and two cells side by side in Diff."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from readers import Plugin, ask, board
+
+from strobe.report.hparams import COLUMNS, METRICS
+
+FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"
+PROFILED = ("profiler=trace", "profiler.repeat=1", "trainer.limit_train_batches=8", "trainer.limit_val_batches=2")
+ALL = ["STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_UNKNOWN", "STATUS_RUNNING"]
+FAILS = "+callbacks.stop={_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: nothing}"
+
+
+def test_a_sweep_is_compared_in_tensorboard(train: Callable[..., Any], tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    cells = {
+        # Made first and read first, as TensorBoard takes all columns from one run, it must know the others' too.
+        FAILED: ("data.batch_size=4", FAILS),
+        SKIMAGE: ("loader=skimage", "data.batch_size=4", *PROFILED),
+        NATIVE: (
+            "loader=native",
+            "data.batch_size=8",
+            "model.lr_scaling=linear",
+            "model.channels_last=true",
+            *PROFILED,
+        ),
+    }
+    ended = {name: train(*overrides, name=f"sweep/{name}") for name, overrides in cells.items()}
+    assert {name: one.summary["status"] for name, one in ended.items()} == {
+        FAILED: "failed",
+        SKIMAGE: "completed",
+        NATIVE: "completed",
+    }
+    (sweep / "3-not-begun").mkdir()
+    with board(sweep) as address:
+        hold_rows_against(address, {name: one.summary for name, one in ended.items()})
+        hold_traces_against(address)
+
+
+def hold_rows_against(address: str, summaries: dict[str, dict[str, Any]]) -> None:
+    """The HParams tab has a row of each cell, with what its record says."""
+    shown, groups = hparams_tab(address, len(summaries))
+    assert {info["name"] for info in shown["hparamInfos"]} == {column.name for column in COLUMNS}
+    assert [info["name"]["tag"] for info in shown["metricInfos"]] == list(METRICS)
+    rows = {group["name"].removesuffix("/tensorboard"): group for group in groups}
+    assert rows.keys() == summaries.keys()
+    assert rows[FAILED]["sessions"][0]["status"] == "STATUS_FAILURE"
+    assert {group["sessions"][0]["status"] for name, group in rows.items() if name != FAILED} == {"STATUS_SUCCESS"}
+
+    common = {"data": "sample", "engine": "torch", "model": "resnet18", "accelerator": "cpu", "precision": "32-true"}
+    common |= {"num_workers": 0, "devices": 1, "optimizer": "adam", "compile": False, "seed": 42}
+    for name, own in {
+        FAILED: {"profiler": "none", "batch_size": 4, "learning_rate": 1e-3},
+        SKIMAGE: {"loader": "skimage", "batch_size": 4, "learning_rate": 1e-3, "channels_last": False},
+        NATIVE: {"loader": "native", "batch_size": 8, "learning_rate": 1e-3 * 8 / 32, "channels_last": True},
+    }.items():
+        assert rows[name]["hparams"].items() >= (common | own).items()
+
+    for name in (SKIMAGE, NATIVE):
+        summary = summaries[name]
+        told = {value["name"]["tag"]: value["value"] for value in rows[name]["metricValues"]}
+        expected = {
+            "overall_images_per_second": summary["overall_images_per_second"],
+            "images_per_second": summary["images_per_second"]["median"],
+            "memory/rss_peak_mb": summary["memory"]["rss_peak_bytes"] / 1e6,
+            "test/accuracy": summary["metrics"]["test/accuracy"],
+            "val/accuracy": summary["metrics"]["val/accuracy"],
+        }
+        assert told.keys() == expected.keys()  # no ceilings were measured, and there is no GPU
+        assert all(abs(told[tag] - value) <= 1e-6 * abs(value) for tag, value in expected.items())
+
+
+def hparams_tab(address: str, cells: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The tab's columns and its rows."""
+    query = {
+        "experimentName": "",
+        "allowedStatuses": ALL,
+        "colParams": [{"metric": {"group": "", "tag": tag}} for tag in METRICS],
+        "startIndex": 0,
+        "sliceSize": 99,
+    }
+    tab = f"{address}/data/plugin/hparams"
+    answer = ask(
+        f"{tab}/session_groups?{urlencode({'request': json.dumps(query)})}",
+        lambda found: len(found.get("sessionGroups", [])) == cells,
+    )
+    return ask(f"{tab}/experiment?{urlencode({'request': '{}'})}"), answer["sessionGroups"]
+
+
+def hold_traces_against(address: str) -> None:
+    """Diff takes one cell as the baseline and another beside it, and shows the parts of both cells' steps."""
+    plugins = [Plugin(address, f"{name}/tensorboard") for name in (SKIMAGE, NATIVE)]
+    (before,), (after,) = [plugin.workers() for plugin in plugins]
+    runs = ask(f"{address}/data/plugin/pytorch_profiler/runs")["runs"]
+    assert runs == [plugin.run for plugin in plugins]  # the failed one was not profiled
+    query = {"run": runs[0], "worker": before, "span": "1", "exp_run": runs[1], "exp_worker": after, "exp_span": "1"}
+    root = ask(f"{address}/data/plugin/pytorch_profiler/diff?{urlencode(query)}")
+    for side, own in (("left", "aten::stack"), ("right", "strobe::read_tiles")):
+        own_to, other = root[side], root["right" if side == "left" else "left"]
+        assert own_to["duration"] > 0
+        names = {operator["name"] for operator in own_to["aggs"]}
+        assert {own, "aten::convolution", "aten::convolution_backward"} <= names
+        assert own not in {operator["name"] for operator in other["aggs"]}
+    steps = [part for part in root["children"] if part["left"]["name"].startswith("Optimizer.step")]
+    assert len(steps) == 3  # active steps
+    loading = [part for part in root["children"] if part["left"]["name"].startswith("enumerate(DataLoader)")]
+    assert len(loading) == 3
+    assert all(part["left"]["name"] == part["right"]["name"] for part in steps + loading)

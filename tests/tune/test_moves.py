@@ -1,0 +1,129 @@
+"""What is tried next: what a record's findings prescribe, with what goes with it, then what is only bounded."""
+
+from typing import Any
+
+import pytest
+from recorded import CAUSES, example
+
+from strobe.diagnose.rank import applied, diagnose, key_of
+from strobe.diagnose.record import Record
+from strobe.schema.tune import OVER
+from strobe.tune import moves as module
+from strobe.tune.moves import DIMENSIONS, Move, advice, change, moves
+
+
+def concluded(cause: str, **changes: Any) -> Record:
+    """The example with its findings, as a run leaves it behind."""
+    record = example(cause, **changes)
+    findings = [finding.as_dict() for finding in diagnose(record)]
+    return Record(record.summary | {"findings": findings}, record.config)
+
+
+def offered(record: Record, over: list[str] | None = None, budget: float = 600.0) -> list[Move]:
+    return moves(record, over, budget=budget)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_each_finding_is_a_move_or_advice(cause: str) -> None:
+    record = concluded(cause)
+    prescribed = {override for move in offered(record) if not move.bounded for override in move.overrides}
+    for found in record.items("findings"):
+        searched = all(key_of(override) in DIMENSIONS for override in found["overrides"])
+        if found["overrides"] and searched:
+            assert set(found["overrides"]) <= prescribed
+        elif found["overrides"]:
+            assert any(found["title"] in line for line in advice(record))
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_prescriptions_come_first_as_they_were_predicted(cause: str) -> None:
+    record = concluded(cause)
+    offers = offered(record)
+    assert [move.bounded for move in offers] == sorted(move.bounded for move in offers)
+    prescribed = [
+        (found["title"], found["predicted_speedup"]["median"])
+        for found in record.items("findings")
+        if found["overrides"] and all(key_of(override) in DIMENSIONS for override in found["overrides"])
+    ]
+    assert [(move.why, move.predicted and move.predicted.median) for move in offers][: len(prescribed)] == prescribed
+    assert len({frozenset(move.overrides) for move in offers}) == len(offers)
+
+
+def test_what_was_measured_and_is_no_finding_is_tried_too() -> None:
+    record = concluded("loader")
+    loaders = [move.overrides for move in offered(record, ["loader"]) if not move.bounded]
+    assert len(loaders) > 1
+    assert len(loaders) == len([entry for entry in record.alternatives("loader") if "loader" in entry.changes])
+
+
+def test_a_larger_batch_brings_its_learning_rate_and_a_warning() -> None:
+    record = concluded("small_batch", config__model__lr_scaling="none")
+    move = next(move for move in offered(record) if "batch_size" in move.dimensions)
+    now = record.whole("data.batch_size")
+    assert {"model.lr_scaling=linear", f"model.lr_batch_size={now}"} <= set(move.overrides)
+    assert move.dimensions == {"batch_size"}
+    assert move.warning is not None
+    assert "changes training" in move.warning
+    assert all(move.warning for move in offered(record, ["batch_size"]))
+
+
+def test_a_learning_rate_that_is_scaled_already_stays_so() -> None:
+    record = concluded("small_batch", config__model__lr_scaling="linear")
+    move = next(move for move in offered(record) if "batch_size" in move.dimensions)
+    assert not any(key_of(override).startswith("model.lr") for override in move.overrides)
+    assert move.warning is not None
+
+
+def test_accumulated_gradients_change_training_too() -> None:
+    record = concluded("optimizer")
+    prescribed = [move for move in offered(record) if "trainer.accumulate_grad_batches" in " ".join(move.overrides)]
+    assert all(move.warning and "images an update" in move.warning for move in prescribed)
+    assert all(move.warning is None for move in offered(concluded("threads"), ["threads"]))
+
+
+@pytest.mark.parametrize("name", OVER)
+def test_only_what_is_asked_for(name: str) -> None:
+    for cause in CAUSES:
+        assert all(move.dimensions == {name} for move in offered(concluded(cause), [name]))
+
+
+def test_ways_of_loading_are_tried_where_steps_wait_and_only_there() -> None:
+    waiting = [move for move in offered(concluded("loader")) if move.bounded]
+    assert {"engine=resident"} <= {override for move in waiting for override in move.overrides}
+    assert all(move.predicted and move.predicted.high > 1.03 for move in waiting)
+    assert not [move for move in offered(concluded("nothing")) if move.bounded]
+
+
+def test_a_set_that_takes_long_to_load_is_not_made_resident() -> None:
+    record = concluded("loader", summary__train_images=10_000_000)
+    assert not any("engine=resident" in move.overrides for move in offered(record))
+    assert any("engine=resident" in move.overrides for move in offered(record, budget=1e9))
+
+
+def test_spdl_is_tried_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda _: None)
+    assert not any("engine=spdl" in move.overrides for move in offered(concluded("loader")))
+
+
+def test_compiling_is_tried_when_it_is_asked_for() -> None:
+    record = concluded("nothing")
+    assert not any("model.compile=true" in move.overrides for move in offered(record))
+    (move,) = offered(record, ["compile"])
+    assert move.overrides == ("model.compile=true",)
+
+
+def test_a_change_keeps_the_place_and_the_sign_of_what_it_replaces() -> None:
+    move = Move(("data.batch_size=64", "engine=spdl", "engine.num_workers=2"), "", None)
+    own = ["data=eurosat", "data.batch_size=32", "engine.persistent_workers=false", "+trainer.profiler=null"]
+    assert change(own, move) == [
+        "data=eurosat",
+        "data.batch_size=64",
+        "+trainer.profiler=null",
+        "engine=spdl",
+        "engine.num_workers=2",
+    ]
+    assert applied(["++a=1"], ["a=2"]) == ["++a=2"]
+
+
+def test_a_run_without_a_measured_step_has_none() -> None:
+    assert offered(Record({"schema": 1, "status": "failed"})) == []
