@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import connection, get_context, resource_tracker
+from multiprocessing import connection, get_context, resource_tracker, set_start_method
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -149,6 +149,7 @@ def members(session: int) -> list[int]:
 
 def _lead(body: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
     os.setsid()  # so that this process can be ended together with those that it starts
+    set_start_method(None, force=True)  # as in train.py; else loader workers come from a server of their own
     body(pipe, *arguments)
     pipe.close()
 

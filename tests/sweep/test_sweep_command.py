@@ -12,8 +12,8 @@ import pytest
 from conftest import Ended
 from sweeping import living, start, swept, training_into, wait_for
 
+from strobe.locking import alone_in
 from strobe.record import read_summary
-from strobe.sweep import folder as directory
 
 Train = Callable[..., Ended]
 
@@ -143,7 +143,7 @@ def test_a_mistake_is_one_sentence(train: Train, tmp_path: Path, overrides: list
 
 
 def test_two_sweeps_cannot_share_a_directory(train: Train, tmp_path: Path) -> None:
-    with directory.alone(tmp_path):
+    with alone_in(tmp_path, "hydra.sweep.dir"):
         ended = train("-m", "seed=1,2", f"hydra.sweep.dir={tmp_path}")
     assert ended.code == 1
     assert f"hydra.sweep.dir={tmp_path}: another process measures into it" in ended.output

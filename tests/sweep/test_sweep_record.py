@@ -8,6 +8,7 @@ import pytest
 from helpers import plant, refusal
 
 from strobe.errors import ConfigError
+from strobe.locking import alone_in
 from strobe.sweep import folder
 from strobe.sweep.record import NAME, Cell, Run, Sweep, read_sweep
 
@@ -75,10 +76,10 @@ def test_runs_that_nobody_knows_are_not_written_over(tmp_path: Path, left: str) 
 
 def test_a_sweep_is_alone_in_its_directory(tmp_path: Path) -> None:
     def again() -> None:
-        with folder.alone(tmp_path):
+        with alone_in(tmp_path, "hydra.sweep.dir"):
             pass
 
-    with folder.alone(tmp_path):
+    with alone_in(tmp_path, "hydra.sweep.dir"):
         assert "another process measures into it" in refusal(again, ConfigError)
     again()
     assert not list(tmp_path.iterdir())

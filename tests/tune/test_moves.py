@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from recorded import CAUSES, example
 
-from strobe.diagnose.rank import applied, diagnose, key_of
+from strobe.diagnose.rank import diagnose, key_of
 from strobe.diagnose.record import Record
 from strobe.schema.tune import OVER
 from strobe.tune import moves as module
-from strobe.tune.moves import DIMENSIONS, Move, advice, change, moves
+from strobe.tune.moves import DIMENSIONS, Move, advice, moves
 
 
 def concluded(cause: str, **changes: Any) -> Record:
@@ -110,19 +110,6 @@ def test_compiling_is_tried_when_it_is_asked_for() -> None:
     assert not any("model.compile=true" in move.overrides for move in offered(record))
     (move,) = offered(record, ["compile"])
     assert move.overrides == ("model.compile=true",)
-
-
-def test_a_change_keeps_the_place_and_the_sign_of_what_it_replaces() -> None:
-    move = Move(("data.batch_size=64", "engine=spdl", "engine.num_workers=2"), "", None)
-    own = ["data=eurosat", "data.batch_size=32", "engine.persistent_workers=false", "+trainer.profiler=null"]
-    assert change(own, move) == [
-        "data=eurosat",
-        "data.batch_size=64",
-        "+trainer.profiler=null",
-        "engine=spdl",
-        "engine.num_workers=2",
-    ]
-    assert applied(["++a=1"], ["a=2"]) == ["++a=2"]
 
 
 def test_a_run_without_a_measured_step_has_none() -> None:

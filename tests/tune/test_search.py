@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from landscape import Made, Silent, finding, settings
 
-from strobe.tune.moves import change, moves
 from strobe.tune.record import NAME, Tuning, begin, resumed
 from strobe.tune.search import BUDGET, NOTHING, Search
 
@@ -111,13 +110,6 @@ def test_another_search_is_not_gone_on_with(tmp_path: Path, change_of: Sequence[
     over = ["loader"] if change_of == ("over",) else None
     later = begin(tmp_path, given, over, command="", budget=10.0)
     assert resumed(later, tmp_path / NAME) is None
-
-
-def test_another_loader_does_away_with_the_options_of_the_old_one(tmp_path: Path) -> None:
-    machine = Made(tmp_path, rate, OFFERS[:1])
-    move = moves(machine.record([]), None, budget=60.0)[0]
-    own = ["loader=native", "loader.threads=2", "loader.scale=numpy", "data.batch_size=8"]
-    assert change(own, move) == ["loader=native", "loader.scale=numpy", "data.batch_size=8"]
 
 
 def test_only_what_is_asked_for_is_changed(tmp_path: Path) -> None:

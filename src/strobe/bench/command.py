@@ -1,12 +1,11 @@
 """One suite, from its declaration to its measurement; ``strobe.bench.ending`` shows and keeps what was found."""
 
 import contextlib
-import fcntl
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +25,7 @@ from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.terminal import Bar
 from strobe.checks import check
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.locking import alone_in
 from strobe.processes import Failure, in_fresh_process
 
 SUITES = Path(__file__).with_name("suites")
@@ -66,7 +66,7 @@ def run(cfg: DictConfig) -> int:
     suite = declared(cfg)
     overrides = own_overrides(suite)
     earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
-    with _alone(folder), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
+    with alone_in(folder, "hydra.run.dir"), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
         found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
         settings = settings_of(cfg, suite)
@@ -90,23 +90,6 @@ def run(cfg: DictConfig) -> int:
                 console.print(told, markup=False, soft_wrap=True)
             raise
     return finish(console, results, folder, earlier)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Raise a ConfigError if another process measures into the same folder."""
-    path = folder / ".lock"
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(
-                f"hydra.run.dir={folder}: another process measures into it; give another folder"
-            ) from error
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def settings_of(cfg: DictConfig, suite: Suite) -> Settings:

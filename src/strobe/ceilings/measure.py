@@ -22,6 +22,7 @@ from strobe.ceilings.untouched import let_go, untouched
 from strobe.compose import build_data
 from strobe.config import workers_beside
 from strobe.data.base import ImageData
+from strobe.diagnose.rank import applied
 from strobe.environment import usable_cores
 from strobe.errors import StrobeError
 from strobe.loaders.base import Batch
@@ -106,7 +107,7 @@ class Ceilings:
         rate: Rate | None = None
         images: int | None = None
         try:
-            with recomposed([*self.overrides, *overrides]) as cfg, untouched(cfg.threads):
+            with recomposed(applied(self.overrides, overrides)) as cfg, untouched(cfg.threads):
                 trainer = lone_trainer(cfg)
                 if trainer.world_size > 1:
                     raise StrobeError(SEVERAL)

@@ -36,6 +36,7 @@ EXPLAINED = (
 )
 
 WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
+SHARED = {"loader": ("loader.scale",), "engine": ("engine.num_workers",)}  # keys that every choice of a group has
 LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
 
 
@@ -101,9 +102,14 @@ def command_of(overrides: Sequence[str]) -> str:
 
 
 def applied(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """A run's overrides with others in place of its own for the same keys, or after them."""
+    """A run's overrides with others in place of its own for the same keys, or after them.
+
+    Another loader, or engine, does away with what was set of the old one, unless every choice of the group has it.
+    """
     own = list(own)
     for override in overrides:
+        if (group := key_of(override)) in SHARED:
+            own = [text for text in own if not key_of(text).startswith(f"{group}.") or key_of(text) in SHARED[group]]
         own = _without(own, override) if override.startswith("~") else _with(own, override)
     return own
 

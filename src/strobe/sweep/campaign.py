@@ -18,6 +18,7 @@ from rich.console import Console
 from strobe.checks import check_bounds
 from strobe.errors import ConfigError
 from strobe.launch import started_by_torchrun
+from strobe.locking import alone_in
 from strobe.record import read_summary
 from strobe.sweep import folder as directory
 from strobe.sweep.ending import conclude
@@ -53,7 +54,7 @@ class Campaign:
         if started_by_torchrun():
             raise ConfigError("A sweep starts its runs itself; leave torchrun out, and set trainer.devices=N")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with directory.alone(self._folder), interruptible():
+        with alone_in(self._folder, "hydra.sweep.dir"), interruptible():
             given = of_cells(jobs)
             sweep = self._sweep = self._sweep or self._opened()
             cells = [sweep.cell(overrides) for overrides in given]

@@ -1,48 +1,12 @@
 """The directory of a sweep: one process at a time, and nothing lost that a completed run wrote."""
 
 import contextlib
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from strobe.errors import ConfigError
 from strobe.record import read_summary
 from strobe.sweep.record import NAME
-
-LOCK = ".lock"
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a sweep's directory.
-
-    Raises:
-        ConfigError: another process measures into it.
-    """
-    path = folder / LOCK
-    while True:
-        with path.open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"hydra.sweep.dir={folder}: another process measures into it; wait for it, or give another folder"
-                ) from error
-            if not _is(path, file.fileno()):  # its last holder has just removed it
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
-
-
-def _is(path: Path, file: int) -> bool:
-    with contextlib.suppress(OSError):
-        return path.stat().st_ino == os.fstat(file).st_ino
-    return False
 
 
 def require_unused(folder: Path) -> None:

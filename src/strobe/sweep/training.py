@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
+from strobe.processes import members
 from strobe.record import read_summary
 from strobe.sweep.signals import interruptible
 
@@ -123,22 +124,11 @@ def _ask_to_end(process: "subprocess.Popen[bytes]") -> None:
 def _kill_session(session: int) -> None:
     """Kill what is left of a session, and wait until it is gone, unless a driver holds it."""
     deadline = time.monotonic() + PATIENCE
-    while (left := _members(session)) and time.monotonic() < deadline:
+    while (left := members(session)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-
-
-def _members(session: int) -> list[int]:
-    """The living processes of a session (proc(5): fields 3 and 6 of stat)."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            state, _, _, of = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(of) == session and state not in "ZX":
-                found.append(int(stat.parent.name))
-    return found
 
 
 def _state(path: Path) -> tuple[int, int] | None:

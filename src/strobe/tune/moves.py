@@ -9,14 +9,13 @@ from typing import Any
 from strobe.diagnose.finding import Speedup, pace
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.promises import promised
-from strobe.diagnose.rank import applied, key_of
+from strobe.diagnose.rank import key_of
 from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
 from strobe.schema.tune import OVER
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
-OWN_KEYS = {"engine": ("engine.num_workers",), "loader": ("loader.scale",)}  # that every choice of a group has
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 
 
@@ -64,18 +63,6 @@ def advice(record: Record) -> list[str]:
         for found in record.items("findings")
         if found["cause"] != "nothing" and _unsearched(found["overrides"])
     ]
-
-
-def change(own: Sequence[str], move: Move) -> list[str]:
-    """The overrides ``own`` with a move; another loader or engine does away with what was set of the old one."""
-    kept = list(own)
-    for override in move.overrides:
-        group = key_of(override)
-        if group in OWN_KEYS:
-            kept = [
-                text for text in kept if not key_of(text).startswith(f"{group}.") or key_of(text) in OWN_KEYS[group]
-            ]
-    return applied(kept, move.overrides)
 
 
 def _prescribed(record: Record) -> Iterator[Move]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.compare.ratios import Ratio
+from strobe.diagnose.rank import applied
 from strobe.diagnose.record import Record, load_record
-from strobe.tune.moves import Move, advice, change, moves
+from strobe.tune.moves import Move, advice, moves
 from strobe.tune.record import Tuning
 
 NOTHING, BUDGET, BLIND = "nothing else helps", "the budget is spent", "the configuration could not be looked at again"
@@ -108,7 +109,7 @@ class Search:
         """Try the record's moves until one is kept; whether one was."""
         tuning = self.tuning
         for move in moves(record, tuning.header["over"], budget=tuning.header["budget"]):
-            before, after = tuning.best, change(tuning.best, move)
+            before, after = tuning.best, applied(tuning.best, move.overrides)
             if sorted(before) == sorted(after) or tuning.tried(before, after) or tuning.hopeless(move):
                 continue
             if self._left() < SLACK * self._trying * (1 + (len(tuning.kept) > 0)):  # so that a proof is left

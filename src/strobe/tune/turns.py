@@ -1,6 +1,5 @@
 """The training of a :class:`strobe.tune.trainee.Trainee`: its process's own side."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -66,7 +65,6 @@ def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         ConfigError: a value cannot work.
         DataError: data is missing, or cannot be loaded.
     """
-    multiprocessing.set_start_method(None, force=True)  # as in train.py; else workers come from a server of their own
     cfg = endless(overrides)
     check(cfg)
     if cfg.threads is not None:
