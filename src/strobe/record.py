@@ -3,12 +3,13 @@
 import csv
 import json
 import math
-import os
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from strobe.writing import whole
 
 SCHEMA = 1
 WARMUP_STEPS = 3  # the first steps of a run pay for allocation and caches, and are not measured
@@ -20,12 +21,8 @@ OWNED = "callbacks/"  # before the name of a callback, logger or module, in a co
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write the record so that it is whole or not there; numbers that are not finite become null."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with whole(path) as partial:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read_summary(path: Path) -> dict[str, Any]:

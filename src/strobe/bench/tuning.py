@@ -145,7 +145,7 @@ def finals(best: Sequence[str], rated: Sequence[Rated], folder: Path, seconds: f
         for place, one in enumerate(fastest[:FINALISTS], 1):
             with Trainee(one.overrides, folder / str(place), timeout=TIMEOUT) as other:
                 ready = other.start()
-                result = ready if isinstance(ready, Failure) else duel(other, tuned, seconds=seconds)
+                result = ready if isinstance(ready, Failure) else duel(other, tuned, seconds=seconds, early=False)
                 if isinstance(result, Duel):
                     found.append((one, result))
     return found

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from strobe.bench.harness.writing import whole
 from strobe.compare.gather import Asked, gather, operators_between
 from strobe.compare.table import FILE_WIDTH, print_comparison
 from strobe.errors import DataError
 from strobe.record import PHASES, write_summary
+from strobe.writing import whole
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
 REGRESSION = 3  # the exit code

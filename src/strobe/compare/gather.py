@@ -11,7 +11,7 @@ from strobe.compare.alike import differences
 from strobe.compare.baseline import Baseline, first_measured, judge, named, regressions
 from strobe.compare.cells import Cell, describe, differing, grouped, name_of, rates_of
 from strobe.compare.knee import knees
-from strobe.compare.runs import find_runs
+from strobe.compare.runs import Trained, find_runs
 
 SCHEMA = 1
 MOST_NAMED = 5
@@ -62,6 +62,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         "command": asked.command,
         "title": _title(asked.given),
         "baseline": name,
+        "environment": _environment(runs),
         "against": None if baseline.where is None else str(baseline.where),
         "keys": keys,
         "cells": cells,
@@ -96,8 +97,14 @@ def _sorted(cells: list[Cell]) -> list[Cell]:
     return measured + [cell for cell in cells if not cell["images_per_second"]]
 
 
+def _environment(runs: Sequence[Trained]) -> dict[str, Any]:
+    """Where the first run that tells was made; what the others have different is told as ``unlike``."""
+    return next((found for run in runs if (found := run.record.mapping("environment"))), {})
+
+
 def _title(given: Sequence[Path]) -> str:
-    first = str(given[0])
+    path = given[0].absolute()
+    first = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     return first if len(given) == 1 else f"{first} and {len(given) - 1} more"
 
 

@@ -33,7 +33,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
 os.execv(sys.argv[2], sys.argv[2:])
 """
-TRAILING = re.compile(r"\s|object_type=|Set the environment variable HYDRA_FULL_ERROR")  # below Hydra's own errors
+TRAILING = re.compile(
+    r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
+)  # below Hydra's own errors
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 

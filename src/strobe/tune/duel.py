@@ -53,7 +53,13 @@ class Duel:
 
 
 def duel(
-    incumbent: Competitor, candidate: Competitor, *, turns: int = 6, seconds: float = 2.0, deadline: float | None = None
+    incumbent: Competitor,
+    candidate: Competitor,
+    *,
+    turns: int = 6,
+    seconds: float = 2.0,
+    early: bool = True,
+    deadline: float | None = None,
 ) -> Duel | Defeat:
     """Let two trainings take turns, and compare them by pairs of turns that follow each other.
 
@@ -67,6 +73,7 @@ def duel(
         candidate: B, which is warm.
         turns: of each, 2 at least.
         seconds: of a turn; more if one of them needs more for two steps.
+        early: whether it may be over before its last pair, which is enough for a verdict, and not for a close ratio.
         deadline: of ``time.monotonic()``, after which no more pairs begin, but for the first two.
     """
     sides: dict[Side, Competitor] = {"incumbent": incumbent, "candidate": candidate}
@@ -81,7 +88,7 @@ def duel(
                 return Defeat(turn.reason, turn.memory, side)
             rates[side].append(turn.rate)
             seconds = max(seconds, STEPS * turn.seconds / turn.steps)
-        if pair + 1 >= EARLY and pair % 2 == 1 and _is_clear(_ratio(rates)):
+        if early and pair + 1 >= EARLY and pair % 2 == 1 and _is_clear(_ratio(rates)):
             break
     ratio = _ratio(rates)
     return Duel(ratio, rates["candidate"], rates["incumbent"], verdict(ratio))

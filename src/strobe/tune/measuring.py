@@ -85,7 +85,7 @@ class Measuring:
                 return self._one_after_the_other(before, after)
             if isinstance(outcome, Failure):
                 return _failed(outcome)
-            found = duel(incumbent, candidate, turns=self.config.turns, seconds=self.config.turn_seconds)
+            found = duel(incumbent, candidate, turns=self.config.turns, seconds=self.config.turn_seconds, early=keep)
             if isinstance(found, Failure):
                 self._release()
                 return _failed(found)

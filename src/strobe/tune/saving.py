@@ -9,8 +9,8 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, flag_override
 
-from strobe.bench.harness.writing import whole
 from strobe.errors import ConfigError
+from strobe.writing import whole
 
 GROUPS = ("data", "loader", "engine", "model", "trainer", "profiler", "logger")
 MARK = "# @package _global_\n# Written by python -m strobe.tune"

@@ -1,5 +1,6 @@
 """The training of a :class:`strobe.tune.trainee.Trainee`: its process's own side."""
 
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -33,13 +34,13 @@ class Turns(Callback):
     Args:
         pipe: on which seconds come, and turns with peaks of memory go.
         warmup: steps before the first answer.
-        workers: that deliver batches in turn.
+        multiple: of so many steps a turn is: workers deliver batches in turn, and gradients are accumulated.
         clock: seconds, with all work done that was given to a device.
     """
 
-    def __init__(self, pipe: Connection, *, warmup: int, workers: int, clock: Callable[[], float]) -> None:
+    def __init__(self, pipe: Connection, *, warmup: int, multiple: int, clock: Callable[[], float]) -> None:
         self._pipe, self._clock = pipe, clock
-        self._multiple = max(1, workers)
+        self._multiple = multiple
         self._window = Window(PATIENT, warmup=warmup, least=1, most=1, clock=clock)
 
     def on_train_batch_end(
@@ -79,7 +80,8 @@ def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
     workers = workers_beside(cfg.engine)
     ahead = workers * (cfg.engine.prefetch_factor + 1) if workers else 0
     timed = clock(parts.trainer.strategy.root_device)
-    turns = Turns(pipe, warmup=max(WARMUP_STEPS, ahead), workers=workers, clock=timed)
+    multiple = math.lcm(max(1, workers), int(cfg.trainer.accumulate_grad_batches))
+    turns = Turns(pipe, warmup=max(WARMUP_STEPS, ahead), multiple=multiple, clock=timed)
     trainer: Any = parts.trainer
     trainer.callbacks.append(turns)
     trainer.fit(parts.model, datamodule=parts.data)

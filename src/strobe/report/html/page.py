@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from strobe.report.html.read import File, Operators, Rows, files_of, operators_o
 from strobe.report.html.steps import step
 from strobe.report.html.text import esc
 from strobe.report.html.throughput import throughput
+from strobe.writing import whole
 
 NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
@@ -41,12 +41,8 @@ def write_report(run_dir: Path, record: Record | None = None) -> Path:
 
 def write_whole(path: Path, text: str) -> Path:
     """Write a text so that the file is whole or not there, and return its path."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with whole(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="replace")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 
