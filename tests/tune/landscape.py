@@ -28,12 +28,15 @@ class Made:
         self.compared: list[tuple[list[str], list[str]]] = []
         self.now = 0.0
         self.breaks: int | None = None  # before this comparison Ctrl-C comes
+        self.failure: str | None = None
+        self.trainings = 0
 
     def clock(self) -> float:
         return self.now
 
     def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         self.now += 20
+        self.trainings += 1
         self.looks.append(list(overrides))
         record = self.record(overrides)
         name = f"looks/{len(self.looks)}"
@@ -54,10 +57,11 @@ class Made:
         }
         return Record(summary, {"data": {"batch_size": int(chosen["data.batch_size"])}})
 
-    def compare(self, before: Sequence[str], after: Sequence[str], *, keep: bool = True) -> Outcome:
+    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+        self.now += 10
+        self.trainings += 1
         if self.breaks == len(self.compared):
             raise KeyboardInterrupt
-        self.now += 10
         self.compared.append((list(before), list(after)))
         rates = [self.rate(settings(overrides)) for overrides in (after, before)]
         if not rates[0]:

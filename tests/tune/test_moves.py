@@ -62,29 +62,44 @@ def test_a_larger_batch_brings_its_learning_rate_and_a_warning() -> None:
     now = record.whole("data.batch_size")
     assert {"model.lr_scaling=linear", f"model.lr_batch_size={now}"} <= set(move.overrides)
     assert move.dimensions == {"batch_size"}
-    assert move.warning is not None
-    assert "changes training" in move.warning
-    assert all(move.warning for move in offered(record, ["batch_size"]))
+    assert move.images is not None
+    assert move.images[0] == now
+    assert all(move.images for move in offered(record, ["batch_size"]))
 
 
 def test_a_learning_rate_that_is_scaled_already_stays_so() -> None:
     record = concluded("small_batch", config__model__lr_scaling="linear")
     move = next(move for move in offered(record) if "batch_size" in move.dimensions)
     assert not any(key_of(override).startswith("model.lr") for override in move.overrides)
-    assert move.warning is not None
+    assert move.images is not None
 
 
 def test_accumulated_gradients_change_training_too() -> None:
     record = concluded("optimizer")
-    prescribed = [move for move in offered(record) if "trainer.accumulate_grad_batches" in " ".join(move.overrides)]
-    assert all(move.warning and "images an update" in move.warning for move in prescribed)
-    assert all(move.warning is None for move in offered(concluded("threads"), ["threads"]))
+    now = record.whole("data.batch_size") or 0
+    accumulate = record.items("findings")[0] | {"overrides": ["trainer.accumulate_grad_batches=4"]}
+    (move,) = offered(Record(record.summary | {"findings": [accumulate]}, record.config), ["batch_size"])
+    assert move.images == (now, 4 * now)
+    assert all(move.images is None for move in offered(concluded("threads"), ["threads"]))
 
 
-@pytest.mark.parametrize("name", OVER)
-def test_only_what_is_asked_for(name: str) -> None:
-    for cause in CAUSES:
-        assert all(move.dimensions == {name} for move in offered(concluded(cause), [name]))
+@pytest.mark.parametrize("name", [name for name in OVER if name != "prefetch"])
+def test_only_what_is_asked_for_and_something_of_each(name: str) -> None:
+    found = [move for cause in CAUSES for move in offered(concluded(cause), [name])]
+    assert found
+    assert all(move.dimensions == {name} for move in found)
+
+
+def test_workers_that_are_waited_for_may_keep_more_ready() -> None:
+    record = concluded("loader", summary__num_workers=1, config__engine__num_workers=1)
+    factor = record.whole("engine.prefetch_factor") or 0
+    assert [move.overrides for move in offered(record, ["prefetch"])] == [(f"engine.prefetch_factor={2 * factor}",)]
+
+
+def test_of_a_part_of_a_prescription_only_the_most_is_known() -> None:
+    (move,) = offered(concluded("transfer"), ["pinning"])
+    assert move.overrides == ("engine.pin_memory=true",)
+    assert move.bounded
 
 
 def test_ways_of_loading_are_tried_where_steps_wait_and_only_there() -> None:

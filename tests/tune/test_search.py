@@ -7,7 +7,7 @@ import pytest
 from landscape import Made, Silent, finding, settings
 
 from strobe.tune.record import NAME, Tuning, begin, resumed
-from strobe.tune.search import BUDGET, NOTHING, Search
+from strobe.tune.search import BUDGET, NOTHING, Outcome, Search
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
 
@@ -33,8 +33,8 @@ def test_it_keeps_what_is_faster_and_nothing_else(tmp_path: Path) -> None:
     tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
     assert settings(tuning.best) == settings(["data=eurosat", "loader=native", "data.batch_size=128"])
     assert tuning.ended == NOTHING
-    assert tuning.total is not None
-    assert tuning.total["median"] == pytest.approx(1.4 * 1.3)
+    assert tuning.proof is not None
+    assert tuning.proof["ratio"]["median"] == pytest.approx(1.4 * 1.3)
     assert machine.compared[-1] == (["data=eurosat"], tuning.best)  # the proof
     assert [trial["kept"] for trial in tuning.trials] == [True, True, False]
 
@@ -55,7 +55,7 @@ def test_each_trial_is_against_the_best_so_far(tmp_path: Path) -> None:
 def test_nothing_helps(tmp_path: Path) -> None:
     tuning = searched(Made(tmp_path, lambda _: 100.0, OFFERS), fresh(tmp_path, "loader=skimage"))
     assert tuning.best == ["loader=skimage"]
-    assert (tuning.kept, tuning.total, tuning.ended) == ([], None, NOTHING)
+    assert (tuning.kept, tuning.proof, tuning.ended) == ([], None, NOTHING)
     assert len(tuning.trials) == len(OFFERS)
 
 
@@ -64,6 +64,7 @@ def test_the_budget_ends_it_and_leaves_time_for_the_proof(tmp_path: Path) -> Non
     tuning = searched(machine, fresh(tmp_path, budget=50.0))
     assert tuning.ended == BUDGET
     assert len(tuning.kept) == 1
+    assert tuning.proof is not None
     assert machine.now <= 50
 
 
@@ -81,6 +82,38 @@ def test_memory_that_runs_out_is_a_bound(tmp_path: Path) -> None:
     assert tuning.best == ["loader=native"]
 
 
+def test_memory_that_another_move_runs_out_of_is_no_bound_of_batches(tmp_path: Path) -> None:
+    def limited(chosen: Mapping[str, str]) -> float:
+        return 0.0 if chosen.get("engine") == "resident" else rate(chosen)
+
+    machine = Made(tmp_path, limited, (("engine=resident", 1.5), ("data.batch_size=128", 1.3)))
+    tuning = searched(machine, fresh(tmp_path, "data.batch_size=64"))
+    assert tuning.best == ["data.batch_size=128"]
+    assert len([trial for trial in tuning.trials if trial["overrides"] == ["engine=resident"]]) == 1  # and not again
+
+
+def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS[:1])
+    lucky = machine.compare
+
+    def unlucky(before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+        return lucky(after, before) if proof else lucky(before, after)
+
+    machine.compare = unlucky  # type: ignore[method-assign]
+    tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
+    assert tuning.best == ["data=eurosat", "loader=native"]
+    assert tuning.recommended == ["data=eurosat"]
+
+
+def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    machine.look = lambda overrides: (None, "looks/1")  # type: ignore[method-assign]
+    machine.failure = "data.root=nowhere holds no tiles"
+    tuning = searched(machine, fresh(tmp_path))
+    assert (tuning.status, tuning.ended) == ("failed", machine.failure)
+    assert resumed(fresh(tmp_path), tmp_path / NAME) is not None
+
+
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, broken: int) -> None:
     whole = searched(Made(tmp_path / "whole", rate, OFFERS), fresh(tmp_path / "whole"))
@@ -89,14 +122,15 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, broken: int) -> N
     tuning = fresh(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         searched(machine, tuning)
-    tuning.status = "interrupted"
-    tuning.save()
-    machine.breaks = None
+    assert tuning.status == "interrupted"
+    assert tuning.seconds == machine.now
+    machine.breaks, machine.trainings = None, 0  # in a process of its own
     found = resumed(fresh(tmp_path), tmp_path / NAME)
     assert found is not None
     searched(machine, found)
     assert found.best == whole.best
-    assert found.total == whole.total
+    assert found.proof == whole.proof
+    assert found.trainings == len(machine.compared) + len(machine.looks) + 1  # the trial that was broken off
     assert len({(tuple(before), tuple(after)) for before, after in machine.compared}) == len(machine.compared)
     assert len(machine.looks) == len(whole.looks)
 

@@ -23,6 +23,7 @@ COMMAND = (
     "tune.ceilings_seconds=0.2",
     "tune.turns=4",
     "tune.turn_seconds=0.2",
+    "tune.budget=20m",  # on a busy machine
 )
 
 
@@ -30,7 +31,7 @@ def told(record: dict[str, Any], output: str) -> None:
     """The output tells what the record does."""
     for trial in record["trials"]:
         assert " ".join(trial["overrides"]) in output
-    line = output.splitlines()[-2]
+    line = output.splitlines()[-2]  # before the path
     assert line.startswith("python train.py data=sample data.tiles_per_class=10 ")
     assert "engine.num_workers=" in line, "what naps can be done twice at a time, beyond doubt"
     for override in record["best"]:

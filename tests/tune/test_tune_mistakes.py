@@ -13,7 +13,7 @@ from strobe.composing import CONF
 from strobe.config import register
 from strobe.errors import ConfigError
 from strobe.tune import command, saving
-from strobe.tune.measuring import require_one_device
+from strobe.tune.measuring import endings, require_one_device
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 
@@ -59,13 +59,26 @@ def test_an_unknown_key_is_refused() -> None:
         configured("tune.bugdet=10s")
 
 
-@pytest.mark.parametrize("devices", [2, "2", "[0,1]"])
+@pytest.mark.parametrize("devices", [2, "2", [0, 1]])
 def test_several_devices_are_refused(devices: object) -> None:
     text = refusal(lambda: require_one_device(devices), ConfigError)
     assert all(part in text for part in (f"trainer.devices={devices}", "trainer.devices=1"))
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "a b", "", "tuned.yaml", "-x"])
+@pytest.mark.parametrize("devices", [1, "1", "auto", [0], [1], -1])
+def test_one_device_is_fine(devices: object) -> None:
+    require_one_device(devices)
+
+
+def test_callbacks_that_end_a_training_are_left_out() -> None:
+    stopping = {"_target_": "lightning.pytorch.callbacks.EarlyStopping", "monitor": "val/loss"}
+    other = {"_target_": "lightning.pytorch.callbacks.LearningRateMonitor"}
+    assert endings({"stop": stopping, "rate": other}) == ["~callbacks.stop"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../elsewhere", "a b", "", "tuned.yaml", "-x", "123", "1e5", "true", "null", "inf", 300 * "a"]
+)
 def test_a_preset_needs_a_name(name: str) -> None:
     configured("data=sample")
     text = refusal(lambda: saving.destination(name), ConfigError)

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import random
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is written here")
     parser.add_argument("--seed", type=int, default=0, help="of the order of cells (0)")
     given = parser.parse_intermixed_args(arguments)
-    if given.seconds <= 0:
+    if not 0 < given.seconds < math.inf:
         parser.error(f"--seconds {given.seconds:g} is out of range; it must be above 0")
     return Options(**vars(given))
 
@@ -120,7 +121,9 @@ def shuffled(cells: Sequence[list[str]], seed: int) -> list[list[str]]:
 def search(start: Sequence[str], folder: Path, options: Options) -> dict[str, Any]:
     """The record of ``python -m strobe.tune`` from a cell; what it prints is shown."""
     given = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
-    subprocess.run([sys.executable, "-m", "strobe.tune", *given], cwd=ROOT, check=True)
+    ended = subprocess.run([sys.executable, "-m", "strobe.tune", *given], cwd=ROOT, check=False)
+    if ended.returncode:
+        sys.exit(ended.returncode)  # it has said why
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
     return record
 

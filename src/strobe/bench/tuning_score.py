@@ -29,7 +29,7 @@ class Score:
     cells: int
     failed: int
     grid_seconds: float
-    trainings: int  # of the search: those that it looked at, and those that took turns
+    trainings: int  # that the search started: those that it looked at, and those that took turns
     alternatives: int  # loaders and models alone, measured after the looks
     search_seconds: float
     best: Ratio | None  # speed of the search's best over the grid's, the least of the finals
@@ -49,17 +49,16 @@ def score(tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tup
     """
     trials = [one for one in tuning["trials"] if one["measured"] and one["predicted"] and not one["bounded"]]
     pairs = [(one["predicted"], one["measured"]["median"]) for one in trials]
-    proof = len([one for one in tuning["trials"] if one["kept"]]) > 1
     ratios = [duel.ratio for _, duel in final]
     return Score(
         cells=len(rated),
         failed=sum(one.error is not None for one in rated),
         grid_seconds=took,
-        trainings=len(tuning["looks"]) + 1 + len(tuning["trials"]) + 2 * proof,  # 1: the first incumbent
+        trainings=tuning["trainings"],
         alternatives=sum(one.get("alternatives", 0) for one in tuning["looks"]),
         search_seconds=tuning["seconds"],
         best=min(ratios, key=lambda ratio: ratio["median"], default=None),
-        gain=tuning["total"],
+        gain=tuning["proof"] and tuning["proof"]["ratio"],
         errors=sorted(abs(predicted["median"] / measured - 1) for predicted, measured in pairs),
         inside=sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in pairs),
     )

@@ -22,6 +22,8 @@ def tune(cfg: DictConfig) -> None:
 def main() -> None:
     """Search; exits with 128 and a signal's number when it was ended by one."""
     register()
+    if {"-m", "--multirun"} & set(sys.argv[1:]):
+        sys.exit("python -m strobe.tune takes no -m: run one search after the other")
     try:
         with interruptible():
             tune()

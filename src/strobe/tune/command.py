@@ -1,9 +1,11 @@
 """One search, from the configuration that was given to the command with which to train."""
 
+import contextlib
 import re
 import shlex
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from strobe.diagnose.rank import command_of, key_of
 from strobe.errors import ConfigError, StrobeError
 from strobe.locking import alone_in
 from strobe.tune import saving
-from strobe.tune.measuring import Measuring, require_one_device
+from strobe.tune.measuring import Measuring, endings, require_one_device
 from strobe.tune.record import NAME, Tuning, begin, resumed
 from strobe.tune.search import Search
 from strobe.tune.table import Progress, print_tuning, times
@@ -44,7 +46,7 @@ def run(cfg: DictConfig) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
-        _search(tuning, OmegaConf.to_object(cfg.tune), console)
+        _search(tuning, cfg, console)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
@@ -63,14 +65,14 @@ def seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _search(tuning: Tuning, config: Any, console: Console) -> None:
+def _search(tuning: Tuning, cfg: DictConfig, console: Console) -> None:
     progress = Progress(console)
+    config: Any = OmegaConf.to_object(cfg.tune)
+    deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
     try:
-        with Measuring(tuning.folder, config) as machine:
+        with Measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine:
             Search(tuning, machine, progress).run()
     except KeyboardInterrupt:
-        tuning.status = "interrupted"
-        tuning.save()
         progress.ends()
         print_tuning(console, tuning)
         told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
@@ -79,29 +81,40 @@ def _search(tuning: Tuning, config: Any, console: Console) -> None:
     finally:
         progress.ends()
     if not tuning.looks:
-        raise StrobeError(machine.failure or "The configuration could not be measured")
+        raise StrobeError(tuning.ended or "nothing was measured")
 
 
 def _tuning(fresh: Tuning, console: Console) -> Tuning:
     """The search to go on with: the newest one that the same command began, if it was broken off; else a new one."""
-    earlier = [fresh.folder / NAME, *sorted(OUTPUTS.glob(f"*/*/{NAME}"), reverse=True)]
-    for path in earlier:
-        if path.is_file() and (found := resumed(fresh, path)) is not None:
-            console.print(f"Going on with {path}", markup=False, highlight=False, soft_wrap=True)
-            if found.folder != fresh.folder and OUTPUTS in fresh.folder.parents:
-                shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra made it, and nothing will lie there
-            return found
-    if (fresh.folder / NAME).is_file():
-        raise ConfigError(
-            f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
-        )
-    return fresh
+    own = fresh.folder / NAME
+    if any(key_of(override) == "hydra.run.dir" for override in HydraConfig.get().overrides.hydra):
+        found = resumed(fresh, own) if own.is_file() else None
+        if own.is_file() and found is None:
+            raise ConfigError(
+                f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
+            )
+    else:
+        found = _broken_off(fresh)
+        if found is not None:
+            shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
+    if found is not None:
+        console.print(f"Going on with {found.folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+    return found or fresh
+
+
+def _broken_off(fresh: Tuning) -> Tuning | None:
+    """The newest search below ``outputs/tune`` that the same command began."""
+    for path in sorted(OUTPUTS.glob(f"*/*/{NAME}"), reverse=True):
+        with contextlib.suppress(ConfigError):  # one that is damaged cannot be gone on with
+            if (found := resumed(fresh, path)) is not None:
+                return found
+    return None
 
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:
-    if not tuning.kept:
+    if not tuning.kept or tuning.recommended != tuning.best:
         console.print(f"tune.save={preset.stem}: nothing is faster than what was given, so that nothing was written.")
         return
-    told = command_of(tuning.best)
-    saving.save(preset, tuning.best, f"{times(tuning.total)} as fast: {told}" if tuning.total else told)
+    ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
+    saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)
     console.print(f"Saved: python train.py experiment={preset.stem}", markup=False, highlight=False)

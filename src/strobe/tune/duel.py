@@ -40,7 +40,7 @@ class Duel:
     """What the turns of two trainings tell.
 
     Attributes:
-        ratio: the candidate's speed over the incumbent's, with its 95% interval over the pairs of turns.
+        ratio: the candidate's speed over the incumbent's, with its 97% interval over the pairs of turns.
         ours: images/s of the candidate's turns.
         theirs: images/s of the incumbent's turns.
         verdict: of the ratio.

@@ -1,23 +1,28 @@
 """Measures for the search: short runs that are looked at, and trainings that take turns."""
 
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from strobe.compare.ratios import unpaired, verdict
 from strobe.composing import ENDLESS
 from strobe.diagnose.predict import step_of
+from strobe.diagnose.rank import applied
 from strobe.diagnose.record import Record, load_record
 from strobe.errors import ConfigError
 from strobe.launch import run_name
 from strobe.processes import Failure
 from strobe.schema.tune import TuneConfig
-from strobe.sweep.training import train
-from strobe.tune.duel import alone, duel
+from strobe.sweep.training import Ended, train
+from strobe.tune.duel import Defeat, Duel, alone, duel
+from strobe.tune.record import OUT_OF_MEMORY
 from strobe.tune.search import Outcome
-from strobe.tune.trainee import Trainee
+from strobe.tune.trainee import Ready, Trainee
 
-OUT_OF_MEMORY = "out of memory"
+ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a training
+LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
 STEPS = 12  # of a look, at least: of them three warm up
 LONGER = 5  # times as long is looked at a second time, if the first held no measured step
 
@@ -30,15 +35,23 @@ class Measuring:
     Args:
         folder: of the search; runs lie below it in ``looks``, what trainings in turns leave behind in ``turns``.
         config: how long things take.
+        deadline: of ``time.monotonic()``, when the budget is spent.
+        without: overrides that take out what would end a training, such as ``~callbacks.stopping``.
+
+    Attributes:
+        failure: why the latest look found nothing.
+        trainings: that were started.
     """
 
-    def __init__(self, folder: Path, config: TuneConfig) -> None:
+    def __init__(self, folder: Path, config: TuneConfig, *, deadline: float, without: Sequence[str] = ()) -> None:
         self.folder = folder
         self.config = config
-        self.failure: str | None = None  # of the latest look
+        self.failure: str | None = None
+        self.trainings = 0
+        self._deadline = deadline
+        self._without = without
         self._standing: tuple[tuple[str, ...], Trainee] | None = None
         self._step_seconds = 0.0  # of the latest look
-        self._begun = 0
 
     def __enter__(self) -> "Measuring":
         return self
@@ -53,15 +66,18 @@ class Measuring:
         name = f"looks/{number}{run_name(overrides)}"
         for length in (seconds, LONGER * seconds):
             given = [
-                *overrides,
+                *applied(overrides, self._without),
                 *ENDLESS,
-                f"trainer.max_time={{seconds:{length:.0f}}}" if length >= 1 else "trainer.max_time={seconds:1}",
+                f"trainer.max_time={{seconds:{max(1.0, length):.0f}}}",
                 "trainer.enable_progress_bar=false",
                 "test=false",
                 "ceilings=true",
                 f"ceilings_seconds={self.config.ceilings_seconds}",
             ]
-            ended = train(given, self.folder / name, timeout=self.config.timeout_seconds)
+            ended = self._train(given, self.folder / name)
+            if ended.status != "completed" and self._standing is not None:  # which may hold what it needs
+                self._release()
+                ended = self._train(given, self.folder / name)
             self.failure = ended.error
             if ended.status != "completed":
                 return None, name
@@ -72,29 +88,52 @@ class Measuring:
         self.failure = f"{LONGER * seconds:.0f} s of training held no step to measure; give a larger tune.look_seconds"
         return None, name
 
-    def compare(self, before: Sequence[str], after: Sequence[str], *, keep: bool = True) -> Outcome:
+    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
         """Let both train in turns; a candidate for which there is no memory beside the other is measured alone."""
         candidate = self._trainee(after)
+        stands = False
         try:
-            incumbent = self._ready(before)
-            if isinstance(incumbent, Failure):
-                return _failed(incumbent)
-            outcome = candidate.start()
+            outcome = self._duel(before, candidate, proof=proof)
+            if isinstance(outcome, Defeat) and outcome.side == "incumbent":
+                return Outcome("failed", error=f"what it is compared with failed: {outcome.reason}")
             if isinstance(outcome, Failure) and outcome.memory:
                 candidate.close()
                 return self._one_after_the_other(before, after)
             if isinstance(outcome, Failure):
-                return _failed(outcome)
-            found = duel(incumbent, candidate, turns=self.config.turns, seconds=self.config.turn_seconds, early=keep)
-            if isinstance(found, Failure):
+                return Outcome("failed", error=outcome.reason)
+            if outcome.verdict == "faster" and not proof:
                 self._release()
-                return _failed(found)
-            if keep and found.verdict == "faster":
-                self._release()
-                self._standing, candidate = (tuple(after), candidate), self._trainee(after)
-            return Outcome(found.verdict, found.ratio, turns={"before": found.theirs, "after": found.ours})
+                self._standing, stands = (tuple(after), candidate), True
+            return Outcome(outcome.verdict, outcome.ratio, turns={"before": outcome.theirs, "after": outcome.ours})
         finally:
-            candidate.close()
+            if not stands:
+                candidate.close()
+
+    def _duel(self, before: Sequence[str], candidate: Trainee, *, proof: bool) -> Duel | Failure:
+        """A duel with the standing training, which is begun anew once if it ends by itself."""
+        started: Failure | Ready | None = None
+        for attempt in (1, 2):
+            incumbent = self._ready(before)
+            if isinstance(incumbent, Failure):
+                return Defeat(incumbent.reason, incumbent.memory, "incumbent")
+            started = started or candidate.start()
+            if isinstance(started, Failure):
+                return started
+            config, deadline = self.config, None if proof else self._deadline
+            found = duel(
+                incumbent,
+                candidate,
+                turns=config.turns,
+                seconds=config.turn_seconds,
+                early=not proof,
+                deadline=deadline,
+            )
+            if not isinstance(found, Defeat):
+                return found
+            if found.side == "candidate" or attempt == 2:
+                break
+            self._release()
+        return found
 
     def _one_after_the_other(self, before: Sequence[str], after: Sequence[str]) -> Outcome:
         """Rates of turns in a row: less certain, for a machine's speed drifts between them."""
@@ -102,14 +141,12 @@ class Measuring:
         for overrides in (after, before):
             self._release()
             with self._trainee(overrides) as trainee:
-                ready = trainee.start()
-                turns = (
-                    ready
-                    if isinstance(ready, Failure)
-                    else alone(trainee, turns=self.config.turns, seconds=self.config.turn_seconds)
-                )
+                turns: list[float] | Failure | Ready = trainee.start()
+                if not isinstance(turns, Failure):
+                    turns = alone(trainee, turns=self.config.turns, seconds=self.config.turn_seconds)
             if isinstance(turns, Failure):
-                return _failed(turns)
+                memory = turns.memory and overrides is after
+                return Outcome(OUT_OF_MEMORY if memory else "failed", error=turns.reason)
             rates.append(turns)
         ratio = unpaired(*rates)
         return Outcome(verdict(ratio), ratio, turns={"before": rates[1], "after": rates[0]})
@@ -120,19 +157,27 @@ class Measuring:
             return self._standing[1]
         self._release()
         trainee = self._trainee(overrides)
+        self._standing = (tuple(overrides), trainee)
         outcome = trainee.start()
         if isinstance(outcome, Failure):
-            trainee.close()
+            self._release()
             return outcome
-        self._standing = (tuple(overrides), trainee)
         return trainee
 
+    def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
+        self.trainings += 1
+        return train(overrides, folder, timeout=self._timeout())
+
     def _trainee(self, overrides: Sequence[str]) -> Trainee:
-        self._begun += 1
-        folder = self.folder / "turns" / str(self._begun)
+        self.trainings += 1
+        folder = self.folder / "turns" / str(self.trainings)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        return Trainee(overrides, folder, timeout=self.config.timeout_seconds)
+        return Trainee(applied(overrides, self._without), folder, timeout=self._timeout())
+
+    def _timeout(self) -> float:
+        """Seconds for one training: what is left of the budget, and a minute at least."""
+        return min(self.config.timeout_seconds, max(LEAST_SECONDS, self._deadline - time.monotonic()))
 
     def _release(self) -> None:
         if self._standing is not None:
@@ -142,12 +187,14 @@ class Measuring:
 
 def require_one_device(devices: object) -> None:
     """Raise a :class:`ConfigError` for several ranks, which cannot take turns in a process."""
-    if str(devices) not in ("1", "auto", "[0]", "-1"):
+    several = len(devices) > 1 if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+    if several is not False and str(several) not in ("1", "auto", "-1"):
         raise ConfigError(
             f"trainer.devices={devices} cannot be tuned: a training takes turns in one process; tune with "
             "trainer.devices=1, and then train with what was found"
         )
 
 
-def _failed(failure: Failure) -> Outcome:
-    return Outcome(OUT_OF_MEMORY if failure.memory else "failed", error=failure.reason)
+def endings(callbacks: Mapping[Any, Any]) -> list[str]:
+    """Overrides that leave out the callbacks which would end a training before it is measured."""
+    return [f"~callbacks.{name}" for name, node in callbacks.items() if str(node.get("_target_")).endswith(ENDING)]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,7 +27,7 @@ class Move:
     why: str
     predicted: Speedup | None  # from the configuration that it changes
     bounded: bool = False  # nothing was predicted but the most that it can bring: ``predicted.high``
-    warning: str | None = None
+    images: tuple[int, int] | None = None  # of an update, before and after, if it changes them
 
     @property
     def dimensions(self) -> set[str | None]:
@@ -52,8 +52,19 @@ def moves(record: Record, over: Sequence[str] | None, *, budget: float) -> list[
         return []
     wanted = set(OVER if over is None else over)
     found = [*_prescribed(record), *_measured(record, step), *_explored(record, step, budget, asked=set(over or ()))]
+    found = [within for move in found if (within := _within(move, wanted)) is not None]
     first = {frozenset(move.overrides): move for move in reversed(found)}  # of the same change, as a finding has it
-    return [move for move in found if move.dimensions <= wanted and first[frozenset(move.overrides)] is move]
+    return [move for move in found if first[frozenset(move.overrides)] is move]
+
+
+def _within(move: Move, wanted: set[str]) -> Move | None:
+    """What is wanted of a move: of a part of it only is known that it brings no more than the whole."""
+    if move.dimensions <= wanted:
+        return move
+    kept = tuple(text for text in move.overrides if DIMENSIONS.get(key_of(text)) in wanted or _accompanies(text))
+    if all(_accompanies(text) for text in kept) or move.predicted is None:
+        return None
+    return replace(move, overrides=kept, predicted=Speedup(1.0, 1.0, move.predicted.high), bounded=True)
 
 
 def advice(record: Record) -> list[str]:
@@ -81,23 +92,21 @@ def _measured(record: Record, step: Step) -> Iterator[Move]:
 
 
 def _move(record: Record, overrides: Sequence[str], why: str, predicted: Speedup) -> Move:
-    scaled, warning = _larger_batch(record, overrides)
-    return Move((*overrides, *scaled), why, predicted, warning=warning)
+    scaled, images = _larger_update(record, overrides)
+    return Move((*overrides, *scaled), why, predicted, images=images)
 
 
-def _larger_batch(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    """What goes with more images an update: the learning rate, scaled with them, and a word of warning."""
+def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, int] | None]:
+    """What goes with more images an update, the learning rate scaled with them; and their numbers."""
     new = dict(override.partition("=")[::2] for override in overrides)
     size, batches = record.whole(BATCH_SIZE) or 0, record.whole(ACCUMULATE) or 1
     now = size * batches * max(1, record.count("world_size") or 1)
     then = now * int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches)) // max(1, size * batches)
     if now == then:
         return (), None
-    warning = f"{' '.join(overrides)} changes training: {then} images an update in place of {now}"
     if record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
-        return (), f"{warning}. Compare the accuracy."
-    scaling = ("model.lr_scaling=linear", f"model.lr_batch_size={now}")
-    return scaling, f"{warning}, at a learning rate scaled with them. Compare the accuracy."
+        return (), (now, then)
+    return ("model.lr_scaling=linear", f"model.lr_batch_size={now}"), (now, then)
 
 
 def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> Iterator[Move]:

@@ -1,9 +1,11 @@
 """The record of a search, ``tune.json``: what was looked at and tried, so that it can be gone on with."""
 
 import json
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from strobe.tune.moves import BATCH_SIZE, Move
 
 SCHEMA = 1
 NAME = "tune.json"
+OUT_OF_MEMORY = "out of memory"
+SAME = ("over", "host", "torch")  # besides what was given: a search of other ones is another search
+STATE = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof")
+KEPT = (*STATE, "advice", "looks", "trials")
 
 
 @dataclass
@@ -24,18 +30,35 @@ class Tuning:
     header: dict[str, Any]  # command, given, over, budget
     folder: Path
     best: list[str]
-    status: str = "running"  # running | completed | interrupted
-    ended: str | None = None  # why it is completed
+    status: str = "running"  # running | completed | interrupted | failed: nothing was measured
+    ended: str | None = None  # why
     seconds: float = 0.0
     looks: list[dict[str, Any]] = field(default_factory=list)  # {overrides, directory, error, seconds}
     trials: list[dict[str, Any]] = field(default_factory=list)
-    total: Ratio | None = None  # of the best over the given configuration, measured in turns
+    proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error}
     advice: list[str] = field(default_factory=list)
+    trainings: int = 0  # that were started, looks among them
 
     @property
     def kept(self) -> list[dict[str, Any]]:
         """The trials that were kept, in order."""
         return [trial for trial in self.trials if trial["kept"]]
+
+    @property
+    def recommended(self) -> list[str]:
+        """The overrides to train with: the best, unless the proof has shown that it is not faster."""
+        doubtful = self.proof is not None and self.proof["verdict"] in ("slower", "no difference")
+        return list(self.header["given"]) if doubtful else self.best
+
+    @property
+    def longest_look(self) -> float:
+        """Seconds."""
+        return max((float(look["seconds"]) for look in self.looks), default=0.0)
+
+    @property
+    def longest_trial(self) -> float:
+        """Seconds, of those that measured something."""
+        return max((float(trial["seconds"]) for trial in self.trials if trial["measured"]), default=0.0)
 
     @property
     def changes(self) -> list[str]:
@@ -52,12 +75,18 @@ class Tuning:
         return next((one for one in self.looks if sorted(one["overrides"]) == sorted(overrides)), None)
 
     def hopeless(self, move: Move) -> bool:
-        """Whether a move need not be tried: a batch as large ran out of memory, or nothing speaks for it anew."""
-        bounds = [_batch_size(trial["after"]) for trial in self.trials if trial["verdict"] == "out of memory"]
+        """Whether a move need not be tried: a batch as large ran out of memory, or it was tried in vain before.
+
+        What was measured to be no faster is tried again only if something new speaks for it.
+        """
         size = _batch_size(move.overrides)
-        if size and any(bound and size >= bound for bound in bounds):
-            return True
-        return move.bounded and any(trial["overrides"] == list(move.overrides) for trial in self.trials)
+        for trial in self.trials:
+            bound = _batch_size(trial["overrides"]) if trial["verdict"] == OUT_OF_MEMORY else None
+            if size and bound and size >= bound:
+                return True
+            if trial["overrides"] == list(move.overrides) and (move.bounded or not trial["measured"]):
+                return True
+        return False
 
     def add(
         self,
@@ -91,9 +120,8 @@ class Tuning:
 
     def save(self) -> None:
         """Write the record, whole or not at all."""
-        found = {name: getattr(self, name) for name in ("status", "ended", "seconds", "best", "changes", "total")}
-        rest = {name: getattr(self, name) for name in ("advice", "looks", "trials")}
-        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, **rest})
+        found = {name: getattr(self, name) for name in KEPT}
+        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found})
 
 
 def begin(folder: Path, given: Sequence[str], over: Sequence[str] | None, *, command: str, budget: float) -> Tuning:
@@ -104,6 +132,8 @@ def begin(folder: Path, given: Sequence[str], over: Sequence[str] | None, *, com
         "given": list(given),
         "over": None if over is None else sorted(over),
         "budget": budget,
+        "host": socket.gethostname(),
+        "torch": version("torch"),
     }
     return Tuning(header, folder, list(given))
 
@@ -118,12 +148,13 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA or record["status"] == "completed":
             return None
-        if any(record[key] != fresh.header[key] for key in ("over",)):
+        if any(record[key] != fresh.header[key] for key in SAME):
             return None
         if sorted(record["given"]) != sorted(fresh.header["given"]):
             return None
         found = Tuning(fresh.header | {"began": record["began"]}, path.parent, record["best"])
-        found.seconds, found.advice = float(record["seconds"]), list(record["advice"])
+        found.seconds, found.trainings = float(record["seconds"]), int(record["trainings"])
+        found.advice = list(record["advice"])
         found.looks = [one for one in record["looks"] if (path.parent / one["directory"]).is_dir()]
         found.trials = [one for one in record["trials"] if {"before", "after", "kept", "verdict"} <= one.keys()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

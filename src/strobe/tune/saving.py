@@ -1,5 +1,6 @@
 """What was found as a preset, ``conf/experiment/NAME.yaml``."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,12 +8,15 @@ from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 
 from strobe.errors import ConfigError
 from strobe.writing import whole
 
 GROUPS = ("data", "loader", "engine", "model", "trainer", "profiler", "logger")
+NO_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "inf", "nan")  # to Hydra or YAML
 MARK = "# @package _global_\n# Written by python -m strobe.tune"
 
 
@@ -22,8 +26,10 @@ def destination(name: str) -> Path:
     Raises:
         ConfigError: the name is none, or belongs to a preset that was not written by this command.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise ConfigError(f"tune.save={name} is no name; use letters, digits, - and _, such as tune.save=tuned")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name) or name.lower() in NO_TEXT:
+        raise ConfigError(
+            f"tune.save={name} is no name; use a letter, then letters, digits, - and _, such as tune.save=tuned"
+        )
     sources = [source for source in HydraConfig.get().runtime.config_sources if source.provider == "main"]
     path = Path(sources[0].path) / "experiment" / f"{name}.yaml"
     if path.exists() and not path.read_text(errors="replace").startswith(MARK):
@@ -49,10 +55,16 @@ def save(path: Path, overrides: Sequence[str], told: str) -> None:
     lines: list[Any] = [{f"override /{group}": name} for group, name in chosen.items() if name != defaults[group]]
     body = OmegaConf.to_yaml(OmegaConf.create({"defaults": [*lines, "_self_"], **difference(base, wanted)}))
     earlier = path.read_bytes() if path.exists() else None
-    with whole(path) as partial:
-        partial.write_text(f"{MARK}: {' '.join(told.split())}\n{body}")
-    if _composed([f"experiment={path.stem}"])[0] != wanted:
-        path.unlink() if earlier is None else path.write_bytes(earlier)
+    good = False
+    try:
+        with whole(path) as partial:
+            partial.write_text(f"{MARK}: {' '.join(told.split())}\n{body}")
+        with contextlib.suppress(HydraException, OmegaConfBaseException):
+            good = _composed([f"experiment={path.stem}"])[0] == wanted
+    finally:
+        if not good:
+            path.unlink(missing_ok=True) if earlier is None else path.write_bytes(earlier)
+    if not good:
         raise ConfigError(
             f"tune.save={path.stem}: no preset can say all of {' '.join(overrides)}; use the command above instead"
         )

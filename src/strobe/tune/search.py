@@ -11,7 +11,7 @@ from strobe.diagnose.record import Record, load_record
 from strobe.tune.moves import Move, advice, moves
 from strobe.tune.record import Tuning
 
-NOTHING, BUDGET, BLIND = "nothing else helps", "the budget is spent", "the configuration could not be looked at again"
+NOTHING, BUDGET = "nothing else helps", "the budget is spent"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 
 
@@ -26,13 +26,21 @@ class Outcome:
 
 
 class Machine(Protocol):
-    """Measures."""
+    """Measures.
+
+    Attributes:
+        failure: why the latest look found nothing.
+        trainings: that were started.
+    """
+
+    failure: str | None
+    trainings: int
 
     def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         """The record of a run with these overrides, and the directory it lies in, below the search's; None: failed."""
 
-    def compare(self, before: Sequence[str], after: Sequence[str], *, keep: bool = True) -> Outcome:
-        """How many times as fast ``after`` trains as ``before``; ``keep``: the faster one is compared with next."""
+    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+        """How many times as fast ``after`` trains as ``before``; a ``proof`` takes all the time that it needs."""
 
 
 class Watcher(Protocol):
@@ -62,30 +70,38 @@ class Search:
     machine: Machine
     watcher: Watcher
     clock: Callable[[], float] = time.perf_counter
-    _looking: float = 0.0  # seconds that the longest look and trial took
-    _trying: float = 0.0
     _since: float = field(default=0.0, init=False)
+    _before: int = field(default=0, init=False)  # trainings of earlier sessions
 
     def run(self) -> None:
         """Search; the record is saved after each measurement."""
-        self._since = self.clock() - self.tuning.seconds
         tuning = self.tuning
-        while tuning.ended is None:
-            record = self._look()
-            if record is None:
-                break
-            tuning.advice = advice(record)
-            if not self._improve(record) and tuning.ended is None:
-                tuning.ended = NOTHING
-        self._prove()
-        tuning.status = "completed"
+        self._since = self.clock() - tuning.seconds
+        self._before = tuning.trainings
+        try:
+            while tuning.ended is None:
+                record = self._look()
+                if record is None:
+                    break
+                tuning.advice = advice(record)
+                if not self._improve(record) and tuning.ended is None:
+                    tuning.ended = NOTHING
+            self._prove()
+        except KeyboardInterrupt:
+            self._end("interrupted")
+            raise
+        self._end("completed" if tuning.looks else "failed")
+
+    def _end(self, status: str) -> None:
+        self.tuning.status = status
         self._save()
 
     def _look(self) -> Record | None:
         """The record of the best configuration, for which the budget is not asked the first time."""
         tuning = self.tuning
         known = tuning.looked(tuning.best)
-        if known is None and tuning.looks and self._left() < SLACK * (self._looking + self._trying):
+        needed = SLACK * (tuning.longest_look + 2 * tuning.longest_trial)
+        if known is None and tuning.looks and self._left() < needed:
             tuning.ended = BUDGET
             return None
         if known is not None:
@@ -94,15 +110,14 @@ class Search:
         began = self.clock()
         record, directory = self.machine.look(tuning.best)
         took = self.clock() - began
-        self._looking = max(self._looking, took)
-        self.watcher.looked(record)
         if record is None:
-            tuning.ended = BLIND
+            tuning.ended = self.machine.failure or "looking failed"
         else:
             alternatives = len(record.items("ceilings", "alternatives"))
             look = {"overrides": list(tuning.best), "directory": directory, "seconds": took}
             tuning.looks.append(look | {"alternatives": alternatives})
         self._save()
+        self.watcher.looked(record)
         return record
 
     def _improve(self, record: Record) -> bool:
@@ -112,7 +127,7 @@ class Search:
             before, after = tuning.best, applied(tuning.best, move.overrides)
             if sorted(before) == sorted(after) or tuning.tried(before, after) or tuning.hopeless(move):
                 continue
-            if self._left() < SLACK * self._trying * (1 + (len(tuning.kept) > 0)):  # so that a proof is left
+            if self._left() < 2 * SLACK * tuning.longest_trial:  # so that a proof is left
                 tuning.ended = BUDGET
                 return False
             if self._try(move, before, after):
@@ -124,7 +139,6 @@ class Search:
         began = self.clock()
         found = self.machine.compare(before, after)
         took = self.clock() - began
-        self._trying = max(self._trying, took)
         trial = self.tuning.add(
             move,
             before,
@@ -135,22 +149,22 @@ class Search:
             turns=found.turns,
             seconds=took,
         )
-        self.watcher.tried(trial)
         self._save()
+        self.watcher.tried(trial)
         return bool(trial["kept"])
 
     def _prove(self) -> None:
-        """Compare the best with what was given, in turns: a product of ratios would add up their errors."""
+        """Compare the best with what was given, anew: what was kept was kept for its ratio, which flatters it."""
         tuning = self.tuning
-        if len(tuning.kept) == 1:
-            tuning.total = tuning.kept[0]["measured"]
-        elif tuning.kept and tuning.total is None:
+        if tuning.kept and tuning.proof is None:
             self.watcher.proves(self._left())
-            tuning.total = self.machine.compare(tuning.header["given"], tuning.best, keep=False).ratio
+            found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
+            tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
 
     def _left(self) -> float:
         return float(self.tuning.header["budget"]) - (self.clock() - self._since)
 
     def _save(self) -> None:
         self.tuning.seconds = self.clock() - self._since
+        self.tuning.trainings = self._before + self.machine.trainings
         self.tuning.save()

@@ -1,5 +1,6 @@
 """How a search goes, and what it found, for the terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -70,29 +71,50 @@ class Progress:
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
-    """The trials, predicted beside measured; the factor together; the command to copy; what to know about it."""
+    """The trials, predicted beside measured; what they come to; the command to copy; what to know about it."""
     if tuning.trials:
         console.print(_table(tuning))
-    told = f"{tuning.ended or tuning.status} after {tuning.seconds:.0f} s"
-    if not tuning.kept:
-        told = f"Nothing that was tried is faster: {told}."
-    elif tuning.total is None:
-        product = 1.0
-        for trial in tuning.kept:
-            product *= trial["measured"]["median"]
-        told = f"About {product:.2f} times as fast, the product of what was kept; {told}."
-    else:
-        told = f"{times(tuning.total)} as fast as what was given, measured in turns; {told}."
-    console.print(Text(told, "bold"), soft_wrap=True)
+    console.print(Text(f"{_sum(tuning)} {_ending(tuning)}", "bold"), soft_wrap=True)
     for note in notes(tuning):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-    console.print(Text(command_of(tuning.best), "cyan"), soft_wrap=True)
+    console.print(Text(command_of(tuning.recommended), "cyan"), soft_wrap=True)
+
+
+def _sum(tuning: Tuning) -> str:
+    """What all that was kept comes to."""
+    if not tuning.trials:
+        over = tuning.header["over"]
+        return f"Of tune.over=[{','.join(over)}] nothing applies here." if over else "There was nothing to try."
+    if not tuning.kept:
+        return "Nothing that was tried is faster."
+    proof = tuning.proof or {"verdict": None, "ratio": None, "error": "it was not measured"}
+    if proof["verdict"] == "faster":
+        return f"{times(proof['ratio'])} as fast as what was given, measured anew."
+    if proof["ratio"] is not None:
+        return f"Measured anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
+    product = math.prod(trial["measured"]["median"] for trial in tuning.kept)
+    return f"About {product:.2f} times as fast, the product of what was kept; not proved: {proof['error']}."
+
+
+def _ending(tuning: Tuning) -> str:
+    """Why it ended, and when."""
+    why = (tuning.ended or tuning.status).rstrip(".")
+    return f"{why[:1].upper()}{why[1:]} after {tuning.seconds:.0f} s."
 
 
 def notes(tuning: Tuning) -> list[str]:
-    """Warnings of what was kept, and what else the findings say."""
-    warned = [trial["warning"] for trial in tuning.kept if trial["warning"]]
-    return warned + [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
+    """What was kept that changes training, and what else the findings say."""
+    updates = [trial["images"] for trial in tuning.kept if trial["images"]] if tuning.recommended == tuning.best else []
+    found = [] if not updates else [larger_update(updates[0][0], updates[-1][1])]
+    return found + [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
+
+
+def larger_update(before: int, after: int) -> str:
+    """A word of warning."""
+    return (
+        f"{after} images an update in place of {before} change training, also with the learning rate scaled with them: "
+        "compare the accuracy."
+    )
 
 
 def predicted(trial: Mapping[str, Any]) -> str:
