@@ -2,15 +2,14 @@
 
 import fcntl
 import multiprocessing
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers import names, refusal
-from server import MD5, Server, serving
+from preparing import prepare
+from server import Server, serving
 
-from strobe.data.download import extract_zip, fetch
 from strobe.locking import locked
 
 
@@ -20,15 +19,6 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def prepare(url: str, folder: Path, barrier: "multiprocessing.synchronize.Barrier") -> None:
-    barrier.wait(30)
-    with locked(folder / "locks" / ".lock"):
-        archive = fetch(url, folder / "EuroSAT_MS.zip", md5=MD5)
-        if not (folder / "EuroSAT_MS").exists():
-            time.sleep(0.1)  # time for the other to be in the way
-            extract_zip(archive, folder / "EuroSAT_MS")
-
-
 def test_two_processes_do_the_work_once(server: Server, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(2)
@@ -36,7 +26,7 @@ def test_two_processes_do_the_work_once(server: Server, tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(30)
+        process.join(300)
         assert process.exitcode == 0
         process.close()
 

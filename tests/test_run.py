@@ -116,7 +116,8 @@ def test_tables_lie_beside_the_traces(ended: Ended) -> None:
 
 def test_a_sweep_runs_each_cell(train: Train, tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
-    ended = train("-m", "data.batch_size=2,8", f"hydra.sweep.dir={sweep}", "trainer.enable_checkpointing=false")
+    less = [f"trainer.limit_{stage}_batches={count}" for stage, count in {"train": 1, "val": 0, "test": 0}.items()]
+    ended = train("-m", "data.batch_size=2,8", f"hydra.sweep.dir={sweep}", "trainer.enable_checkpointing=false", *less)
     assert ended.code == 0, ended.output
     records = [json.loads(path.read_text()) for path in sorted(sweep.glob("*/summary.json"))]
     assert [record["batch_size"] for record in records] == [2, 8]

@@ -5,6 +5,7 @@ import dataclasses
 import operator
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,8 @@ def _require_directory(key: str, directory: str) -> None:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         sys.exit(f"{key}={directory} cannot be made ({error.strerror}); choose another with {key}=FOLDER")
+    try:
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        sys.exit(f"{key}={directory} cannot be written to ({error.strerror}); choose another with {key}=FOLDER")

@@ -4,8 +4,9 @@ import fcntl
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from strobe.errors import ConfigError, DataError
 
@@ -49,24 +50,38 @@ def alone_in(folder: Path, key: str) -> Iterator[None]:
         key: of the configuration, that named it.
 
     Raises:
-        ConfigError: another process holds it.
+        ConfigError: another process holds it, or it cannot be written to.
     """
     path = folder / ".lock"
+    with _held(path, f"{key}={folder}"):
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _held(path: Path, given: str) -> IO[str]:
+    """The lock file, open and locked."""
     while True:
-        with path.open("a") as file:
+        try:
+            file = path.open("a")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise ConfigError(
-                    f"{key}={folder}: another process measures into it; wait for it, or give another folder"
-                ) from error
-            if not _is(path, file.fileno()):  # its last holder has just removed it
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
+            except BaseException:
+                file.close()
+                raise
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"{given}: another process measures into it; wait for it, or give another folder"
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"{given} cannot be locked ({error.strerror or error}); give a folder that you can write to"
+            ) from error
+        if _is(path, file.fileno()):
+            return file
+        file.close()  # its last holder has just removed it
 
 
 def _is(path: Path, file: int) -> bool:

@@ -17,9 +17,11 @@ from strobe.errors import ConfigError
 
 LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
 PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
+GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # with which a user, the system or a terminal ends a command
 MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
 PRELOADED = ["strobe.preload"]
+BEGIN = None  # the first message to each
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class FreshProcess:
     """
 
     def __init__(self, body: Callable[..., None], *arguments: Any, guarded: bool = False) -> None:
-        self._guard = FreshProcess(_guard) if guarded else None
+        self._guard: FreshProcess | None = None
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
         self.pipe, theirs = context.Pipe()
@@ -55,11 +57,14 @@ class FreshProcess:
         try:
             _require_short(tempfile.gettempdir())
             with _uninterrupted():  # else the server would have begun a process of which nobody knows
+                if guarded:
+                    self._guard = FreshProcess(_guard)
                 self._process.start()
-            assert self._process.pid is not None
-            self.pid = self._process.pid
-            if self._guard is not None:
-                self._guard.pipe.send(self.pid)
+                assert self._process.pid is not None
+                self.pid = self._process.pid
+                if self._guard is not None:
+                    self._guard.pipe.send(self.pid)
+                self.pipe.send(BEGIN)
         except BaseException:
             self.close()
             raise
@@ -72,7 +77,7 @@ class FreshProcess:
         if not ready:
             return Failure(f"it took more than {timeout:.0f} s{remedy and f'; {remedy}'}")
         if self._process.sentinel in ready:  # what it has started could hold the pipe open, and let us wait for ever
-            _end_session(self.pid)
+            end_session(self.pid)
         if self.pipe.poll():
             with contextlib.suppress(EOFError, OSError):  # it died before its message was whole
                 return self.pipe.recv()
@@ -97,13 +102,10 @@ class FreshProcess:
         if self.pipe.closed:
             return
         if self._process.pid is not None:
-            _end_session(self._process.pid)
-            if self._process.is_alive():  # before it made itself a session
+            if self._process.is_alive():  # perhaps it has not made itself a session yet
                 self._process.kill()
+            end_session(self._process.pid)
             self._process.join()
-            deadline = time.monotonic() + PATIENCE
-            while members(self._process.pid) and time.monotonic() < deadline:
-                time.sleep(0.005)
         self._process.close()
         self.pipe.close()
         if self._guard is not None:
@@ -147,8 +149,22 @@ def members(session: int) -> list[int]:
     return found
 
 
+def end_session(session: int) -> None:
+    """Kill what is left of a session, and wait until it is gone."""
+    deadline = time.monotonic() + GONE
+    while (left := members(session)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
 def _lead(body: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
     os.setsid()  # so that this process can be ended together with those that it starts
+    try:
+        pipe.recv()  # its guard knows of it by now
+    except EOFError:  # who wanted it has ended
+        return
     set_start_method(None, force=True)  # as in train.py; else loader workers come from a server of their own
     body(pipe, *arguments)
     pipe.close()
@@ -160,7 +176,10 @@ def _guard(pipe: Connection) -> None:
         session = pipe.recv()
         with contextlib.suppress(EOFError):
             pipe.recv()  # nothing ever comes
-        _end_session(session)
+        if not members(session):  # it has ended, or has not made itself a session yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(session, signal.SIGKILL)
+        end_session(session)
 
 
 @contextlib.contextmanager
@@ -198,11 +217,6 @@ def _ending(code: int | None) -> str:
         cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{cause}"
     return f"its process ended with code {code} and told no result"
-
-
-def _end_session(pid: int) -> None:
-    """Kill what a process has started, and itself if it is still there."""
-    _signal_session(pid, signal.SIGKILL)
 
 
 def _signal_session(pid: int, number: signal.Signals) -> None:

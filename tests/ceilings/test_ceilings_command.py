@@ -40,7 +40,6 @@ def test_the_record_can_be_had_as_json(sample_root: Path, capsys: pytest.Capture
         (["data.batch_size=0"], "data.batch_size=0 is out of range"),
         (["data.batchsize=2"], "Could not override 'data.batchsize'"),
         (["loader=nothing"], "Could not find 'loader/nothing'"),
-        (["data=eurosat", "data.root=/nowhere"], "data.root=/nowhere is not a folder"),
         (["data.batch_size=="], "Error parsing override"),
     ],
 )
@@ -48,6 +47,13 @@ def test_errors_are_one_line(overrides: list[str], words: str) -> None:
     with pytest.raises(SystemExit) as stop:
         main(overrides)
     assert words in str(stop.value)
+    assert "\n" not in str(stop.value)
+
+
+def test_missing_data_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["data=eurosat", f"data.root={tmp_path}/nowhere"])
+    assert f"data.root={tmp_path}/nowhere is not a folder" in str(stop.value)
     assert "\n" not in str(stop.value)
 
 

@@ -122,7 +122,6 @@ def _cell(chance: random.Random, number: int, overrides: dict[str, str], runs: i
             "accelerator": "cuda" if gpu else "cpu",
             "precision": None,
             "world_size": 1,
-            "learning_rate": 0.001,
         },
         "status": "failed" if failed else "completed",
         "error": ERROR if failed else None,

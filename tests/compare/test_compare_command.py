@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,16 +83,20 @@ def test_runs_and_an_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_regression_has_an_exit_code_of_its_own(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(sweep, "--baseline", "native", "--fail-if-slower", "5%") == 3
-    assert "--fail-if-slower 0.05: loader=skimage; loader=pil" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert re.search(r"--fail-if-slower 5%: loader=skimage is 0\.\d+ \(.*\) times as fast; loader=pil failed", said)
     (sweep / "sweep.json").unlink()  # so that the failed cell is not known
     assert ended(sweep, "--baseline", "skimage", "--fail-if-slower", "0.05", "--out", sweep) == 0
+    assert "--fail-if-slower 5%: no cell is slower by more than that, for certain\n" in capsys.readouterr().out
     assert ended(sweep, "--baseline", "native", "--fail-if-slower", "60%", "--out", sweep) == 0
 
 
 def test_too_few_runs_are_no_regression_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = write_run(tmp_path / "old", rate=100), write_run(tmp_path / "new", rate=10)
     assert ended(new, "--baseline", old, "--fail-if-slower", "5%", "--out", tmp_path) == 0
-    assert "1 cell has too few runs for a verdict: it takes 2 runs on either side" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 cell has too few runs for a verdict: it takes 2 runs on either side" in said
+    assert "for certain; 1 of 2 cells could not be judged" in said
 
 
 def test_strict_refuses_and_writes_nothing(tmp_path: Path, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +114,37 @@ def test_nothing_to_compare_is_said(tmp_path: Path, sweep: Path) -> None:
     assert "the cells are: loader=native" in refused(sweep, "--baseline", "x")
     (tmp_path / "file").touch()
     assert "choose another folder with --out" in refused(sweep, "--out", tmp_path / "file")
+
+
+def test_names_that_no_directory_can_have_are_refused(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a directory" in refused("x" * 300)
+    assert "is neither a directory nor a cell" in refused(sweep, "--baseline", "x" * 300)
+    assert ended(sweep, "--baseline", " ") == 2
+    assert "--baseline is empty" in capsys.readouterr().err
+
+
+def test_one_error_of_many_cells_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended(write_sweep(tmp_path, [("loader=pil", ["it broke"]), ("loader=native", ["it broke"])]))
+    assert "loader=pil failed, loader=native failed: it broke" in capsys.readouterr().out
+
+
+def test_paths_are_told_without_dots(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ended(sweep / ".." / sweep.name)
+    assert capsys.readouterr().out.splitlines()[-1] == str(sweep / "comparison.html")
+
+
+def test_a_full_device_is_told_in_a_sentence(sweep: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "strobe.compare", str(sweep)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("The comparison cannot be printed (No space left on device)")
+    assert done.stderr.count("\n") == 1
 
 
 def test_nothing_measured_fails(tmp_path: Path) -> None:

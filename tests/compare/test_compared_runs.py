@@ -94,6 +94,30 @@ def test_repeats_differ_in_seed_and_output_alone() -> None:
     assert as_pairs(["data.seed=3", "~logger", "a=b=c"]) == {"data.seed": "3", "~logger": "", "a": "b=c"}
 
 
+@pytest.mark.parametrize(
+    ("typed", "swept"),
+    [
+        ("lr=1e-3", "lr=0.001"),
+        ("x=TRUE", "x=True"),
+        ("d={a: 1}", "d={a:1}"),
+        ("r='/a b'", "r=/a\\ b"),
+        ("~x", "~x=null"),
+    ],
+)
+def test_values_are_alike_however_they_were_spelt(typed: str, swept: str) -> None:
+    assert as_pairs([typed]) == as_pairs([swept])
+
+
+def test_a_run_that_went_on_when_its_sweep_was_killed_has_completed(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path, [("loader=native", [100])])
+    path = sweep / "sweep.json"
+    told = json.loads(path.read_text())
+    told["cells"][0]["runs"][0] |= {"status": "interrupted", "error": "it had not ended when the sweep did"}
+    path.write_text(json.dumps(told))
+    [run] = find_runs([sweep])
+    assert (run.status, run.error, run.rate) == ("completed", None, 100)
+
+
 def test_nothing_to_be_found_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no run; give the directory"):
         find_runs([tmp_path])

@@ -126,7 +126,7 @@ def test_the_verdict_comes_first() -> None:
         ({"verdict": "no difference"}, "loader=native has the highest rate"),
         ({"verdict": "too few runs"}, "loader=native is the fastest so far"),
         ({"speedup": None}, "loader=native is the fastest: "),
-        ({"best": False}, "No cell completed: 2 cells failed or were interrupted."),
+        ({"best": False}, "Nothing was measured: 2 cells completed without a measured step; train longer."),
     ],
 )
 def test_the_verdict_is_no_surer_than_the_record(changes: dict[str, Any], said: str) -> None:
@@ -159,7 +159,9 @@ def test_warnings_and_regressions_are_told_at_the_top() -> None:
     assert "9 cells are slower than the baseline by more than 5%, or failed: cell 0 , cell 1" in top
     assert "and 3 more" in top
     record["regression"]["cells"] = []
-    assert "No cell is slower than the baseline by more than 5%, and none failed." in words_of(render(record))
+    assert "No cell is slower than the baseline by more than 5%, for certain." in words_of(render(record))
+    record["regression"]["unjudged"] = ["cell 1", "cell 2"]
+    assert "more than 5%, for certain, but 2 cells could not be judged." in words_of(render(record))
 
 
 def test_an_error_of_many_cells_is_told_once() -> None:
@@ -254,6 +256,8 @@ def test_a_verdict_has_a_shape_and_a_word_besides_its_colour() -> None:
     record = comparison(24, single=1000, failing=1000)
     for number, verdict in enumerate(("faster", "slower", "no difference", "too few runs")):
         record["cells"][number]["verdict"] = verdict
+    signs = [sign.get("d") for sign in of_class(section(render(record), "speedup"), "sign")]
+    assert len(set(signs)) == 5  # of these and the baseline
     found = section(render(record), "speedup")
     shapes = {sign.get("class"): sign.get("d") for sign in of_class(found, "sign")}
     assert len(set(shapes.values())) == len(shapes) == 4

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import write_run, write_sweep
+from run_folders import ENVIRONMENT, write_run, write_sweep
 
-from strobe.compare.gather import Asked, gather, operators_between
+from strobe.compare.gather import BLANK, Asked, gather, operators_between
+from strobe.compare.page import render
 from strobe.errors import ConfigError, DataError
 
 CELLS = [
@@ -95,7 +96,7 @@ def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:
         write_run(tmp_path / str(seed), ["loader=pil", f"seed={seed}", f"hydra.run.dir={seed}"], 100 + seed)
     [cell] = compared(*(tmp_path / str(seed) for seed in range(3)))["cells"]
     assert [run["images_per_second"] for run in cell["runs"]] == [100, 101, 102]
-    assert (cell["name"], cell["verdict"]) == ("defaults", "baseline")
+    assert (cell["name"], cell["verdict"]) == ("loader=pil", "baseline")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_a_sweep_is_compared_with_an_earlier_one_cell_by_cell(tmp_path: Path, sw
     assert cells["loader=skimage data.batch_size=32"]["verdict"] == "slower"
     assert cells["loader=skimage data.batch_size=32"]["speedup"]["median"] == pytest.approx(100 / 150, rel=0.01)
     assert cells["loader=native data.batch_size=32"]["verdict"] == "no difference"
-    assert cells["loader=native data.batch_size=128"]["verdict"] == "not measured"
+    assert cells["loader=native data.batch_size=128"]["verdict"] == "no counterpart"
     assert (record["baseline"], record["against"]) == (None, str(earlier))
     assert record["regression"]["cells"] == ["loader=skimage data.batch_size=32", "loader=pil data.batch_size=32"]
     assert any(
@@ -183,7 +184,11 @@ def test_a_regression_is_certain_and_large_enough(sweep: Path) -> None:
     assert compared(sweep, baseline=native, limit=0.9)["regression"] == {
         "limit": 0.9,
         "cells": ["loader=pil data.batch_size=32"],
+        "unjudged": [],
     }
+    write_run(sweep / "9-more", ["trainer=cpu", "loader=spdl", "data.batch_size=32"], 1)
+    gate = compared(sweep, baseline=native, limit=0.9)["regression"]
+    assert gate["unjudged"] == ["loader=spdl data.batch_size=32"]
 
 
 def test_knees_are_the_smallest_batch_near_the_best(tmp_path: Path) -> None:
@@ -198,6 +203,71 @@ def test_knees_are_the_smallest_batch_near_the_best(tmp_path: Path) -> None:
         {"where": f"loader={loader}", "batch_size": 32, "images_per_second": 96, "best_batch_size": 128}
         for loader in ("pil", "native")
     ]
+
+
+def test_a_learning_rate_that_follows_the_batch_hides_no_knee(tmp_path: Path) -> None:
+    cells = [(f"data.batch_size={size} model.lr={size / 1e3}", [rate]) for size, rate in ((32, 98), (64, 100))]
+    assert [knee["batch_size"] for knee in compared(write_sweep(tmp_path, cells))["knees"]] == [32]
+
+
+def test_what_is_best_has_completed_in_all_its_runs(tmp_path: Path) -> None:
+    cells = [
+        ("data.batch_size=32", [100, 101]),
+        ("data.batch_size=64", [102, 103]),
+        ("data.batch_size=512", [200, "memory ran out"]),
+    ]
+    record = compared(write_sweep(tmp_path, cells))
+    assert [cell["best"] for cell in record["cells"]] == [False, True, False]
+    assert "data.batch_size=512 has the highest rate, but not all of its runs completed" in record["notes"]
+    assert record["knees"][0]["best_batch_size"] == 64
+    assert operators_between(record)[1] == "data.batch_size=64"
+
+
+def test_an_earlier_sweep_of_other_overrides_is_no_baseline(tmp_path: Path, sweep: Path) -> None:
+    earlier = write_sweep(tmp_path / "earlier", [(f"{cell} data.root=x", [1, 2]) for cell, _ in CELLS[:2]])
+    with pytest.raises(
+        DataError, match=r"no cell of the same overrides as any of those .* they differ in data\.root; give"
+    ):
+        compared(sweep, baseline=str(earlier), limit=0.05)
+
+
+def test_a_sweep_of_one_cell_is_compared_with_its_namesake_alone(tmp_path: Path, sweep: Path) -> None:
+    earlier = write_sweep(tmp_path / "earlier", [CELLS[0]])
+    cells = by_name(compared(sweep, baseline=str(earlier)))
+    assert cells["loader=skimage data.batch_size=32"]["verdict"] == "no difference"
+    assert cells["loader=native data.batch_size=32"]["verdict"] == "no counterpart"
+
+
+def test_sweeps_that_are_taken_together_are_told(tmp_path: Path, sweep: Path) -> None:
+    again = write_sweep(tmp_path / "again", CELLS)
+    said = "runs of 2 directories are taken as repeats of the same cells"
+    assert any(note.startswith(said) for note in compared(sweep, again)["notes"])
+    for alone in (
+        compared(sweep),
+        compared(sweep, baseline=str(again)),
+        compared(sweep / "0-cell", again / "0-cell.2"),
+    ):
+        assert not any(note.startswith("runs of") for note in alone["notes"])
+
+
+def test_a_damaged_record_of_a_sweep_is_told(sweep: Path) -> None:
+    (sweep / "sweep.json").write_text("{")
+    assert any("sweep.json cannot be read, so cells that left no" in note for note in compared(sweep)["notes"])
+
+
+def test_cells_that_measured_no_step_say_so(tmp_path: Path) -> None:
+    nothing = {"overall_images_per_second": None, "images_per_second": None}
+    record = compared(write_sweep(tmp_path, [("loader=pil", [1])], **nothing))
+    assert record["notes"] == [f"loader=pil: {BLANK}; train longer, or with profiler=none"]
+    page = render(record).replace("&nbsp;", " ").replace("\u00a0", " ")
+    assert "Nothing was measured: 1 cell completed without a measured step" in page
+    assert "completed, but no step was measured" in page
+
+
+def test_the_page_tells_what_was_gathered(sweep: Path) -> None:
+    page = render(compared(sweep, limit=0.05))
+    for told in (ENVIRONMENT["host"], ENVIRONMENT["cpu"], "torch", "loader=tifffile", "memory ran out", "AMD EPYC"):
+        assert str(told) in page
 
 
 def test_operators_are_those_of_the_baseline_and_the_best(sweep: Path) -> None:

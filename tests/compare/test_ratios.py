@@ -23,7 +23,7 @@ def rates(noise: Noise, random: np.random.Generator, count: int, speed: float = 
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("sides", [(2, 2), (3, 3), (5, 5), (2, 5)])
+@pytest.mark.parametrize("sides", [(2, 2), (3, 3), (5, 5), (2, 5), (2, 20)])
 def test_a_configuration_is_no_different_from_itself(noise: str, sides: tuple[int, int]) -> None:
     random = np.random.default_rng(7)
     verdicts = [verdict(unpaired(*(rates(NOISES[noise], random, count) for count in sides))) for _ in range(TRIALS)]

@@ -28,9 +28,9 @@ def outcomes(folder: Path) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def first(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A sweep of two cells, one of which cannot be, and what was said."""
+    """A sweep of two runs of two cells, one of which cannot be, and what was said."""
     folder = tmp_path_factory.mktemp("sweeps") / "first"
-    return folder, swept(sample_root, folder, "data.batch_size=0,4", "hydra.verbose=strobe.sweep")
+    return folder, swept(sample_root, folder, "data.batch_size=0,4", "sweep.repeats=2", "hydra.verbose=strobe.sweep")
 
 
 @pytest.fixture
@@ -42,19 +42,21 @@ def again(first: tuple[Path, str], tmp_path: Path) -> Path:
 def test_a_cell_that_fails_is_a_row(first: tuple[Path, str]) -> None:
     folder, said = first
     record = record_of(folder)
-    assert (record["status"], record["repeats"]) == ("completed", 1)
+    assert (record["status"], record["repeats"]) == ("completed", 2)
     assert [cell["number"] for cell in record["cells"]] == [0, 1]
-    assert outcomes(folder) == [["failed"], ["completed"]]
-    (failed,), (completed,) = (cell["runs"] for cell in record["cells"])
+    assert outcomes(folder) == [["failed", "failed"], ["completed", "completed"]]
+    (failed, _), (completed, repeated) = (cell["runs"] for cell in record["cells"])
     assert failed["error"] == "data.batch_size=0 is out of range; it must be at least 1"
     assert (folder / failed["directory"] / "output.txt").is_file()
     assert read_summary(folder / completed["directory"] / "summary.json")["batch_size"] == 4
-    assert re.search(r"^\[\d/2\] failed: data.batch_size=0 is out .*  data.batch_size=0$", said, re.MULTILINE)
-    assert re.search(r"^\[\d/2\] [\d.,]+ images/s  data.batch_size=4$", said, re.MULTILINE)
+    assert (repeated["repeat"], repeated["directory"]) == (2, completed["directory"] + ".2")
+    assert read_summary(folder / repeated["directory"] / "summary.json")["status"] == "completed"
+    assert re.search(r"^\[\d/4\] failed: data.batch_size=0 is out .*  data.batch_size=0$", said, re.MULTILINE)
+    assert re.search(r"^\[\d/4\] [\d.,]+ images/s  data.batch_size=4$", said, re.MULTILINE)
 
 
 def test_a_run_knows_nothing_of_the_sweep(first: tuple[Path, str]) -> None:
-    (run,) = first[0].glob("1-*")
+    run, _ = sorted(first[0].glob("1-*"))
     hydra = (run / ".hydra" / "hydra.yaml").read_text()
     assert "mode: RUN" in hydra
     assert "verbose: strobe.sweep" in hydra  # of Hydra's own overrides, those that concern a run
@@ -64,10 +66,11 @@ def test_a_run_knows_nothing_of_the_sweep(first: tuple[Path, str]) -> None:
 def test_the_runs_are_compared(first: tuple[Path, str]) -> None:
     folder, _ = first
     cells = json.loads((folder / "comparison.json").read_text())["cells"]
-    assert [(cell["name"], cell["status"]) for cell in cells] == [
-        ("data.batch_size=4", "completed"),
-        ("data.batch_size=0", "failed"),
+    assert [(cell["name"], cell["status"], len(cell["runs"])) for cell in cells] == [
+        ("data.batch_size=4", "completed", 2),
+        ("data.batch_size=0", "failed", 2),
     ]
+    assert cells[0]["images_per_second"]["of"] == "runs"
     assert (folder / "comparison.html").is_file()
 
 
@@ -81,7 +84,7 @@ def test_it_goes_on_without_what_is_completed(again: Path, sample_root: Path) ->
     assert len(re.findall(r"^\[\d/2\] failed", said, re.MULTILINE)) == 2
     after = (again / record_of(again)["cells"][1]["runs"][0]["directory"] / "summary.json").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert outcomes(again) == [["failed"], ["completed"], ["failed"]]
+    assert outcomes(again) == [["failed", "failed"], ["completed", "completed"], ["failed"]]
     assert not left.exists()
 
 
@@ -96,7 +99,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(again: Path, sample_root: Path, 
     assert "Traceback" not in said
     assert not living(begun)
     assert record_of(again)["status"] == "interrupted"
-    assert outcomes(again) == [["failed"], ["completed"], ["interrupted"]]
+    assert outcomes(again) == [["failed", "failed"], ["completed", "completed"], ["interrupted"]]
     (command,) = re.findall(r"Go on with: (python train.py -m .*)", said)
     assert "data.batch_size=4,8" in command
     assert f"hydra.sweep.dir={again}" in command
@@ -107,15 +110,22 @@ def test_an_interrupted_sweep_says_how_to_go_on(again: Path, sample_root: Path, 
 def test_a_run_that_ended_with_its_killed_sweep_is_kept(again: Path, sample_root: Path) -> None:
     record = record_of(again)
     record["cells"][1]["runs"][0] |= {"status": "interrupted", "error": "it had not ended when the sweep did"}
+    record["cells"][0]["runs"] = []
     (again / "sweep.json").write_text(json.dumps(record))
     said = swept(sample_root, again, "data.batch_size=4")
     assert "1 completed before" in said
-    assert outcomes(again) == [["failed"], ["completed"]]
+    assert "1 of an earlier command's cells not begun" in said
+    assert outcomes(again) == [[], ["completed", "completed"]]
 
 
 def test_without_a_completed_run_the_exit_code_tells(sample_root: Path, tmp_path: Path) -> None:
-    swept(sample_root, tmp_path / "sweep", "data.batch_size=0", "hydra.sweeper.max_batch_size=1", "seed=-1,-2", code=1)
+    typed = ["data.batch_size=0", "seed=-1,-2", "threads=${data.batch_size}"]
+    hydra = ["hydra.sweeper.max_batch_size=1", "hydra.sweep.subdir=${hydra.job.num}"]
+    swept(sample_root, tmp_path / "sweep", *typed, *hydra, code=1)
     assert outcomes(tmp_path / "sweep") == [["failed"], ["failed"]]
+    record = record_of(tmp_path / "sweep")
+    assert set(typed) < set(record["overrides"])
+    assert [cell["runs"][0]["directory"] for cell in record["cells"]] == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +140,19 @@ def test_without_a_completed_run_the_exit_code_tells(sample_root: Path, tmp_path
             ["-m", "seed=1,2", "sweep.repeats=3", "hydra/launcher=basic"],
             "with hydra/launcher=basic give seed=1,2,3 for three runs of each cell",
         ),
+        (
+            ["-m", "seed=1,2", "sweep.timeout_seconds=9", "hydra/launcher=basic"],
+            "leave it out with hydra/launcher=",
+        ),
+        (["-m", "seed=1,2", "hydra.sweep.subdir=same"], "give a hydra.sweep.subdir that differs between cells"),
+        (["-m", "seed=1,2", "hydra.sweep.subdir=/tmp/${hydra.job.num}"], "is not below hydra.sweep.dir="),
+        (["-m", "seed=1,2", "hydra.sweep.dir=/proc"], "hydra.sweep.dir=/proc cannot be written to ("),
         (["sweep.repeats=3"], "sweep.repeats=3 is for a sweep; add -m, or leave it out"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )
 def test_a_mistake_is_one_sentence(train: Train, tmp_path: Path, overrides: list[str], said: str) -> None:
-    ended = train(*overrides, f"hydra.sweep.dir={tmp_path}/sweep")
+    ended = train(f"hydra.sweep.dir={tmp_path}/sweep", *overrides)
     assert ended.code == 1
     assert said in ended.output
     assert "Traceback" not in ended.output
@@ -149,29 +166,24 @@ def test_two_sweeps_cannot_share_a_directory(train: Train, tmp_path: Path) -> No
     assert f"hydra.sweep.dir={tmp_path}: another process measures into it" in ended.output
 
 
+def test_another_launcher_does_not_write_over_a_sweep(train: Train, again: Path) -> None:
+    ended = train("-m", "data.batch_size=4", "hydra/launcher=basic", f"hydra.sweep.dir={again}")
+    assert ended.code == 1
+    assert "holds runs already, and hydra/launcher=basic would write over them" in ended.output
+
+
+def test_another_configurations_sweep_is_refused(train: Train, again: Path) -> None:
+    record = record_of(again)
+    record["command"] = record["command"].replace(" -m ", " -m --config-name=mine ")
+    (again / "sweep.json").write_text(json.dumps(record))
+    ended = train("-m", "data.batch_size=4", f"hydra.sweep.dir={again}")
+    assert ended.code == 1
+    assert "a sweep with --config-name=mine, and this one has neither --config-name nor --config-dir" in ended.output
+
+
 def test_a_damaged_record_is_refused(train: Train, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{")
     ended = train("-m", "seed=1,2", f"hydra.sweep.dir={tmp_path}")
     assert ended.code == 1
     assert "holds a sweep.json that is no whole record of a sweep" in ended.output
     assert (tmp_path / "sweep.json").read_text() == "{"
-
-
-def test_a_cell_may_have_two_devices(sample_root: Path, tmp_path: Path) -> None:
-    sweep = tmp_path / "sweep"
-    swept(sample_root, sweep, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "data.batch_size=4")
-    (summary,) = sweep.glob("*/summary.json")
-    assert read_summary(summary)["world_size"] == 2
-    assert outcomes(sweep) == [["completed"]]
-
-
-def test_another_launchers_runs_are_compared_too(sample_root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs pip install .[slurm]")
-    sweep = tmp_path / "sweep"
-    swept(sample_root, sweep, "hydra/launcher=submitit_local", "data.batch_size=4,8")
-    assert not (sweep / "sweep.json").exists()
-    cells = json.loads((sweep / "comparison.json").read_text())["cells"]
-    assert {(cell["name"], cell["status"]) for cell in cells} == {
-        ("data.batch_size=4", "completed"),
-        ("data.batch_size=8", "completed"),
-    }

@@ -1,10 +1,12 @@
 """One run in a process of its own: how it ended is told, and nothing of it is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +82,33 @@ def test_a_request_to_end_ends_the_run_first(tmp_path: Path, sample_root: Path, 
     assert begun
     assert not living(begun)
     assert signal.getsignal(number) == handler
+
+
+def test_a_request_to_end_is_heard_while_a_late_run_is_ended(tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def request() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def ask_twice() -> None:
+        wait_for(lambda: bool(training_into(tmp_path)))
+        pid = min(training_into(tmp_path))
+        os.kill(pid, signal.SIGSTOP)  # so that it does not end
+        stopped.append(pid)
+        asked = re.compile(r"^ShdPnd:.*[2367abef]$", re.MULTILINE)  # SIGINT waits for it
+        wait_for(lambda: bool(asked.search(Path(f"/proc/{pid}/status").read_text())))
+        request()
+        time.sleep(0.3)
+        if living({pid}):
+            request()  # no more patience
+
+    thread = threading.Thread(target=ask_twice)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, tmp_path, timeout=2.0)
+    thread.join()
+    assert stopped
+    assert not living(set(stopped))
 
 
 def test_the_run_ends_with_a_command_that_is_killed(tmp_path: Path, sample_root: Path) -> None:

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.bench.same_dealing import AIM, ENOUGH, SIDES, SLOWDOWNS, Count, count
+from strobe.compare.runs import rate_of
 from strobe.diagnose.record import Record, load_record
 from strobe.errors import DataError
 from strobe.report import wording
@@ -144,12 +145,6 @@ def read(folder: Path) -> list[Record]:
 def _configuration(record: Record) -> str:
     given = [str(override) for override in record.items("overrides")]
     return " ".join(sorted(one for one in given if one.lstrip("+~").partition("=")[0].split(".")[0] not in UNLIKE))
-
-
-def rate_of(record: Record) -> float | None:
-    """Images/s over the time that training took; the median of its steps where that is not told."""
-    rate = record.number("overall_images_per_second") or record.number("images_per_second", "median")
-    return rate if rate and rate > 0 else None
 
 
 def table(counts: Sequence[Count]) -> Table:

@@ -1,6 +1,7 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,8 +11,8 @@ from strobe.errors import StrobeError
 
 EXAMPLES = """
 Runs of the same overrides, but for seed, are repeats of one cell. A cell is compared with the baseline by the ratio of
-their images/s, with a 95% interval over runs: faster, slower, or no difference if the interval holds 1.
-Exit code 1: nothing to compare, or --strict refuses; 3: a regression, with --fail-if-slower.
+their images/s, with a 97% interval over runs: faster, slower, or no difference if the interval holds 1.
+Exit code 1: nothing to compare, or no such baseline, or --strict refuses; 3: a regression, with --fail-if-slower.
 
 Examples
   python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
@@ -43,7 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metavar="5%",
         help="exit with code 3 if a cell is that much slower than the baseline, or fails",
     )
-    parser.add_argument("--strict", action="store_true", help="refuse runs of different machines, versions or commits")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse runs of different machines, versions, commits or data, or of another state of the page cache",
+    )
     parser.add_argument(
         "--out",
         type=Path,
@@ -56,21 +61,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from strobe.bench.harness.baseline import parse_share
     from strobe.compare.command import compare, new_folder
     from strobe.compare.gather import Asked
-    from strobe.sweep.record import NAME
+    from strobe.compare.runs import is_sweep, tidy
 
+    if given.baseline is not None and not given.baseline.strip():
+        parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")
     try:
         limit = None if given.fail_if_slower is None else parse_share(given.fail_if_slower, "--fail-if-slower ")
     except StrobeError as error:
         parser.error(str(error))
-    first = given.runs[0]
-    one_sweep = len(given.runs) == 1 and any((first / name).is_file() for name in (NAME, "multirun.yaml"))
+    runs = [tidy(path) for path in given.runs]
+    one_sweep = len(runs) == 1 and is_sweep(runs[0])
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
-    folder = given.out or (first if one_sweep else new_folder())
-    asked = Asked(given.runs, folder, command, given.baseline, limit)
+    folder = tidy(given.out) if given.out else runs[0] if one_sweep else new_folder()
+    asked = Asked(runs, folder, command, given.baseline, limit)
     try:
         code = compare(asked, strict=given.strict)
+        sys.stdout.flush()
     except StrobeError as error:
         sys.exit(str(error))
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries once more at its exit
+        sys.exit(f"The comparison cannot be printed ({error.strerror or error}); see the files in {folder}")
     sys.exit(code)
 
 

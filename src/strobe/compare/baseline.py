@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from strobe.compare import ratios
-from strobe.compare.cells import Key, grouped, name_of, rates_of
-from strobe.compare.runs import Trained, find_runs
+from strobe.compare.cells import Key, differing, grouped, name_of, rates_of
+from strobe.compare.runs import Trained, find_runs, is_folder, is_sweep, tidy
 from strobe.errors import ConfigError, DataError
+
+UNJUDGED = ("too few runs", "no counterpart", "not measured")  # verdicts that say neither yes nor no
 
 
 @dataclass(frozen=True)
@@ -50,17 +52,17 @@ def named(
 
     Raises:
         ConfigError: it names no cell, or several.
-        DataError: it has measured nothing, or nothing is left to be compared.
+        DataError: it has measured nothing, or nothing is left to be compared, or it has no cell of those compared.
     """
-    path = Path(text)
+    path = tidy(Path(text))
     left = {key: list(runs) for key, runs in cells.items()}
-    if not path.is_dir():
+    if not is_folder(path):
         key = _cell(text, cells, keys)
         return _measured(Baseline(cells[key], key), text), left
     theirs = grouped(find_runs([path]))
     ours = {run.folder.resolve() for runs in cells.values() for run in runs}
     folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
-    only = next(iter(theirs)) if len(theirs) == 1 else None
+    only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None
     if only is not None and folders <= ours:
         named_itself = path.resolve() in {one.resolve() for one in given}
         if not named_itself or len(cells[only]) == len(folders):
@@ -75,6 +77,8 @@ def named(
         )
     if only is not None:
         return _measured(Baseline(theirs[only], where=path), text), left
+    if not left.keys() & theirs.keys():
+        raise DataError(_strangers(text, left, theirs))
     return _measured(Baseline(where=path, namesakes=theirs), text), left
 
 
@@ -86,16 +90,37 @@ def judge(cell: dict[str, Any], runs: Sequence[Trained], theirs: Sequence[float]
         cell["speedup"], cell["verdict"] = dict(ratio), ratios.verdict(ratio)
 
 
-def regressions(cells: Sequence[Mapping[str, Any]], missed: Sequence[str], limit: float) -> list[str]:
-    """Names of cells that are slower by more than ``limit``, for certain slower, or ``missed``: failed, and did not."""
+def regression(cells: Sequence[Mapping[str, Any]], missed: Sequence[str], limit: float) -> dict[str, Any]:
+    """The gate of ``--fail-if-slower``.
+
+    Returns:
+        ``limit``; ``cells``, the names of those that are slower by more than that, for certain slower, or ``missed``:
+        failed where the baseline did not; ``unjudged``, the names of those of which nobody can tell.
+    """
     slower = [cell["name"] for cell in cells if cell["verdict"] == "slower" and cell["speedup"]["median"] < 1 - limit]
-    return [*slower, *missed]
+    unknown = [cell["name"] for cell in cells if cell["verdict"] in UNJUDGED and cell["name"] not in missed]
+    return {"limit": limit, "cells": [*slower, *missed], "unjudged": unknown}
 
 
 def _measured(baseline: Baseline, text: str) -> Baseline:
     if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
         raise DataError(f"--baseline {text} has no completed run that measured images/s; name another")
     return baseline
+
+
+def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) -> str:
+    """Why no cell has a namesake: the keys in which all differ from all, else those in which any do."""
+    values = [{name: {dict(key).get(name) for key in side} for name in _names(ours, theirs)} for side in (ours, theirs)]
+    apart = [name for name in values[0] if not values[0][name] & values[1][name]]
+    keys = apart or differing([dict(key) for key in (*ours, *theirs)])
+    return (
+        f"--baseline {text} has no cell of the same overrides as any of those compared: they differ in "
+        f"{', '.join(sorted(keys))}; give a sweep of the same overrides, or one run's directory for all"
+    )
+
+
+def _names(*sides: Mapping[Key, Any]) -> set[str]:
+    return {name for side in sides for key in side for name, _ in key}
 
 
 def _cell(text: str, cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]) -> Key:

@@ -15,7 +15,6 @@ MEMORY = ("rss_peak_bytes", "device_peak_bytes")
 ACCURACY = ("test/accuracy", "val/accuracy")
 _SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
 _CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
-_CONFIG = {"channels_last": "model.channels_last", "learning_rate": "model.lr"}
 DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
 
 Key = frozenset[tuple[str, str]]
@@ -131,9 +130,8 @@ def _settings(run: Trained) -> dict[str, Any]:
         values[name] = value if isinstance(value, (int, str)) else _given(run, name)
     for name in _CHOICES:
         values[name] = record.text("choices", name) or run.overrides.get(name)
-    for name, key in _CONFIG.items():
-        value = record.setting(key)
-        values[name] = value if isinstance(value, (bool, int, float)) else None
+    value = record.setting("model.channels_last")
+    values["channels_last"] = value if isinstance(value, bool) else None
     return values
 
 

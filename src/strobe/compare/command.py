@@ -2,15 +2,15 @@
 
 import csv
 import shlex
-import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from strobe.compare.gather import Asked, gather, operators_between
-from strobe.compare.table import FILE_WIDTH, print_comparison
+from strobe.compare.table import FILE_WIDTH, gate, print_comparison
 from strobe.errors import DataError
 from strobe.record import PHASES, write_summary
 from strobe.writing import whole
@@ -49,10 +49,9 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
         console = Console(width=max(console.width, FILE_WIDTH))
     print_comparison(console, comparison)
     code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
-    if (regression := comparison["regression"]) and regression["cells"]:
-        told = f"--fail-if-slower {regression['limit']:.3g}: {'; '.join(regression['cells'])}"
+    if told := gate(comparison):
         console.print(told, style="bold", markup=False, highlight=False, soft_wrap=True)
-        code = REGRESSION
+        code = REGRESSION if comparison["regression"]["cells"] else code
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return code
 
@@ -84,7 +83,7 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
 
 def new_folder() -> Path:
     """Where a comparison goes that is not of one sweep alone."""
-    return Path(time.strftime("outputs/comparisons/%Y-%m-%d/%H-%M-%S"))
+    return Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
 
 
 def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:

@@ -1,20 +1,21 @@
 """The record of a comparison, ``comparison.json``: runs and sweeps side by side, the fastest first."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strobe.compare import ratios
 from strobe.compare.alike import differences
-from strobe.compare.baseline import Baseline, first_measured, judge, named, regressions
-from strobe.compare.cells import Cell, describe, differing, grouped, name_of, rates_of
+from strobe.compare.baseline import Baseline, first_measured, judge, named, regression
+from strobe.compare.cells import Cell, Key, describe, differing, grouped, name_of, rates_of
 from strobe.compare.knee import knees
-from strobe.compare.runs import Trained, find_runs
+from strobe.compare.runs import Trained, damaged_sweeps, find_runs
 
 SCHEMA = 1
 MOST_NAMED = 5
+BLANK = "completed, but no step was measured: all were warm-up or profiled"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         DataError: there are no runs, or the baseline has measured nothing.
         ConfigError: the baseline names no cell, or several.
     """
-    found = grouped(find_runs(asked.given))
+    found, elsewhere = grouped(find_runs(asked.given)), dict[Key, list[Trained]]()
     keys = differing([runs[0].overrides for runs in found.values()])
     if asked.baseline is None:
         baseline = first_measured(found)
@@ -46,10 +47,14 @@ def gather(asked: Asked) -> dict[str, Any]:
     cells, missed = [], []
     for key, runs in found.items():
         cell = describe(runs, keys, asked.folder)
+        if len(found) == 1 and not elsewhere:
+            cell["name"] = name_of(runs[0].overrides, list(runs[0].overrides))
         theirs = baseline.rates(key)
         judge(cell, runs, theirs)
         if key == baseline.key:
             cell |= {"speedup": None, "verdict": "baseline"}
+        elif baseline.namesakes and rates_of(runs) and not theirs:
+            cell["verdict"] = "no counterpart"
         elif theirs and not rates_of(runs) and any(run.status == "failed" for run in runs):
             missed.append(cell["name"])
         cells.append(cell)
@@ -67,12 +72,14 @@ def gather(asked: Asked) -> dict[str, Any]:
         "keys": keys,
         "cells": cells,
         "unlike": differences(runs, keys),
-        "notes": _notes(cells, baseline, [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]),
+        "notes": [
+            *_notes(cells, baseline, [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]),
+            *_pooled(found.values(), asked.given),
+            *damaged_sweeps(asked.given),
+        ],
         "knees": knees(cells),
         "operators": None,
-        "regression": None
-        if asked.limit is None
-        else {"limit": asked.limit, "cells": regressions(cells, missed, asked.limit)},
+        "regression": None if asked.limit is None else regression(cells, missed, asked.limit),
     }
 
 
@@ -89,11 +96,11 @@ def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], f
 
 
 def _sorted(cells: list[Cell]) -> list[Cell]:
-    """Measured cells by their rate, the fastest first and marked; then the others as they came."""
+    """Measured cells by their rate, then the others as they came; marks the fastest of which all runs completed."""
     measured = [cell for cell in cells if cell["images_per_second"]]
     measured.sort(key=lambda cell: -cell["images_per_second"]["median"])
     if measured:
-        measured[0]["best"] = True
+        next((cell for cell in measured if cell["status"] == "completed"), measured[0])["best"] = True
     return measured + [cell for cell in cells if not cell["images_per_second"]]
 
 
@@ -116,12 +123,29 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
             f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict: it takes {ratios.FEWEST} runs on "
             "either side at least, and more to tell small differences; give sweep.repeats=3, or train with other seeds"
         )
+    if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
+        notes.append(f"{_listed(blank)}: {BLANK}; train longer, or with profiler=none")
+    if cells and cells[0]["images_per_second"] and not cells[0]["best"]:
+        notes.append(f"{cells[0]['name']} has the highest rate, but not all of its runs completed")
     if baseline.namesakes:
-        new = [cell["name"] for cell in cells if cell["images_per_second"] and cell["verdict"] == "not measured"]
+        new = [cell["name"] for cell in cells if cell["verdict"] == "no counterpart"]
         for names, where in ((new, f"not measured in {baseline.where}"), (lost, f"only in {baseline.where}")):
             if names:
                 notes.append(f"{_listed(names)}: {where}")
     return notes
+
+
+def _pooled(cells: Iterable[Sequence[Trained]], given: Sequence[Path]) -> list[str]:
+    """That sweeps were taken together; not of runs that were named one by one."""
+    alone = {path.resolve() for path in given}
+    origins = [{run.origin.resolve() for run in runs if run.folder.resolve() not in alone} for runs in cells]
+    most = max(map(len, origins), default=0)
+    if most < 2:
+        return []
+    return [
+        f"runs of {most} directories are taken as repeats of the same cells; to compare them with each other: "
+        "python -m strobe.compare NEW --baseline OLD"
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -134,7 +158,7 @@ def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path]
     measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
     if len(measured) < 2:
         return None
-    best = measured[0]
+    best = next(cell for cell in measured if cell["best"])
     before = next((cell for cell in measured if cell["verdict"] == "baseline"), measured[-1])
     before = measured[-1] if before is best else before
     folders = []

@@ -4,7 +4,8 @@ All is done on logarithms, in which a ratio is a difference. A bootstrap of few 
 against two others of the same configuration, its interval leaves out the truth once in three times. So each end
 of the interval is the wider one of two that Hesterberg gives ("What Teachers Should Know About the Bootstrap", The
 American Statistician 2015, section 5): the expanded percentile, whose tail is that of t instead of normal after
-sqrt(n / (n - 1)), and t times the bootstrap's standard error, with Welch's degrees of freedom.
+sqrt(n / (n - 1)), and t times the bootstrap's standard error, with Welch's degrees of freedom,
+but not more than if both sides had the smaller number of runs: of 2 against 20, Welch's are too many.
 """
 
 from collections.abc import Sequence
@@ -25,9 +26,9 @@ Values = NDArray[np.float64]
 
 
 class Ratio(TypedDict):
-    """A rate in images/s, or a ratio of two, with its 95% interval; no ends where there are too few runs for any.
+    """A rate in images/s with its 95% interval, or a ratio of two with its 97% one; no ends for too few runs.
 
-    ``median`` is the bootstrap's middle: the geometric mean over the runs.
+    ``median`` is the bootstrap's middle, which is the geometric mean over the runs.
     """
 
     median: float
@@ -103,6 +104,7 @@ def _ends(middle: float, draws: Values, sides: Sequence[Values], certainty: floa
     variances = [float(side.var(ddof=1)) / len(side) for side in sides]
     if total := sum(variances):
         freedom = total**2 / sum(one**2 / (len(side) - 1) for one, side in zip(variances, sides, strict=True))
+        freedom = min(freedom, len(sides) * (fewest - 1))  # few runs tell their own variance badly, however many others
         plugged = sum(one * (len(side) - 1) / len(side) for one, side in zip(variances, sides, strict=True))
         error = float(draws.std()) * np.sqrt(total / plugged)  # the bootstrap's is too small by about sqrt((n - 1) / n)
         reach = -float(stdtrit(freedom, tail)) * error

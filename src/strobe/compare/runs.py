@@ -1,7 +1,8 @@
 """The runs below the directories that a user names, those of a sweep that left no record among them."""
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ from yaml import YAMLError  # type: ignore[import-untyped]
 from strobe.diagnose.record import Record, load_record
 from strobe.errors import ConfigError, DataError
 from strobe.sweep.record import NAME as SWEEP
+from strobe.sweep.record import STATUSES, Sweep, read_sweep
 from strobe.sweep.record import Run as SweepRun
-from strobe.sweep.record import read_sweep
 from strobe.view.runs import runs_in
 
-STATUSES = ("completed", "failed", "interrupted")
 _SAME = re.compile(r"(seed|ckpt_path)$|hydra[./]|sweep\.")  # keys in which the runs of one cell may differ
 
 
@@ -37,23 +37,54 @@ class Trained:
     @property
     def rate(self) -> float | None:
         """Images/s over training time, of a run that completed and measured any."""
-        if self.status != "completed":
-            return None
-        found = self.record.number("overall_images_per_second") or self.record.number("images_per_second", "median")
-        return found if found and found > 0 else None
+        return rate_of(self.record) if self.status == "completed" else None
+
+
+def rate_of(record: Record) -> float | None:
+    """Images/s over training time; the median of the steps where that is not told; None if nothing was measured."""
+    found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
+    return found if found and found > 0 else None
+
+
+def tidy(path: Path) -> Path:
+    """The path without ``..`` in it."""
+    return path.resolve() if ".." in path.parts else path
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether a directory is that of one sweep."""
+    return is_folder(path) and any(name in {SWEEP, "multirun.yaml"} for name in _names(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is such a directory; also asked of texts that cannot be the name of any."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        return [file.name for file in path.iterdir()]
+    except OSError:
+        return []
 
 
 def find_runs(given: Sequence[Path]) -> list[Trained]:
     """All runs at these paths, once each, a sweep's in the order of its cells and repeats.
 
     Raises:
-        DataError: a path is no directory, or there is no run below it.
+        DataError: a path is no directory, or may not be read, or there is no run below it.
     """
     found: dict[Path, Trained] = {}
     for path in given:
-        if not path.is_dir():
+        if not is_folder(path):
             raise DataError(f"{path} is not a directory; give the directory of a run or of a sweep below outputs/")
-        runs = _below(path)
+        try:
+            runs = _below(path)
+        except OSError as error:
+            raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
         if not runs:
             raise DataError(f"{path} holds no run; give the directory of a run or of a sweep below outputs/")
         for run in runs:
@@ -61,21 +92,43 @@ def find_runs(given: Sequence[Path]) -> list[Trained]:
     return list(found.values())
 
 
+def damaged_sweeps(given: Sequence[Path]) -> list[str]:
+    """What is wrong with sweeps' records at these paths; runs that left no record of their own are not known there."""
+    read = {folder.resolve(): sweep for path in given for folder, sweep in _sweeps(path)}
+    return [
+        f"{folder / SWEEP} cannot be read, so cells that left no summary.json are missing here"
+        for folder, sweep in read.items()
+        if sweep is None
+    ]
+
+
 def as_pairs(overrides: Iterable[str]) -> dict[str, str]:
     """What makes a run's cell: keys with the values that were given last; seed, output and resuming do not count."""
-    pairs = (text.lstrip("+").partition("=") for text in overrides)
-    return {key: value for key, _, value in pairs if not _SAME.match(key)}
+    pairs = (_pair(text) for text in overrides)
+    return {key: value for key, value in pairs if not _SAME.match(key)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _pair(text: str) -> tuple[str, str]:
+    """A key and its value in Hydra's own spelling, which a sweep's cells get: ``1e-3`` is ``0.001`` there."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, _, value = text.lstrip("+").partition("=")
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if not override.is_sweep_override():
+            given = override.value()
+            value = given if isinstance(given, str) else override.get_value_element_as_str()
+    except HydraException:
+        pass  # as it was typed
+    return key, "" if key.startswith("~") and value == "null" else value
 
 
 def _below(path: Path) -> list[Trained]:
     """The runs of a directory: those that its sweeps' records name, and those that lie there besides."""
-    sweeps = sorted({file.parent for file in [*path.rglob(SWEEP), *path.parent.glob(SWEEP)]})
     found: dict[Path, Trained] = {}
-    for folder in sweeps:
-        try:
-            sweep = read_sweep(folder)
-        except ConfigError:  # the runs' own records tell what they can
-            continue
+    for folder, sweep in _sweeps(path):
         for cell in sweep.cells if sweep else ():
             for run in cell.runs:
                 directory = folder / run.directory
@@ -86,12 +139,23 @@ def _below(path: Path) -> list[Trained]:
     return runs + [_alone(folder, path) for folder in runs_in(path) if folder.resolve() not in known]
 
 
+def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
+    """The sweeps below a directory, and the one that it is a run of; None where the record is damaged."""
+    for folder in sorted({file.parent for file in [*path.rglob(SWEEP), *path.parent.glob(SWEEP)]}):
+        try:
+            yield folder, read_sweep(folder)
+        except ConfigError:  # the runs' own records tell what they can
+            yield folder, None
+
+
 def _of_sweep(folder: Path, sweep: Path, overrides: Sequence[str], order: tuple[int, ...], entry: SweepRun) -> Trained:
     """A run as its sweep's record tells of it; its own record adds what was measured."""
     record, fault = _record(folder)
     status, error = entry.status, entry.error
     if status == "completed" and fault:
         status, error = "failed", fault
+    if status == "interrupted" and record.text("status") == "completed":  # the sweep was killed, and the run went on
+        status, error = "completed", None
     return Trained(folder, sweep, as_pairs(overrides), status, error, entry.seconds, order, record)
 
 

@@ -51,6 +51,21 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def gate(comparison: Mapping[str, Any]) -> str:
+    """What ``--fail-if-slower`` found, in one line; empty if it was not asked for."""
+    found = comparison["regression"]
+    if found is None:
+        return ""
+    cells = {cell["name"]: cell for cell in comparison["cells"]}
+    told = [
+        f"{name} is {interval(cells[name]['speedup'])} times as fast" if cells[name]["speedup"] else f"{name} failed"
+        for name in found["cells"]
+    ] or ["no cell is slower by more than that, for certain"]
+    if found["unjudged"]:
+        told.append(f"{len(found['unjudged'])} of {len(cells)} cells could not be judged")
+    return f"--fail-if-slower {100 * found['limit']:.4g}%: {'; '.join(told)}"
+
+
 def interval(value: Mapping[str, Any] | None) -> str:
     """A figure with its ends, if it has any: ``62.7 (50.4 to 78.1)``; empty for none."""
     if value is None:
@@ -150,12 +165,15 @@ def _gigabytes(count: float) -> str:
 
 def _lines(comparison: Mapping[str, Any]) -> list[str]:
     cells = comparison["cells"]
-    lines = [f"{cell['name']} {_how_many(cell)}: {cell['error']}" for cell in cells if cell["error"]]
+    errors: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["error"]:
+            errors.setdefault(cell["error"], []).append(f"{cell['name']} {_how_many(cell)}")
+    lines = [f"{', '.join(ended)}: {error}" for error, ended in errors.items()]
     lines += [f"not the same: {sentence}" for sentence in comparison["unlike"]]
     lines += [
         f"{knee['where']}: data.batch_size={knee['batch_size']} comes within 5% of the best, {knee['best_batch_size']}"
         for knee in comparison["knees"]
-        if knee["batch_size"] != knee["best_batch_size"]
     ]
     lines += comparison.get("notes", ())
     if any((cell["images_per_second"] or {}).get("of") == "steps" for cell in cells):

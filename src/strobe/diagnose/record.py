@@ -139,7 +139,9 @@ def load_record(run_dir: Path) -> Record:
         raise DataError(f"{run_dir} holds no summary.json; give the directory of a run that has ended")
     try:
         summary = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); run the training again") from error
     if not isinstance(summary, dict):
         raise DataError(f"{path} is not a run's record: it holds no JSON object; give the directory of a run")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -39,6 +40,10 @@ class Campaign:
         self._loader = loader
         self._config = config
         self._folder = Path(config.hydra.sweep.dir).absolute()
+        given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)  # interpolations stay as typed
+        self._task: list[str] = given["task"]
+        self._hydra: list[str] = given["hydra"]
+        self._names: dict[tuple[int, int], str] = {}  # of new runs' directories, by cell and repeat
         self._sweep: Sweep | None = None
 
     def measure(self, jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
@@ -67,12 +72,14 @@ class Campaign:
 
     def _opened(self) -> Sweep:
         """The record of this sweep: new, or that of the directory to go on with."""
-        keys, task = self._config.sweep, list(self._config.hydra.overrides.task)
+        keys = self._config.sweep
         earlier = read_sweep(self._folder)
         if earlier is None:
             directory.require_unused(self._folder)
+        else:
+            self._require_same_flags(earlier)
         began = earlier.began if earlier else time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        sweep = Sweep(self._again(), task, keys.repeats, keys.seed, began)
+        sweep = Sweep(self._again(), self._task, keys.repeats, keys.seed, began)
         if earlier:
             sweep.seconds, sweep.cells = earlier.seconds, earlier.cells
             for run in sweep.runs():  # one that completed just when the sweep was killed
@@ -85,6 +92,7 @@ class Campaign:
         visits = in_order(cells, sweep.repeats, sweep.seed)
         done = [run for repeat, cell in visits if (run := cell.run(repeat)) and run.status == "completed"]
         called = names(sweep.cells)
+        self._name(sweep, visits)
         earlier, began = sweep.seconds, time.monotonic()
         sweep.status = "running"
         console = Console(width=None if sys.stdout.isatty() else 180)
@@ -111,13 +119,7 @@ class Campaign:
         """
         run = cell.run(repeat)
         if run is None:
-            name = self._subdirectory(cell) + (f".{repeat}" if repeat > 1 else "")
-            if (self._folder / name).exists() or any(other.directory == name for other in sweep.runs()):
-                raise ConfigError(
-                    f"{self._folder / name} is there already and is not this run's; give another hydra.sweep.dir, and "
-                    "a hydra.sweep.subdir that differs between cells"
-                )
-            run = Run(repeat, name, "interrupted", UNFINISHED, 0.0)
+            run = Run(repeat, self._names[cell.number, repeat], "interrupted", UNFINISHED, 0.0)
             cell.runs.append(run)
         run.status, run.error, run.seconds = "interrupted", UNFINISHED, 0.0
         directory.make_empty(self._folder / run.directory)
@@ -152,9 +154,18 @@ class Campaign:
         """The command that goes on with this sweep."""
         where = str(self._config.hydra.sweep.dir)
         where = where if re.fullmatch(r"[\w./+-]+", where, re.ASCII) else quoted(Path(where))
-        hydra = [text for text in self._config.hydra.overrides.hydra if not key_of(text).startswith(OF_THIS_START)]
-        task = self._config.hydra.overrides.task
-        return shlex.join(["python", "train.py", "-m", *self._flags(), *task, *hydra, f"hydra.sweep.dir={where}"])
+        hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THIS_START)]
+        return shlex.join(["python", "train.py", "-m", *self._flags(), *self._task, *hydra, f"hydra.sweep.dir={where}"])
+
+    def _require_same_flags(self, earlier: Sweep) -> None:
+        """The same overrides of another configuration are other cells."""
+        theirs = [text for text in shlex.split(earlier.command) if text.startswith("--config-")]
+        if theirs != self._flags():
+            told = [" ".join(flags) or "neither --config-name nor --config-dir" for flags in (theirs, self._flags())]
+            raise ConfigError(
+                f"hydra.sweep.dir={self._folder} holds a sweep with {told[0]}, and this one has {told[1]}; "
+                "give the same, or another folder"
+            )
 
     def _flags(self) -> list[str]:
         """Hydra's flags with which ``train.py`` finds the same configuration."""
@@ -165,7 +176,16 @@ class Campaign:
 
     def _hydra_overrides(self) -> list[str]:
         """What the user said to Hydra that concerns a run."""
-        return [text for text in self._config.hydra.overrides.hydra if not key_of(text).startswith(OF_THE_SWEEP)]
+        return [text for text in self._hydra if not key_of(text).startswith(OF_THE_SWEEP)]
+
+    def _name(self, sweep: Sweep, visits: Sequence[tuple[int, Cell]]) -> None:
+        """Know each new run's directory, and that it is free, before the first begins."""
+        new = [(repeat, cell) for repeat, cell in visits if cell.run(repeat) is None]
+        own = {cell.number: self._subdirectory(cell) for cell in {cell.number: cell for _, cell in new}.values()}
+        self._names = {
+            (cell.number, repeat): own[cell.number] + (f".{repeat}" if repeat > 1 else "") for repeat, cell in new
+        }
+        directory.require_free(self._folder, self._names.values(), [run.directory for run in sweep.runs()])
 
     def _subdirectory(self, cell: Cell) -> str:
         """``hydra.sweep.subdir`` of a cell."""

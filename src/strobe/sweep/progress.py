@@ -9,6 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from strobe.sweep.record import Run
 
+UNHEARD = (OSError, SystemExit)  # the terminal is gone; rich's answer to a closed pipe, which it then replaces
+
 
 class Bar:
     """Progress over so many runs."""
@@ -34,7 +36,7 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(*UNHEARD):
             self._progress.stop()
 
     def begins(self, name: str) -> None:
@@ -56,7 +58,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(*UNHEARD):
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 

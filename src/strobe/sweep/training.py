@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
-from strobe.processes import members
+from strobe.processes import end_session
 from strobe.record import read_summary
 from strobe.sweep.signals import interruptible
 
@@ -108,29 +108,20 @@ def _session(
     try:
         yield process
     except KeyboardInterrupt:
-        _ask_to_end(process)
+        with contextlib.suppress(KeyboardInterrupt):  # a second request: no more patience
+            _ask_to_end(process)
         raise
     finally:
-        _kill_session(process.pid)
+        end_session(process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
 
 
 def _ask_to_end(process: "subprocess.Popen[bytes]") -> None:
     """Ctrl-C for all processes of the run, as from a terminal, and time for its record."""
-    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired, KeyboardInterrupt):
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGINT)
         process.wait(PATIENCE)
-
-
-def _kill_session(session: int) -> None:
-    """Kill what is left of a session, and wait until it is gone, unless a driver holds it."""
-    deadline = time.monotonic() + PATIENCE
-    while (left := members(session)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
 
 
 def _state(path: Path) -> tuple[int, int] | None:

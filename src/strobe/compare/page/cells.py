@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from strobe.compare.knee import BATCH
 from strobe.diagnose.record import Record, as_number
 from strobe.record import PHASES
 from strobe.report.html.text import counted
 
-BATCH_SIZE, WORKERS = "data.batch_size", "engine.num_workers"
-LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"})  # follow the batch size
+BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"
+_USED = {  # what a record says of the keys that are not called the same there
+    **{f"trainer.{name}": name for name in ("accelerator", "devices", "precision")},
+    **{BATCH_SIZE: "batch_size", WORKERS: "num_workers", "model.channels_last": "channels_last"},
+}
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
 _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
@@ -19,7 +23,10 @@ _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Value:
-    """A figure with its 95% interval, if there is one; ``of`` says over what: runs, or the steps of one run."""
+    """A figure with its interval, if there is one: 95% of images/s, 97% of a ratio.
+
+    ``of`` says over what: runs, or the steps of one run.
+    """
 
     median: float
     low: float | None
@@ -100,7 +107,7 @@ class Cell:
         given = self.record.mapping("overrides").get(key)
         if given not in (None, ""):
             return str(given), True
-        used = self.record.mapping("values").get(key.rpartition(".")[2])
+        used = self.record.mapping("values").get(_USED.get(key, key))
         known = isinstance(used, (str, int, float)) and used != ""
         return (str(used).lower() if isinstance(used, bool) else str(used)) if known else DEFAULT, False
 

@@ -56,7 +56,10 @@ def devices(compared: Comparison) -> str:
         for pair in found[:MOST]
     ]
     grid = table(("Cells", "#CPU, images/s", "#GPU, images/s", "#GPU against CPU", ""), rows, "cells devices")
-    note = "Pairs of cells alike in all but the device; small below a figure: its 95% interval."
+    note = (
+        "Pairs of cells alike in all but the device; small below a figure: its 95% interval. "
+        "The ratio has neither interval nor verdict here; for those name one of the cells as --baseline."
+    )
     return wide(
         section("devices", "CPU against GPU", note, f"<p>{_told(found)}</p>{grid}{more(len(found) - MOST, 'pairs')}")
     )

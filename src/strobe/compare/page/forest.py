@@ -16,7 +16,8 @@ _SHAPES = {  # around the middle; a verdict's shape besides its colour
     "slower": "M0 6L6-5L-6-5Z",
     "no difference": "M-5-5L5-5L5 5L-5 5Z",
 }
-_OTHER = "M0-6L6 0L0 6L-6 0Z"
+_BASELINE = "M0-6L6 0L0 6L-6 0Z"
+_OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 
 
 def forest(compared: Comparison) -> str:
@@ -38,10 +39,11 @@ def forest(compared: Comparison) -> str:
     scale, marks = around_one(within)
     lines = [_row(compared, cell, scale, marks) for cell in shown]
     left = f'<p class="note">{told}</p>' if told else ""
-    note = (
-        f"How many times as fast as {esc(compared.against or 'the baseline')}, with 95% intervals. "
-        "An interval that holds 1: no difference."
-    )
+    note = f"How many times as fast as {esc(compared.against or 'the baseline')}"
+    if len(ends) > len(middle):
+        note += ", with 97% intervals. An interval that holds 1: no difference."
+    else:
+        note += "; of single runs there are no intervals."
     if cut:
         note += " Intervals that go on beyond the axis are cut off."
     unit = "times as fast" + "; by factors" * scale.logarithmic
@@ -59,7 +61,8 @@ def _row(compared: Comparison, cell: Cell, scale: Scale, marks: list[float]) -> 
         parts.append(line(low, middle, high, middle, f"range {css}"))
         ends = [end for end in (low, high) if 0 < end < 1]
         parts += [line(end, middle - 4, end, middle + 4, f"range {css}") for end in ends]
-    shape = f'<path class="sign {css}" d="{_SHAPES.get(verdict, _OTHER)}"/>'
+    drawn = _BASELINE if verdict == "baseline" else _SHAPES.get(verdict, _OTHER)
+    shape = f'<path class="sign {css}" d="{drawn}"/>'
     parts.append(f'<svg x="{100 * scale.place(value.median):.2f}%" y="{middle:g}" width="1" height="1">{shape}</svg>')
     spread = "" if cell is compared.baseline else spread_of(value)
     said = f"{cell.name}: {factor(value)}{f', {spread}' if spread else ''}, {verdict}"

@@ -8,7 +8,6 @@ from strobe.report.html.text import counted, esc, percent, rate, times
 
 _LONG, _LONGEST = 130, 320  # characters of the headline: from where it is set small, and where it is cut
 _MOST = 6  # names in a sentence
-HINT = "sweep.repeats=3 measures each cell three times"
 
 
 def head(compared: Comparison) -> str:
@@ -35,6 +34,8 @@ def verdict(compared: Comparison) -> str:
     if not compared.cells:
         return "Nothing was compared."
     if best is None or best.rate is None:
+        if blank := sum(cell.status == "completed" for cell in compared.cells):
+            return f"Nothing was measured: {counted(blank, 'cell')} completed without a measured step; train longer."
         return f"No cell completed: {counted(len(compared.cells), 'cell')} failed or were interrupted."
     much = f"{rate(best.rate.median)} images/s"
     if best is compared.baseline:
@@ -58,9 +59,6 @@ def _against(best: Cell, much: str, baseline: str) -> str:
 def _lede(compared: Comparison) -> str:
     """What stands against taking the verdict as it is."""
     lines = [f"{esc(words.rstrip('.'), 1000)}." for words in compared.record.items("notes") if isinstance(words, str)]
-    few = sum(1 for cell in compared.cells if cell.verdict == "too few runs")
-    if few and not lines:
-        lines.append(f"{counted(few, 'verdict')} need{'s' * (few == 1)} more runs; {HINT}.")
     best, near = compared.best, 0
     if best and best.rate and best.rate.low is not None:
         near = sum(
@@ -110,7 +108,10 @@ def _regression(compared: Comparison) -> str:
     limit = compared.record.number("regression", "limit")
     than = f"by more than {percent(limit)}" if limit is not None else "by more than was allowed"
     if not names:
-        return f'<p class="note"><b>No cell is slower than the baseline {than}, and none failed.</b></p>'
+        unknown = found.get("unjudged")
+        open_ = len(unknown) if isinstance(unknown, list) else 0
+        but = f", but {counted(open_, 'cell')} could not be judged" if open_ else ""
+        return f'<p class="note"><b>No cell is slower than the baseline {than}, for certain{but}.</b></p>'
     rest = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
     told = ", ".join(f"<code>{esc(name, 160)}</code>" for name in names[:_MOST])
     count = f"{counted(len(names), 'cell')} {'is' if len(names) == 1 else 'are'}"

@@ -14,13 +14,15 @@ _RATE = (
     "the first steps, which warm up, and steps that a profiler disturbed are left out."
 )
 _RUNS = (
-    "A cell's figure is over its runs, and so is its interval: 95%, by a bootstrap over runs of the logarithms of "
-    "their rates, widened where there are few. Steps of one run resemble each other more than two runs do, so an "
-    "interval over steps, which is all that a single run has, is too narrow to compare with."
+    "A cell's figure is over its runs, the geometric mean; its interval, 95%, is by a bootstrap over runs of the "
+    "logarithms of their rates, widened where there are few. Steps of one run resemble each other more than two runs "
+    "do, so an interval over steps, which is all that a single run has, is too narrow to compare with."
 )
 _VERDICT = (
-    "Faster or slower is what has an interval of its speed-up that does not hold 1. With one run on either side there "
-    "is no verdict."
+    "Faster or slower is what has an interval of its speed-up that does not hold 1: "
+    "97%, so that a cell compared with one like it is told apart from it 5 times in 100 at most. That is of one "
+    "comparison: of 20 cells that are all alike, one may well be called faster or slower. With one run on either side "
+    "there is no verdict."
 )
 _CACHE = (
     "Files that were read before may come from the page cache and not from the disk: a run that finds them there is "

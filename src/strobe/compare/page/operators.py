@@ -38,7 +38,7 @@ def operators(compared: Comparison) -> str:
     device = {"gpu": "the GPU", "cuda": "the GPU", "cpu": "the CPU"}.get(
         record.text("operators", "device") or "", "the device"
     )
-    note = f"Time of their own on {device} for each image, from the traced steps; the greatest change first."
+    note = f"Time of their own on {device} for each image, of one traced run a side; the greatest change first."
     body = keys + grid + more(len(rows) - MOST, "operators")
     return wide(section("operators", "Operators that changed most", note, body))
 

@@ -16,6 +16,7 @@ _BAR = 8  # pixels
 _BEYOND = 1.3  # times the highest rate, from where on intervals are cut off
 _MOST_RUNS = 12  # links in a row
 _FIRST = 110  # characters of an error in a row
+BLANK = "completed, but no step was measured"
 _BREAKS = re.compile(r"([._/@])")
 
 
@@ -48,7 +49,8 @@ def table(compared: Comparison) -> str:
         f'<table class="cells all"><thead><tr><th scope="col">Rank</th>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-    note = "The fastest first; small below a figure: its 95% interval. Waiting: for data, as a share of a step."
+    note = "The fastest first; small below a figure: its interval, 95% of images/s and 97% of a speed-up."
+    note += " Waiting: for data, as a share of a step."
     if any(cell.record.number("efficiency") is not None for cell in compared.cells):
         note += " Efficiency: the rate as a share of the lowest ceiling."
     if compared.against:
@@ -151,6 +153,8 @@ def _ending(cell: Cell, errors: Sequence[str]) -> str:
 def _why(cell: Cell, errors: Sequence[str], over: int) -> str:
     """Instead of figures, why there are none."""
     error = (cell.record.text("error") or "").strip()
+    if not error and cell.status == "completed":
+        return f'<td colspan="{over}" class="why"><small class="fair">{BLANK}</small></td>' if over else ""
     first = f" <small>{esc(error.splitlines()[0], _FIRST)}</small>" if error else ""
     return f'<td colspan="{over}" class="why">{_ending(cell, errors)}{first}</td>' if over else ""
 
