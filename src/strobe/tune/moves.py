@@ -86,7 +86,7 @@ def _prescribed(record: Record) -> Iterator[Move]:
 def _measured(record: Record, step: Step) -> Iterator[Move]:
     """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
     for entry, speedup in sorted(promised(record, step), key=lambda pair: -pair[1].median):
-        if speedup.median >= WORTH and speedup.low * speedup.median > 1 and not _unsearched(entry.overrides):
+        if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
             why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
             yield _move(record, entry.overrides, why, speedup)
 
