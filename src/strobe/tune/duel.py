@@ -13,6 +13,8 @@ EARLY = 4  # pairs of turns, from which on a duel may be over before its last on
 FEWEST = 2  # pairs, however late it is
 AFAR = 2.0  # times as wide as it is, the interval must leave out 1 for that
 STEPS = 2  # that a turn of either has room for
+PATIENT = 3  # times as many pairs, for a candidate that looks faster and is not for certain
+PROMISING = 1.03  # times as fast, as it looks: less is not worth more time
 
 Side = Literal["incumbent", "candidate"]
 
@@ -66,21 +68,26 @@ def duel(
     The order is A B, B A, A B and so on, so that what a machine's steady drift adds to one pair it takes from the next.
     It is over before the last pair, after an even number of them and ``EARLY`` at least, if the interval would leave
     out 1 also were it ``AFAR`` times as wide: who looks more often must ask for more, for no more than 5 of 100
-    comparisons of equals may find a difference.
+    comparisons of equals may find a difference. A candidate that looks faster (``PROMISING``) after the last pair, and
+    is not for certain, gets as many pairs once more, and again.
 
     Args:
         incumbent: A, which is warm.
         candidate: B, which is warm.
-        turns: of each, 2 at least.
+        turns: of each, 2 at least, before it is asked whether more are needed.
         seconds: of a turn; more if one of them needs more for two steps.
-        early: whether it may be over before its last pair, which is enough for a verdict, and not for a close ratio.
+        early: whether it may be over before its last pair, or go on after it, as is enough for a verdict; a ratio that
+            is to be told takes as many pairs as it was given.
         deadline: of ``time.monotonic()``, after which no more pairs begin, but for the first two.
     """
     sides: dict[Side, Competitor] = {"incumbent": incumbent, "candidate": candidate}
     order: list[Side] = ["incumbent", "candidate"]
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
-    for pair in range(max(turns, FEWEST)):
+    turns = max(turns, FEWEST)
+    for pair in range(PATIENT * turns if early else turns):
         if pair >= FEWEST and deadline is not None and time.monotonic() >= deadline:
+            break
+        if pair and pair % turns == 0 and not _is_open(_ratio(rates)):
             break
         for side in order if pair % 2 == 0 else reversed(order):
             turn = sides[side].turn(seconds)
@@ -107,6 +114,11 @@ def alone(trainee: Competitor, *, turns: int = 6, seconds: float = 2.0) -> list[
 
 def _ratio(rates: dict[Side, list[float]]) -> Ratio:
     return paired([ours / theirs for ours, theirs in zip(rates["candidate"], rates["incumbent"], strict=True)])
+
+
+def _is_open(ratio: Ratio) -> bool:
+    """Whether more pairs may yet show that the candidate is faster."""
+    return ratio["median"] >= PROMISING and verdict(ratio) == "no difference"
 
 
 def _is_clear(ratio: Ratio) -> bool:

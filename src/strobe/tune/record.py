@@ -2,6 +2,7 @@
 
 import json
 import socket
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,14 +52,14 @@ class Tuning:
         return list(self.header["given"]) if doubtful else self.best
 
     @property
-    def longest_look(self) -> float:
-        """Seconds."""
-        return max((float(look["seconds"]) for look in self.looks), default=0.0)
+    def usual_look(self) -> float:
+        """Seconds that a look takes; 0 before the first."""
+        return statistics.median([float(look["seconds"]) for look in self.looks] or [0.0])
 
     @property
-    def longest_trial(self) -> float:
-        """Seconds, of those that measured something."""
-        return max((float(trial["seconds"]) for trial in self.trials if trial["measured"]), default=0.0)
+    def usual_trial(self) -> float:
+        """Seconds that a trial takes which measures something; 0 before the first."""
+        return statistics.median([float(trial["seconds"]) for trial in self.trials if trial["measured"]] or [0.0])
 
     @property
     def changes(self) -> list[str]:

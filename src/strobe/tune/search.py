@@ -100,7 +100,7 @@ class Search:
         """The record of the best configuration, for which the budget is not asked the first time."""
         tuning = self.tuning
         known = tuning.looked(tuning.best)
-        needed = SLACK * (tuning.longest_look + 2 * tuning.longest_trial)
+        needed = SLACK * (tuning.usual_look + 2 * tuning.usual_trial)
         if known is None and tuning.looks and self._left() < needed:
             tuning.ended = BUDGET
             return None
@@ -127,7 +127,7 @@ class Search:
             before, after = tuning.best, applied(tuning.best, move.overrides)
             if sorted(before) == sorted(after) or tuning.tried(before, after) or tuning.hopeless(move):
                 continue
-            if self._left() < 2 * SLACK * tuning.longest_trial:  # so that a proof is left
+            if self._left() < 2 * SLACK * tuning.usual_trial:  # so that a proof is left
                 tuning.ended = BUDGET
                 return False
             if self._try(move, before, after):
