@@ -33,8 +33,7 @@ def told(record: dict[str, Any], output: str) -> None:
         assert " ".join(trial["overrides"]) in output
     line = output.splitlines()[-2]  # before the path
     assert line.startswith("python train.py data=sample data.tiles_per_class=10 ")
-    assert "engine.num_workers=" in line, "what naps can be done twice at a time, beyond doubt"
-    for override in record["best"]:
+    for override in record["recommended"]:
         assert override in line
 
 
@@ -73,7 +72,7 @@ def test_it_shows_what_it_tried_and_the_command_to_copy(searched: tuple[Path, st
     for trial in record["trials"]:
         assert {"faster", "slower", "no difference"} >= {trial["verdict"]}, trial["error"]
         assert trial["predicted"]["low"] <= trial["predicted"]["median"] <= trial["predicted"]["high"]
-        assert len(trial["turns"]["before"]) == len(trial["turns"]["after"]) == 4
+        assert 4 <= len(trial["turns"]["before"]) == len(trial["turns"]["after"]) <= 3 * 4
         assert trial["kept"] == (trial["measured"]["low"] > 1)
 
 
