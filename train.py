@@ -5,17 +5,17 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.config import register
-from strobe.launch import quieten_kineto
+from strobe.app.config.register import register
+from strobe.process.launch import quieten_kineto
 
 register()
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    """Run one training; ``strobe.run`` imports torch, so that help and config errors need not wait for it."""
+    """Run one training; ``strobe.app.run.train`` imports torch, so that help and config errors need not wait for it."""
     quieten_kineto()
-    from strobe.run import run
+    from strobe.app.run.train import run
 
     run(cfg)
 

@@ -8,13 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callbacks.journal import Journal
-    from callbacks.memory import MemoryProfiler
-    from callbacks.phase_clock import PhaseClock
-    from callbacks.progress import ProgressBar
-    from callbacks.python_profile import PythonProfiler
-    from callbacks.steps import StepRecorder
-    from callbacks.trace import TraceProfiler
+    from .journal import Journal
+    from .memory import MemoryProfiler
+    from .phase_clock import PhaseClock
+    from .progress import ProgressBar
+    from .python_profile import PythonProfiler
+    from .steps import StepRecorder
+    from .trace import TraceProfiler
 
 _MODULES = {
     "Journal": "journal",

@@ -4,8 +4,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from callbacks.ranges import Step
-from callbacks.tracefile import Event, Trace, category_of, end_of, is_range, name_of, start_of
+from .ranges import Step
+from .tracefile import Event, Trace, category_of, end_of, is_range, name_of, start_of
 
 Clock = Callable[[int], float]
 SLACK_US = 100  # a step that begins so soon after its range does has nothing in between

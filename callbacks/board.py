@@ -5,8 +5,8 @@ from typing import Any
 
 from lightning import Trainer
 
-from callbacks.ranges import Interval, Step
-from callbacks.tables import OperatorTables
+from .ranges import Interval, Step
+from .tables import OperatorTables
 
 
 def show_schedule(trainer: Trainer, text: str) -> None:
@@ -28,7 +28,7 @@ def show_timeline(
 ) -> None:
     """Show a picture of recorded steps, see `callbacks.timeline`, as `profiler/timeline` in the Images tab."""
     for board in _boards(trainer):
-        from callbacks.timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
+        from .timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
 
         picture = draw(steps, workers)
         board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")

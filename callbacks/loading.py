@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.utils._pytree import tree_leaves
 
-from callbacks.ranges import Interval
-from callbacks.rings import Span, Track
-from callbacks.schedule import Schedule
-from callbacks.spans import SpanFolder
-from callbacks.tracks import track_events
+from .ranges import Interval
+from .rings import Span, Track
+from .schedule import Schedule
+from .spans import SpanFolder
+from .tracks import track_events
 
 _MANY = 32  # batches made in advance, while it is not known how many are
 

@@ -18,9 +18,9 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch.profiler import ProfilerAction, ProfilerActivity
 
-from callbacks.order import move_behind_checkpoints
-from callbacks.schedule import ACTIVE, Schedule
-from callbacks.tables import OperatorTables
+from .order import move_behind_checkpoints
+from .schedule import ACTIVE, Schedule
+from .tables import OperatorTables
 
 _log = logging.getLogger(__name__)
 _memory: Any = torch.cuda.memory  # whose history and snapshots have no types

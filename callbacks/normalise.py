@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from callbacks.tracefile import (
+from .tracefile import (
     Event,
     Trace,
     TraceError,

@@ -7,8 +7,8 @@ from typing import Any
 
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 
-from callbacks.device_clock import DeviceClock
-from callbacks.phases import OWNED, PHASES, PhaseWatch
+from .device_clock import DeviceClock
+from .phases import OWNED, PHASES, PhaseWatch
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
-from callbacks.steps import StepRecorder
+from .steps import StepRecorder
 
 
 class ProgressBar(RichProgressBar):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from lightning.pytorch import Callback, Trainer
 
-from callbacks.order import move_behind_checkpoints
+from .order import move_behind_checkpoints
 
 _log = logging.getLogger(__name__)
 _ROWS = 100  # functions in each table

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from callbacks.phases import PHASES, PhaseWatch
+from .phases import PHASES, PhaseWatch
 
 NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
 VALIDATION = "validation"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callbacks.phase_clock import Lap
-from callbacks.phases import OWNED, PHASES
+from .phase_clock import Lap
+from .phases import OWNED, PHASES
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 GAPS = ("validation", "checkpoints", "between")

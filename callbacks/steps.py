@@ -12,11 +12,11 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
-from callbacks.board import step_scalars
-from callbacks.device_clock import DeviceClock
-from callbacks.phase_clock import PhaseClock
-from callbacks.phases import checkpoint_names, owners
-from callbacks.step_rows import StepRows
+from .board import step_scalars
+from .device_clock import DeviceClock
+from .phase_clock import PhaseClock
+from .phases import checkpoint_names, owners
+from .step_rows import StepRows
 
 LIVE_STEPS = 20  # over which the latest rate is taken
 

@@ -14,8 +14,8 @@ from torch._C._autograd import DeviceType
 from torch.autograd.profiler import profile
 from torch.autograd.profiler_util import EventList, FunctionEventAvg
 
-from callbacks.ranges import RANGES
-from callbacks.tracefile import without_gc
+from .ranges import RANGES
+from .tracefile import without_gc
 
 _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from callbacks.phases import PHASES
-from callbacks.ranges import Interval, Step
+from .phases import PHASES
+from .ranges import Interval, Step
 
 # Paul Tol's "bright" (with a lighter grey) and "light" schemes, which colour-blind readers can tell apart:
 # https://sronpersonalpages.nl/~pault/

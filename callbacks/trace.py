@@ -15,15 +15,15 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.profiler import ProfilerActivity
 
-from callbacks.board import show_operators, show_schedule, show_timeline
-from callbacks.budget import Budget
-from callbacks.loading import Loading
-from callbacks.order import move_behind_checkpoints
-from callbacks.ranges import PhaseRanges, Step
-from callbacks.schedule import Schedule
-from callbacks.tables import OperatorTables
-from callbacks.trace_writer import TraceWriter
-from callbacks.tracer import Tracer
+from .board import show_operators, show_schedule, show_timeline
+from .budget import Budget
+from .loading import Loading
+from .order import move_behind_checkpoints
+from .ranges import PhaseRanges, Step
+from .schedule import Schedule
+from .tables import OperatorTables
+from .trace_writer import TraceWriter
+from .tracer import Tracer
 
 _log = logging.getLogger(__name__)
 

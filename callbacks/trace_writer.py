@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from callbacks.assemble import (
+from .assemble import (
     begin_steps,
     clock_of,
     drop_event,
@@ -20,11 +20,11 @@ from callbacks.assemble import (
     name_fetches,
     name_process,
 )
-from callbacks.budget import Budget, prune
-from callbacks.loading import Loading
-from callbacks.normalise import normalise
-from callbacks.ranges import Step
-from callbacks.tracefile import Trace, TraceError, read_trace, without_gc, write_trace
+from .budget import Budget, prune
+from .loading import Loading
+from .normalise import normalise
+from .ranges import Step
+from .tracefile import Trace, TraceError, read_trace, without_gc, write_trace
 
 _log = logging.getLogger(__name__)
 MANY = 50  # steps, which take seconds to write

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity
 
-from callbacks.loading import Loading
-from callbacks.ranges import Interval, Step
-from callbacks.schedule import ACTIVE, Schedule
-from callbacks.tables import OperatorTables
-from callbacks.trace_writer import TraceWriter
+from .loading import Loading
+from .ranges import Interval, Step
+from .schedule import ACTIVE, Schedule
+from .tables import OperatorTables
+from .trace_writer import TraceWriter
 
 
 class Tracer:

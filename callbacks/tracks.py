@@ -7,8 +7,8 @@ Their category, `loader`, is one that torch-tb-profiler 0.4.3 passes over (its `
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
-from callbacks.rings import Span, Track
-from callbacks.tracefile import Event
+from .rings import Span, Track
+from .tracefile import Event
 
 _Row = tuple[int, str, list[Event]]  # thread, its name, its ranges
 _Wait = tuple[Span, int, int, bool]  # a batch, from, to, whether training fetched it then

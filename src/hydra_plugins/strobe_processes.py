@@ -1,7 +1,7 @@
 """Where Hydra looks for launchers: ``hydra/launcher=processes`` is how ``train.py`` runs a sweep.
 
 Hydra takes plugins from this namespace package alone (https://hydra.cc/docs/1.3/advanced/plugins/develop/), and imports
-this module in each application that it starts; what it does is in ``strobe.sweep``.
+this module in each application that it starts; what it does is in ``strobe.app.sweep``.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 if TYPE_CHECKING:
-    from strobe.sweep.campaign import Campaign
+    from strobe.app.sweep.campaign import Campaign
 
 
 @dataclass
@@ -32,7 +32,7 @@ class ProcessLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take the sweep's configuration."""
-        from strobe.sweep.campaign import Campaign  # and rich: help need not wait for it
+        from strobe.app.sweep.campaign import Campaign  # and rich: help need not wait for it
 
         self.campaign = Campaign(hydra_context.config_loader, config)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from suite_records import loading, nothing, record_of, suite_of, workers
 
 from strobe.bench.convolution.study import LARGEST
 from strobe.bench.harness.declare import Cell, Table
@@ -22,6 +21,7 @@ from strobe.bench.page.scale import Scale, along, axis
 from strobe.bench.page.shown import SERIES, shown_of, slug
 from strobe.report.colours import contrast
 from strobe.report.html.page import COLOURS
+from support.suite_records import loading, nothing, record_of, suite_of, workers
 
 SHAPE = 3.0  # WCAG 2.2, success criterion 1.4.11
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import bench, is_running, start, wait_for
 
 from strobe.bench.command import names
+from support.commands import bench, is_running, start, wait_for
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
 

@@ -1,15 +1,15 @@
 """Mistakes that ``python -m strobe.bench`` refuses before it starts a process."""
 
 import pytest
-from helpers import refusal
-from suite_parts import bench_config
 
+from strobe.app.config.checks import check
+from strobe.app.config.register import register
 from strobe.bench.command import declared, own_overrides
 from strobe.bench.harness.baseline import wanted
 from strobe.bench.listing import show
-from strobe.checks import check
-from strobe.config import register
 from strobe.errors import ConfigError, StrobeError
+from support.helpers import refusal
+from support.suite_parts import bench_config
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

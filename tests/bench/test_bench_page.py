@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import full_disk, names
-from suite_records import loading, nothing, record_of, suite_of, workers
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.wording import figure
@@ -19,6 +17,8 @@ from strobe.bench.page import write_page, write_pictures
 from strobe.bench.page.page import draw, render
 from strobe.bench.page.shown import shown_of
 from strobe.report.html.text import TIMES
+from support.helpers import full_disk, names
+from support.suite_records import loading, nothing, record_of, suite_of, workers
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 

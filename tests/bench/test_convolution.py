@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from scipy.signal import convolve, convolve2d
 
+from strobe.app.native import convolution
+from strobe.app.native.build import missing
 from strobe.bench.convolution import im2col
 from strobe.bench.convolution.borders import Border, padded
 from strobe.bench.convolution.im2col import convolve_nd, im2col_naive, im2col_recursive
 from strobe.bench.convolution.implementations import IMPLEMENTATIONS, REFERENCE, Implementation
-from strobe.native import convolution
-from strobe.native.build import missing
 
 Array = NDArray[np.floating]
 

@@ -6,14 +6,14 @@ import statistics
 from pathlib import Path
 
 import pytest
-from commands import wait_for
-from helpers import refusal
-from tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import slug
 from strobe.errors import ConfigError
-from strobe.pagecache import bring, evict, resident
+from strobe.measure.pagecache import bring, evict, resident
+from support.commands import wait_for
+from support.helpers import refusal
+from support.tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 
 def of(results: Results, row: str) -> dict:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import refusal
 from rich.console import Console
-from tiny_cells import HEADER, cell, suite
 from torch.utils.benchmark import Compare, Measurement
 
 from strobe.bench.ending import effort, finish, write_table
@@ -19,7 +17,9 @@ from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.visit import Report
 from strobe.errors import ConfigError
-from strobe.processes import Failure
+from strobe.process.fork import Failure
+from support.helpers import refusal
+from support.tiny_cells import HEADER, cell, suite
 
 
 def record(**rows: list[float] | str) -> dict[str, Any]:

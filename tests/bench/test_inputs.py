@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from helpers import refusal
-from photo_files import photograph
-from suite_parts import bench_config
 
 from strobe.bench.crop.decoders import measured
 from strobe.bench.harness.declare import Request
 from strobe.bench.inputs import find_photos
 from strobe.errors import DataError
+from support.helpers import refusal
+from support.photo_files import photograph
+from support.suite_parts import bench_config
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import names
 from hydra.core.hydra_config import HydraConfig
-from photo_files import photograph
 
 from strobe.bench import pipelines
 from strobe.bench.contest import Entrant, contest, table
 from strobe.errors import DataError
+from support.helpers import names
+from support.photo_files import photograph
 
 
 def test_all_take_turns_and_one_that_cannot_is_a_row() -> None:

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import bench
 
 from strobe.bench.command import names
+from support.commands import bench
 
 SMALL = {  # each kind of cell
     "convolution": ["suite.sizes=[8]", 'suite.implementations=["four loops","scipy convolve2d",native]'],

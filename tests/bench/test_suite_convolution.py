@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from photo_files import photograph
-from profiled_cells import visited_profilers
-from suite_parts import bench_config
 
+from strobe.app.config.checks import check
+from strobe.app.native import convolution as native
+from strobe.app.native.build import missing
 from strobe.bench.command import own_overrides
 from strobe.bench.convolution import cells
 from strobe.bench.convolution.call_tree import Call
@@ -31,10 +31,10 @@ from strobe.bench.harness.declare import Cell, Done, Input, Request, Suite, Visi
 from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import convolution
-from strobe.checks import check
 from strobe.errors import ConfigError, DataError
-from strobe.native import convolution as native
-from strobe.native.build import missing
+from support.photo_files import photograph
+from support.profiled_cells import visited_profilers
+from support.suite_parts import bench_config
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled_cells import visited_profilers
-from suite_parts import bench_config, recorded
 
 from strobe.bench.convolution.answers import questions
 from strobe.bench.convolution.page_disagreement import LESS
@@ -29,6 +27,8 @@ from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.visit import Report
 from strobe.bench.harness.wording import figure
 from strobe.bench.suites import convolution
+from support.profiled_cells import visited_profilers
+from support.suite_parts import bench_config, recorded
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -10,21 +10,21 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from photo_files import photograph
 from PIL import Image
-from suite_records import record_of
 from torch.utils.data import DataLoader
 
-from callbacks.tracefile import read_trace
+from strobe.app.config.checks import check
+from strobe.app.config.compose import CONF
+from strobe.app.config.register import register
 from strobe.bench.crop.cells import ACTIVE, PIXELS, WHOLE
 from strobe.bench.crop.decoders import CROP, DECODERS, Places, decode_batches
 from strobe.bench.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
 from strobe.bench.suites import crop
-from strobe.checks import check
-from strobe.composing import CONF
-from strobe.config import register
+from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
+from support.photo_files import photograph
+from support.suite_records import record_of
 
 DECODED = ["decode, one at a time, {}, 1 thread", "step, 1, {}, 1 thread"]
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import refusal
-from photo_files import photograph
-from suite_parts import bench_config
-from suite_records import record_of
 from torch import Tensor
 
+from strobe.app.data.base import ImageData
 from strobe.bench.harness.declare import Input, Request, Suite, Visit
 from strobe.bench.suites import loading
-from strobe.data.base import ImageData
 from strobe.errors import ConfigError, StrobeError
+from support.helpers import refusal
+from support.photo_files import photograph
+from support.suite_parts import bench_config
+from support.suite_records import record_of
 
 BATCH = 4
 
@@ -128,7 +128,7 @@ def test_a_cold_pack_is_not_read_by_its_warm_up(
 ) -> None:
     where = f"data.root={sample_root}"
     given = found("sample", tmp_path, where, "suite.loaders=[packed]")
-    monkeypatch.setattr("strobe.loaders.mapped.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
+    monkeypatch.setattr("strobe.app.loaders.mapped.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
     with loading.load(
         Visit(tmp_path, 0, (*given.overrides, where), given), loader="packed", size=BATCH, batches=1, cold=True
     ) as work:

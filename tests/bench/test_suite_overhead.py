@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from suite_parts import bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
-from callbacks import StepRecorder, TraceProfiler
 from strobe.bench.harness.declare import Cell, Request, Suite
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import overhead
 from strobe.bench.training import cells as trainings
 from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
+from strobe.callbacks import StepRecorder, TraceProfiler
 from strobe.errors import ConfigError
+from support.suite_parts import bench_config, recorded, times_as_fast, visit_to
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
 from torch import Tensor
 
-from callbacks.tracefile import read_trace
-from strobe import window as windows
+from strobe.app.config.checks import check
 from strobe.bench.composing import prepared
 from strobe.bench.harness.declare import Request, Suite
 from strobe.bench.harness.visit import Report, measure
 from strobe.bench.suites import training
 from strobe.bench.training import cells as trainings
-from strobe.checks import check
+from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
+from strobe.measure import window as windows
+from support.suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 

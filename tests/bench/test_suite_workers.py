@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT
-from helpers import refusal
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from photo_files import photograph, reference
-from suite_records import record_of
 from torch import Tensor
 
+from conftest import ROOT
+from strobe.app.config.register import register
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
 from strobe.bench.suites import workers
 from strobe.bench.suites.workers import COLUMNS, STAGES, declare, deliver
 from strobe.bench.workers.jobs import Draining
-from strobe.config import register
 from strobe.errors import ConfigError, DataError
+from support.helpers import refusal
+from support.photo_files import photograph, reference
+from support.suite_records import record_of
 
 SIZE, BATCH = 32, 4
 SHAPES = [(60, 80), (60, 70), (150, 130)]  # the last one can be halved while it is decoded
@@ -45,7 +45,7 @@ def own_hydra() -> Iterator[None]:
 
 @pytest.fixture
 def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.environment.usable_cores", lambda: 8)
+    monkeypatch.setattr("strobe.measure.environment.usable_cores", lambda: 8)
     monkeypatch.setattr(workers, "_has_gpu", lambda: False)
 
 
@@ -254,7 +254,7 @@ def test_a_repetition_tells_the_time_of_one_item() -> None:
 def test_published_pipelines_compute_on_all_cores_unless_told(
     found: Input, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], threads: int
 ) -> None:
-    monkeypatch.setattr("strobe.environment.usable_cores", lambda: 5)
+    monkeypatch.setattr("strobe.measure.environment.usable_cores", lambda: 5)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     cells = {cell.column: cell for cell in declare(config("suite.workers=[1]", "suite.stages=[batch]", *given)).cells}

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from callbacks.assemble import begin_steps, clock_of, fit_updates, keep_first_steps, name_fetches
-from callbacks.ranges import Step
-from callbacks.tracefile import Trace, read_trace
+from strobe.callbacks.assemble import begin_steps, clock_of, fit_updates, keep_first_steps, name_fetches
+from strobe.callbacks.ranges import Step
+from strobe.callbacks.tracefile import Trace, read_trace
 
 
 def event(name: str, ts: float, dur: float, **more: Any) -> dict[str, Any]:

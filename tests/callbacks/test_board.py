@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import fit, trainer_with
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -16,10 +15,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from callbacks.board import show_operators, show_schedule, show_timeline, step_scalars
-from callbacks.ranges import Interval, Step
-from callbacks.tables import OperatorTables
-from callbacks.timeline import draw
+from strobe.callbacks.board import show_operators, show_schedule, show_timeline, step_scalars
+from strobe.callbacks.ranges import Interval, Step
+from strobe.callbacks.tables import OperatorTables
+from strobe.callbacks.timeline import draw
+from support.fitting import fit, trainer_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

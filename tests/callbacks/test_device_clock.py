@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from callbacks import device_clock
-from callbacks.device_clock import DEVICE_PHASES, DeviceClock
-from callbacks.phases import PHASES
+from strobe.callbacks import device_clock
+from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
+from strobe.callbacks.phases import PHASES
 
 
 class Device:

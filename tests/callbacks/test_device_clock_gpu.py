@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from callbacks.device_clock import DEVICE_PHASES, DeviceClock
+from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, Model, break_profiler_stop, fit
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from callbacks.memory import MemoryProfiler
-from callbacks.steps import StepRecorder
+from strobe.callbacks.memory import MemoryProfiler
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import SAMPLES, Model, break_profiler_stop, fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from readers import crossing
 
-from callbacks.normalise import Changes, main, normalise
-from callbacks.tracefile import read_trace
+from strobe.callbacks.normalise import Changes, main, normalise
+from strobe.callbacks.tracefile import read_trace
+from support.readers import crossing
 
 Event = dict[str, Any]
 MAIN, AUTOGRAD = 7, 8

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import trainer_with
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from callbacks.phase_clock import PhaseClock
-from callbacks.phases import PHASES, owners
-from callbacks.steps import StepRecorder
+from strobe.callbacks.phase_clock import PhaseClock
+from strobe.callbacks.phases import PHASES, owners
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import trainer_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

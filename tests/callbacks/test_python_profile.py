@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, Model, fit, trainer_with
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from pyinstrument import Profiler
 from torch.utils.data import DataLoader, Dataset
 
-from callbacks.python_profile import PythonProfiler
-from callbacks.steps import StepRecorder
+from strobe.callbacks.python_profile import PythonProfiler
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import SAMPLES, Model, fit, trainer_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

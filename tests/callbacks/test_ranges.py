@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SOME_VALIDATION, Model, Stream, fit
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.plugins import MixedPrecision
-from readers import crossing
-from traces import TWO, Event, ends, read
 
-from callbacks.phases import PHASES
-from callbacks.steps import StepRecorder
-from callbacks.trace import TraceProfiler
-from callbacks.tracefile import read_trace
+from strobe.callbacks.phases import PHASES
+from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.tracefile import read_trace
+from support.fitting import SOME_VALIDATION, Model, Stream, fit
+from support.readers import crossing
+from support.traces import TWO, Event, ends, read
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

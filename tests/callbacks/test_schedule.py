@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerAction
 
-from callbacks.schedule import ACTIVE, Schedule
+from strobe.callbacks.schedule import ACTIVE, Schedule
 
 SOME = list(itertools.product((0, 2), (0, 1), (0, 1, 3), (0, 1, 2), (1, 3), (0, 1, 2)))
 

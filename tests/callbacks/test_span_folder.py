@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recording import EVER, in_child, in_thread, names, rings, work
 
-from callbacks import spans
-from callbacks.spans import SpanFolder, span
+from strobe.callbacks import spans
+from strobe.callbacks.spans import SpanFolder, span
+from support.recording import EVER, in_child, in_thread, names, rings, work
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_what_ended_threads_left_goes_when_recording_begins_again(recording: Spa
 
 CHILD = """
 import json, sys
-from callbacks import spans
+from strobe.callbacks import spans
 spans.join(*sys.argv[1:])
 with spans.span("child", 5):
     pass

@@ -12,10 +12,10 @@ from pathlib import Path
 from time import monotonic_ns
 
 import pytest
-from recording import EVER, in_child, rings, work
 
-from callbacks.rings import CAPACITY, Span, Track
-from callbacks.spans import SpanFolder, batch_span, span
+from strobe.callbacks.rings import CAPACITY, Span, Track
+from strobe.callbacks.spans import SpanFolder, batch_span, span
+from support.recording import EVER, in_child, rings, work
 
 
 @pytest.fixture

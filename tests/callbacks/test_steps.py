@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from callbacks import step_rows
-from callbacks.phase_clock import Lap, PhaseClock
-from callbacks.phases import PHASES
-from callbacks.progress import ProgressBar
-from callbacks.step_rows import COLUMNS, StepRows
-from callbacks.steps import StepRecorder
-from callbacks.trace import TraceProfiler
+from strobe.callbacks import step_rows
+from strobe.callbacks.phase_clock import Lap, PhaseClock
+from strobe.callbacks.phases import PHASES
+from strobe.callbacks.progress import ProgressBar
+from strobe.callbacks.step_rows import COLUMNS, StepRows
+from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.trace import TraceProfiler
+from support.fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

@@ -14,7 +14,7 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler_util import EventList, FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from callbacks.tables import OperatorTables
+from strobe.callbacks.tables import OperatorTables
 
 ALL = {"record_shapes": True, "profile_memory": True, "with_flops": True}
 TWO, THREE = "[[4], [2, 8], [8, 4], [], []]", "[[4], [3, 8], [8, 4], [], []]"  # batch sizes

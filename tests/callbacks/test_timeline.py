@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from callbacks.timeline import Interval, Step, _shares, draw
+from strobe.callbacks.timeline import Interval, Step, _shares, draw
 
 MS = 1_000_000
 LEFT, RIGHT = 104, 1104  # the plot's edges in pixels

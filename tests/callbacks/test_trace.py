@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SOME_VALIDATION, Model, Stream, fit
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.profiler import record_function
-from traces import TWO, in_steps, written
 
-from callbacks.trace import TraceProfiler
+from strobe.callbacks.trace import TraceProfiler
+from support.fitting import SOME_VALIDATION, Model, Stream, fit
+from support.traces import TWO, in_steps, written
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import Model, break_profiler_stop, fit
 from lightning.pytorch import Callback, Trainer
 from torch.profiler import ProfilerAction
-from traces import TWO, written
 
-from callbacks.trace import TraceProfiler
+from strobe.callbacks.trace import TraceProfiler
+from support.fitting import Model, break_profiler_stop, fit
+from support.traces import TWO, written
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

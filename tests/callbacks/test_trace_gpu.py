@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 import torch
-from fitting import SOME_VALIDATION, fit
-from readers import Plugin, board, crossing
-from traces import TWO, numbers
 
-from callbacks.trace import TraceProfiler
-from callbacks.tracefile import Trace, read_trace
+from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.tracefile import Trace, read_trace
+from support.fitting import SOME_VALIDATION, fit
+from support.readers import Plugin, board, crossing
+from support.traces import TWO, numbers
 
 pytestmark = [
     pytest.mark.gpu,

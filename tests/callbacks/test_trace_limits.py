@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fitting import Model, fit
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from traces import TWO, numbers, written
 
-from callbacks.budget import Budget, prune
-from callbacks.trace import TraceProfiler
-from callbacks.tracefile import read_trace
+from strobe.callbacks.budget import Budget, prune
+from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.tracefile import read_trace
+from support.fitting import Model, fit
+from support.traces import TWO, numbers, written
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DATA
-from readers import Plugin, board, crossing
 
-from callbacks.normalise import main, normalise
-from callbacks.tracefile import read_trace
+from conftest import DATA
+from strobe.callbacks.normalise import main, normalise
+from strobe.callbacks.tracefile import read_trace
+from support.readers import Plugin, board, crossing
 
 TRACES = DATA / "traces"
 A100, RANK0, CPU = "gpu_training_a100", "gpu_rank0_no_dataloader", "cpu_only"

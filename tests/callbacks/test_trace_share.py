@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from fitting import SAMPLES, Model, trainer_with
-from readers import Plugin, board, crossing
 from torch.utils.data import DataLoader, Dataset
-from traces import numbers, read
 
-from callbacks.spans import span
-from callbacks.trace import TraceProfiler
-from callbacks.tracefile import read_trace
+from strobe.callbacks.spans import span
+from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.tracefile import read_trace
+from support.fitting import SAMPLES, Model, trainer_with
+from support.readers import Plugin, board, crossing
+from support.traces import numbers, read
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 

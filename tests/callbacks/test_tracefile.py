@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 
-from callbacks.normalise import main
-from callbacks.tracefile import TraceError, all_read, read_trace, write_trace
+from conftest import ROOT
+from strobe.callbacks.normalise import main
+from strobe.callbacks.tracefile import TraceError, all_read, read_trace, write_trace
 
 WAIT = {
     "ph": "X",
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(GOOD)
-    command = [sys.executable, "-m", "callbacks.normalise", str(path), str(tmp_path / "missing.json")]
+    command = [sys.executable, "-m", "strobe.callbacks.normalise", str(path), str(tmp_path / "missing.json")]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     assert ended.returncode == 1
     assert ended.stdout == f"{path}: 50 loader waits made operators\n"

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import ENVIRONMENT, write_run
 
 from strobe.compare.alike import differences
 from strobe.compare.runs import find_runs
+from support.run_folders import ENVIRONMENT, write_run
 
 COMMIT = str(ENVIRONMENT["git_commit"])
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_folders import write_run, write_sweep
 
 from strobe.compare.__main__ import main
 from strobe.compare.command import conclude
+from support.run_folders import write_run, write_sweep
 
 FILES = {"comparison.json", "comparison.csv", "comparison.html"}
 

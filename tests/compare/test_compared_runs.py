@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from run_folders import write_run, write_sweep
 
 from strobe.compare.runs import as_pairs, find_runs
 from strobe.errors import DataError
+from support.run_folders import write_run, write_sweep
 
 
 def test_a_sweep_tells_of_runs_that_left_nothing(tmp_path: Path) -> None:

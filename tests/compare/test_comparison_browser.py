@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, DARK, brightness, measured
-from comparisons import comparison, hostile
 
 from strobe.compare.page import write_comparison
+from support.browser import CHROMIUM, DARK, brightness, measured
+from support.comparisons import comparison, hostile
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comparisons import ERROR, HOSTILE, comparison, hostile, without
-from helpers import full_disk, names
 
 from strobe.compare.page import render, write_comparison
 from strobe.compare.page.cells import comparison_of
 from strobe.compare.page.rows import around_one
 from strobe.report.html.text import TIMES, rate
+from support.comparisons import ERROR, HOSTILE, comparison, hostile, without
+from support.helpers import full_disk, names
 
 SIZES = (2, 24, 200)
 ALWAYS = ["cells", "speedup", "phases", "operators", "method"]

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import ENVIRONMENT, write_run, write_sweep
 
 from strobe.compare.gather import BLANK, Asked, gather, operators_between
 from strobe.compare.page import render
 from strobe.errors import ConfigError, DataError
+from support.run_folders import ENVIRONMENT, write_run, write_sweep
 
 CELLS = [
     ("trainer=cpu loader=skimage data.batch_size=32", [100, 101, 99]),

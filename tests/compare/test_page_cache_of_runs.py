@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cifar10_files
 import pytest
-from helpers import composed_data
 
-from strobe import pagecache
+from strobe.measure import pagecache
+from support import cifar10_files
+from support.helpers import composed_data
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from readers import Plugin, ask, board
-
 from strobe.report.hparams import COLUMNS, METRICS
+from support.readers import Plugin, ask, board
 
 FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"
 PROFILED = ("profiler=trace", "profiler.repeat=1", "trainer.limit_train_batches=8", "trainer.limit_val_batches=2")

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from recorded import example, of
 
 from strobe.diagnose.rank import diagnose
+from support.recorded import example, of
 
 
 def test_loader_takes_the_best_measured_remedy() -> None:

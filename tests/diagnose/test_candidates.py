@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from recorded import CAUSES, example
 
 from strobe.diagnose.candidates import MOST, candidates
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
+from support.recorded import CAUSES, example
 
 
 def proposed(record: Record) -> list[str]:

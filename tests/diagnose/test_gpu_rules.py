@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.finding import Finding
-from strobe.diagnose.record import Record
 from strobe.diagnose.rules import gpu
+from strobe.records.run import Record
 
 EXAMPLES = Path(__file__).parent / "examples"
 RULES = {rule.__name__: rule for rule in (gpu.synchronisation, gpu.launch_bound, gpu.transfer, gpu.precision)}

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from recorded import CAUSES, example
 
 from strobe.diagnose.finding import Speedup
 from strobe.diagnose.predict import Step, step_of, with_loader, with_model, without, without_waiting
-from strobe.diagnose.record import Measured, Record
+from strobe.records.run import Measured, Record
+from support.recorded import CAUSES, example
 
 MILLI = 1e-3
 SERIAL = Step(

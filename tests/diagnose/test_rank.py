@@ -5,13 +5,13 @@ import shlex
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from hydra import compose, initialize_config_dir
-from recorded import CAUSES, example
 
-from strobe.config import register
+from conftest import ROOT
+from strobe.app.config.register import register
 from strobe.diagnose.rank import EXPLAINED, all_rules, applied, command, diagnose, verdict
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
+from support.recorded import CAUSES, example
 
 CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
 

@@ -4,12 +4,12 @@ import copy
 from typing import Any
 
 import pytest
-from recorded import CAUSES, damages, example, of
 
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import all_rules, command, diagnose, verdict
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
+from support.recorded import CAUSES, damages, example, of
 
 RULES = {rule.__name__ for rule in all_rules()}
 

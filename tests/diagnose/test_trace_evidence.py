@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import DATA, Ended
 
-from callbacks.normalise import normalise
-from callbacks.tracefile import Trace, read_trace, write_trace
+from conftest import DATA, Ended
+from strobe.callbacks.normalise import normalise
+from strobe.callbacks.tracefile import Trace, read_trace, write_trace
 from strobe.diagnose import trace as diagnose_trace
 from strobe.diagnose.trace import read_evidence, trace_evidence
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from strobe.loaders.base import Batch, TileData
+from strobe.app.loaders.base import Batch, TileData
 
 read = TileData.__getitem__
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Ended
 
-from callbacks.tracefile import read_trace
-from strobe.record import read_summary
+from conftest import ROOT, Ended
+from strobe.callbacks.tracefile import read_trace
+from strobe.records.steps import read_summary
 
 PROBE = Path(__file__).with_name("probe.py")
 LAUNCHERS = {

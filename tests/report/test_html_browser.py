@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, DARK, brightness, measured
-from pages import FILES, HOSTILE, SLOWEST, complete, steps
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 from strobe.report.html import render
+from support.browser import CHROMIUM, DARK, brightness, measured
+from support.pages import FILES, HOSTILE, SLOWEST, complete, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 

@@ -5,14 +5,14 @@ import time
 from typing import Any
 
 import pytest
-from pages import PHASES, complete, page_of, steps
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 from strobe.report.html import render
 from strobe.report.html.drawing import ticks
 from strobe.report.html.page import STYLE
 from strobe.report.html.text import duration, milliseconds, rate, size
 from strobe.report.html.throughput import MOST_DOTS, throughput
+from support.pages import PHASES, complete, page_of, steps
 
 LIMIT = 5_000_000  # bytes of a report
 TEXT, SHAPE = 4.5, 3.0  # WCAG 2.2, success criteria 1.4.3 and 1.4.11

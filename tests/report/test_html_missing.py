@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import refusal
-from pages import PHASES, WRONG, Page, complete, page_of, places, steps
 
-from strobe.diagnose.record import Record
-from strobe.record import write_summary
+from strobe.records.run import Record
+from strobe.records.steps import write_summary
+from strobe.records.tables import File
 from strobe.report.html import render, write_report
-from strobe.report.html.read import File
+from support.helpers import refusal
+from support.pages import PHASES, WRONG, Page, complete, page_of, places, steps
 
 
 @pytest.mark.parametrize("key", complete())

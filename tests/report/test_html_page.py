@@ -5,13 +5,13 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
-from pages import FILES, HOSTILE, SECTIONS, SLOWEST, complete, page_of, places, steps
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
+from strobe.records.tables import File, Operator, Operators
 from strobe.report.html import render
 from strobe.report.html.page import SCRIPT, STYLE
-from strobe.report.html.read import File, Operator, Operators
 from strobe.report.html.text import TIMES
+from support.pages import FILES, HOSTILE, SECTIONS, SLOWEST, complete, page_of, places, steps
 
 
 def test_everything_is_shown() -> None:

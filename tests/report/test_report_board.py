@@ -14,12 +14,12 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from PIL import Image
-from readers import ask, board
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
 from strobe.report.board import show_verdict
 from strobe.report.step_picture import step_picture
+from support.readers import ask, board
 
 SCALARS = {"images_per_second", "efficiency", "ceilings/loader", "ceilings/model"}
 TEXT, PICTURE = "strobe/verdict", "strobe/step"

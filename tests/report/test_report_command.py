@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import complete, steps
 
 from strobe.diagnose import rank
-from strobe.diagnose.record import load_record
-from strobe.record import write_summary
+from strobe.records.run import load_record
+from strobe.records.steps import write_summary
 from strobe.report.__main__ import main
+from support.pages import complete, steps
 
 HEAVY = {"torch", "lightning", "torchvision", "tensorboard", "rasterio"}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callbacks import timeline
-from strobe.record import PHASES
+from strobe.callbacks import timeline
+from strobe.records.steps import PHASES
 from strobe.report.colours import PHASE_COLOURS, contrast, ink_on
 from strobe.report.step_picture import step_picture
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.record import measure_steps
+from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
 

@@ -9,8 +9,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from strobe.config import register
-from strobe.launch import quieten_kineto
+from strobe.app.config.register import register
+from strobe.process.launch import quieten_kineto
 
 codes: list[int] = []
 

@@ -17,16 +17,16 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
+from strobe.app.config.checks import check
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite
 from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.terminal import Bar
-from strobe.checks import check
 from strobe.errors import ConfigError, DataError, StrobeError
-from strobe.locking import alone_in
-from strobe.processes import Failure, in_fresh_process
+from strobe.process.fork import Failure, in_fresh_process
+from strobe.process.locks import alone_in
 
 SUITES = Path(__file__).with_name("suites")
 HOW_MUCH = {"rounds", "turn_seconds", "budget_seconds", "precision", "timeout_seconds", "baseline", "fail_if_slower"}
@@ -149,7 +149,7 @@ def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: R
     except StrobeError as error:
         pipe.send(" ".join(str(error).split()))
         return
-    from strobe import environment
+    from strobe.measure import environment
 
     pipe.send((found, environment.describe()))
 

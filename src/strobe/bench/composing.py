@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
 
-from strobe.composing import configure
+from strobe.app.config.compose import configure
 
 if TYPE_CHECKING:
-    from strobe.data.base import ImageData
+    from strobe.app.data.base import ImageData
 
 
 def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
     """The data of a configuration, found and split."""
-    from strobe.compose import build_data
+    from strobe.app.build.instantiate import build_data
 
     cfg = configure(overrides)
     data = build_data(cfg)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from strobe.errors import StrobeError
-from strobe.record import median_interval
+from strobe.records.steps import median_interval
 
 Work = Callable[[], int]
 """Does a piece of work, a batch for example; gives the number of images that it moved."""

@@ -12,7 +12,7 @@ from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_baseline, print_conclusions, print_results
-from strobe.writing import whole
+from strobe.records.files import whole
 
 TABLE = "results.csv"
 REGRESSION = 3

@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from strobe.app.build.instantiate import build_model
+from strobe.app.config.compose import configure
+from strobe.app.data.base import ImageData
+from strobe.app.loaders.base import Batch
 from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
 from strobe.bench.loading_parts import alike, loader_keys
-from strobe.ceilings.loading import load_batch
-from strobe.ceilings.meter import Meter, Rate
-from strobe.ceilings.replay import WARMUP, CountSteps, lone_trainer, measure_model
-from strobe.compose import build_model
-from strobe.composing import configure
-from strobe.data.base import ImageData
-from strobe.loaders.base import Batch
-from strobe.record import median_interval
+from strobe.measure.meter import Meter, Rate
+from strobe.probe.loader import load_batch
+from strobe.probe.model import WARMUP, CountSteps, lone_trainer, measure_model
+from strobe.records.steps import median_interval
 
 WORKERS = (0, 1, 2, 4)
 LOADERS = ("tifffile", "native")

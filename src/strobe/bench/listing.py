@@ -8,10 +8,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from strobe.app.config.checks import check
+from strobe.app.config.compose import CONF
 from strobe.bench.command import declared, names
 from strobe.bench.harness.declare import Suite
-from strobe.checks import check
-from strobe.composing import CONF
 from strobe.errors import ConfigError
 
 

@@ -10,19 +10,19 @@ import torch
 from skimage.io import imread
 from torch import Tensor
 
+from strobe.app.build.instantiate import build_data
+from strobe.app.config.checks import loaders_for
+from strobe.app.config.compose import configure
+from strobe.app.data.base import ImageData
+from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.sampler import Indices
+from strobe.app.loaders.base import Batch, LoadedData
+from strobe.app.loaders.buffer_pool import Buffers, shared
+from strobe.app.loaders.sources import TileSource
+from strobe.app.native import tiles as native
+from strobe.app.native.build import load
 from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
-from strobe.checks import loaders_for
-from strobe.compose import build_data
-from strobe.composing import configure
-from strobe.data.base import ImageData
-from strobe.engines.base import WholeBatches
-from strobe.engines.order import Indices
-from strobe.loaders.base import Batch, LoadedData
-from strobe.loaders.buffers import Buffers, shared
-from strobe.loaders.sources import TileSource
-from strobe.native import tiles as native
-from strobe.native.build import load
 
 FLOOR = "open, read, close"
 COPY = "copying the pixels"

@@ -20,14 +20,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from strobe import environment
+from strobe.app.run.train import quieten
 from strobe.bench import engine_parts, loading_parts, photo_parts
 from strobe.bench.contest import Result, table
 from strobe.bench.engine_parts import BY_HAND, Reached
 from strobe.bench.loading_parts import COPY, FLOOR
 from strobe.errors import StrobeError
-from strobe.record import median_interval
-from strobe.run import quieten
+from strobe.measure import environment
+from strobe.records.steps import median_interval
 
 ROUNDS = 9
 SECONDS = 0.3

@@ -26,15 +26,15 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.data import DataLoader, TensorDataset
 
-from callbacks import PythonProfiler, StepRecorder, TraceProfiler
-from callbacks.spans import SpanFolder, span
-from strobe import environment
+from strobe.app.build.instantiate import build
+from strobe.app.config.compose import configure
+from strobe.app.run.train import quieten
 from strobe.bench.watching import Blocks, Switched, Timed, Times, Tiny
-from strobe.compose import build
-from strobe.composing import configure
-from strobe.launch import quieten_kineto
-from strobe.record import median_interval, read_rows
-from strobe.run import quieten
+from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
+from strobe.callbacks.spans import SpanFolder, span
+from strobe.measure import environment
+from strobe.process.launch import quieten_kineto
+from strobe.records.steps import median_interval, read_rows
 
 ROUNDS = 5
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}

@@ -8,7 +8,7 @@ import torch
 from lightning import LightningModule
 from lightning.pytorch.callbacks import Callback
 
-from callbacks import TraceProfiler
+from strobe.callbacks import TraceProfiler
 
 
 @dataclass

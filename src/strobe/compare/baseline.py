@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.compare import ratios
 from strobe.compare.cells import Key, differing, grouped, name_of, rates_of
 from strobe.compare.runs import Trained, find_runs, is_folder, is_sweep, tidy
 from strobe.errors import ConfigError, DataError
+from strobe.measure import statistics as ratios
 
 UNJUDGED = ("too few runs", "no counterpart", "not measured")  # verdicts that say neither yes nor no
 

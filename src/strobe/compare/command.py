@@ -12,8 +12,8 @@ from rich.console import Console
 from strobe.compare.gather import Asked, gather, operators_between
 from strobe.compare.table import FILE_WIDTH, gate, print_comparison
 from strobe.errors import DataError
-from strobe.record import PHASES, write_summary
-from strobe.writing import whole
+from strobe.records.files import whole
+from strobe.records.steps import PHASES, write_summary
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
 REGRESSION = 3  # the exit code

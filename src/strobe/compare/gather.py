@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.compare import ratios
 from strobe.compare.alike import differences
 from strobe.compare.baseline import Baseline, first_measured, judge, named, regression
 from strobe.compare.cells import Cell, Key, describe, differing, grouped, name_of, rates_of
 from strobe.compare.knee import knees
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs
+from strobe.measure import statistics as ratios
 
 SCHEMA = 1
 MOST_NAMED = 5

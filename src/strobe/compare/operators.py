@@ -5,9 +5,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from strobe.diagnose.record import Record, load_record
 from strobe.errors import DataError
-from strobe.report.html.read import DEVICE_TABLE, HOST_TABLE, operators_of, steps_of
+from strobe.records.run import Record, load_record
+from strobe.records.tables import DEVICE_TABLE, HOST_TABLE, operators_of, steps_of
 
 MOST = 15
 

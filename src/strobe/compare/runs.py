@@ -9,14 +9,14 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
+from yaml import YAMLError
 
-from strobe.diagnose.record import Record, load_record
 from strobe.errors import ConfigError, DataError
-from strobe.sweep.record import NAME as SWEEP
-from strobe.sweep.record import STATUSES, Sweep, read_sweep
-from strobe.sweep.record import Run as SweepRun
-from strobe.view.runs import runs_in
+from strobe.records.places import runs_in
+from strobe.records.run import Record, load_record
+from strobe.records.sweep import NAME as SWEEP
+from strobe.records.sweep import STATUSES, Sweep, read_sweep
+from strobe.records.sweep import Run as SweepRun
 
 _SAME = re.compile(r"(seed|ckpt_path)$|hydra[./]|sweep\.")  # keys in which the runs of one cell may differ
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.diagnose.predict import NOTABLE, Step, step_of
-from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import (
     cores_of_a_rank,
     crowded,
@@ -14,6 +13,7 @@ from strobe.diagnose.symptoms import (
     steady_waiting,
     worker_limit,
 )
+from strobe.records.run import Record
 
 MOST = 6  # each takes seconds to measure
 MOSTLY = 0.5  # of the step: where it waits for so much, computing is not what to look at

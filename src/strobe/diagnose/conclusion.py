@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.rank import diagnose, verdict
-from strobe.diagnose.record import Record
 from strobe.diagnose.trace import read_evidence
+from strobe.records.run import Record
 
 CEILINGS = ("loader", "model", "transfer", "joint")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strobe.diagnose.finding import Speedup
-from strobe.diagnose.record import UNKNOWN_NOISE, Measured, Record, as_number
+from strobe.records.run import UNKNOWN_NOISE, Measured, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
 NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise

@@ -11,8 +11,8 @@ from functools import cache
 from strobe.diagnose import rules
 from strobe.diagnose.finding import Finding, duration, figure, percent
 from strobe.diagnose.predict import NOTABLE, WORTH
-from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import start_share
+from strobe.records.run import Record
 
 Rule = Callable[[Record], Finding | list[Finding] | None]
 

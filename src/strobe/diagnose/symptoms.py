@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from strobe.diagnose.predict import Step
-from strobe.diagnose.record import Record, as_number
+from strobe.records.run import Record, as_number
 
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from callbacks.tracefile import (
+from strobe.callbacks.tracefile import (
     Event,
     Trace,
     TraceError,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callbacks.tracefile import Event, end_of, name_of, number_of, outer_first, start_of
+from strobe.callbacks.tracefile import Event, end_of, name_of, number_of, outer_first, start_of
 
 _WAITS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?"

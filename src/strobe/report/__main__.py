@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.diagnose.conclusion import conclude
-from strobe.diagnose.record import Record, load_record
 from strobe.errors import DataError
+from strobe.records.places import runs_in
+from strobe.records.run import Record, load_record
 from strobe.report.html import write_report
-from strobe.view.runs import runs_in
 from strobe.view.serving import open_browser
 
 EXAMPLES = """

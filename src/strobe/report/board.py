@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 from strobe.report import hparams, wording
 from strobe.report.step_picture import step_picture
 

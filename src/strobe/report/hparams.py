@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 
 # The tab shows the first five at first, and the others when they are ticked.
 METRICS = (

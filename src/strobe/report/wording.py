@@ -106,7 +106,7 @@ def command_of(summary: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     if not found.get("overrides"):
         return ""
     from strobe.diagnose.rank import command  # and with it Hydra, which a record without findings can do without
-    from strobe.diagnose.record import Record
+    from strobe.records.run import Record
 
     return command(Record(dict(summary)), found["overrides"])
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
 from strobe.view import perfetto, tensorboard
-from strobe.view.runs import OUTPUTS, fault_of, locate, record_of, runs_in
 from strobe.view.serving import LOOPBACK, open_browser
 
 EXAMPLES = """

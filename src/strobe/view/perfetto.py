@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from strobe.view.runs import fault_of, record_of, traces_in
+from strobe.records.places import fault_of, record_of, traces_in
 from strobe.view.serving import announce, open_browser, reachable, take_port, until_stopped
 
 PORT = 9001  # vizviewer's

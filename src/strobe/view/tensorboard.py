@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from strobe.view.runs import has_events, traces_in
+from strobe.records.places import has_events, traces_in
 from strobe.view.serving import announce, open_browser, probe_port, reachable, take_port, until_stopped
 
 PORT = 6006  # TensorBoard's

@@ -10,8 +10,8 @@ from scipy.signal import convolve2d, fftconvolve
 from torch import Tensor
 from torch.nn import functional as F
 
+from strobe.app.native.convolution import convolve
 from strobe.bench.convolution.borders import Array, valid_shape
-from strobe.native.convolution import convolve
 
 
 def windows(image: Array, kernel: Array) -> Array:

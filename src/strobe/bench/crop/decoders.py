@@ -13,10 +13,10 @@ from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.functional import pil_to_tensor
 
+from strobe.app.loaders.spdl import SpdlLoader
+from strobe.app.native import photos as native
+from strobe.app.native.build import load
 from strobe.errors import DataError
-from strobe.loaders.spdl import SpdlLoader
-from strobe.native import photos as native
-from strobe.native.build import load
 
 CROP = 256  # pixels, of a side
 Decode = Callable[[bytes, int, int], Tensor]

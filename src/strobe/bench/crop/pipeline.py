@@ -15,7 +15,7 @@ from torch.profiler import record_function
 from torch.utils.data import IterableDataset, get_worker_info
 
 from strobe.bench.crop.decoders import Decode, Places
-from strobe.bench.faults import SmallNetwork
+from strobe.validation.injected_faults import SmallNetwork
 
 CLASSES = 10
 MASKED = 0.25  # of the pixels, before each grows to its four neighbours

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.benchmark import Compare, Measurement
 from torch.utils.benchmark.utils.common import TaskSpec
 
-from strobe.writing import whole
+from strobe.records.files import whole
 
 NAME = "measurements.pkl"
 

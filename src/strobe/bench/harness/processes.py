@@ -5,7 +5,7 @@ from pathlib import Path
 
 from strobe.bench.harness.declare import Cell, Visit
 from strobe.bench.harness.visit import LOG, Report, attend
-from strobe.processes import Failure, in_fresh_process
+from strobe.process.fork import Failure, in_fresh_process
 
 
 def visit_cell(cell: Cell, visit: Visit, *, turn: float, timeout: float) -> Report | Failure:

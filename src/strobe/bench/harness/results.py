@@ -10,8 +10,8 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.visit import Report
 from strobe.errors import ConfigError
-from strobe.processes import Failure
-from strobe.record import median_interval, write_summary
+from strobe.process.fork import Failure
+from strobe.records.steps import median_interval, write_summary
 
 SCHEMA = 1
 NAME = "results.json"

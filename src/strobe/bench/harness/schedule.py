@@ -11,7 +11,7 @@ from strobe.bench.harness.declare import Cell, Input, Visit
 from strobe.bench.harness.processes import visit_cell
 from strobe.bench.harness.results import Results, known_within, rates_of
 from strobe.bench.harness.visit import Report
-from strobe.processes import Failure
+from strobe.process.fork import Failure
 
 LEAST = 6  # visits before a cell can be known well enough: of fewer, the interval is their range
 

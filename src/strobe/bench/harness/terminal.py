@@ -13,9 +13,9 @@ from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.visit import Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
-from strobe.processes import Failure
+from strobe.process.fork import Failure
 
-ENOUGH = 6  # visits, as in strobe.record.median_interval: of fewer the interval is their range
+ENOUGH = 6  # visits, as in strobe.records.steps.median_interval: of fewer the interval is their range
 
 
 class Bar:

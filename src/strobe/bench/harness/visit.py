@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection
 
 from strobe.bench.harness.declare import Cell, Done, Visit, Work
 from strobe.errors import StrobeError
-from strobe.pagecache import COLD, bring, require_cold, resident
-from strobe.processes import Failure, print_into
+from strobe.measure.pagecache import COLD, bring, require_cold, resident
+from strobe.process.fork import Failure, print_into
 
 LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
 MOST = 200  # timed pieces of a visit

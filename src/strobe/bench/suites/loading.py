@@ -8,11 +8,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from strobe.app.config.checks import loaders_for
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Visit, Work
 from strobe.bench.harness.results import by_round
 from strobe.bench.harness.wording import ratio
 from strobe.bench.inputs import MOST_FILES, find_data
-from strobe.checks import loaders_for
 from strobe.errors import ConfigError
 
 LOADERS = {  # by the form of data; what all are held against comes first
@@ -127,8 +127,8 @@ def _require_sound(loader: str, overrides: Sequence[str]) -> None:
     """Raise a ConfigError for a loader whose overrides cannot be."""
     from hydra.errors import HydraException
 
-    from strobe.checks import check
-    from strobe.composing import configure
+    from strobe.app.config.checks import check
+    from strobe.app.config.compose import configure
 
     try:
         check(configure(overrides))
@@ -179,10 +179,10 @@ def load(visit: Visit, *, loader: str, size: int, batches: int, cold: bool) -> I
     """Whole batches of one loader, ready for a model."""
     import numpy as np
 
+    from strobe.app.engines.base import WholeBatches
+    from strobe.app.loaders.packed import PackedData
     from strobe.bench.composing import prepared
     from strobe.bench.loading_parts import loader_keys, orders
-    from strobe.engines.base import WholeBatches
-    from strobe.loaders.packed import PackedData
 
     data, _ = prepared([*visit.overrides, *loader_keys(loader, visit.input.facts["packs"])])
     dataset, source = data.datasets["train"], data.found["train"]

@@ -68,8 +68,8 @@ def _find(asked: Request, scratch: Path) -> Input:
 @contextmanager
 def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
     """A training of one kind, which warms itself up."""
-    from callbacks import StepRecorder, TraceProfiler
     from strobe.bench.training.cells import apply, plainly, ready
+    from strobe.callbacks import StepRecorder, TraceProfiler
 
     cfg = ready(visit.overrides, plain=True)
     with TemporaryDirectory(prefix="strobe-") as scratch:

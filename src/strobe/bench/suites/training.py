@@ -164,7 +164,7 @@ def train(visit: Visit, *, row: str, overrides: tuple[str, ...], seconds: float)
 
 
 def _profiler(folder: Path, device: str, row: str) -> "Callback":
-    from callbacks import TraceProfiler
+    from strobe.callbacks import TraceProfiler
 
     traces, tables = (place / traced(device, row) for place in (folder / TRACES, folder / "tables"))
     return TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)

@@ -41,7 +41,7 @@ GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which there is where
 
 def declare(cfg: DictConfig) -> Suite:
     """Stages x workers x pipelines; the ratios are to the published DataLoader with as many workers."""
-    from strobe.environment import usable_cores
+    from strobe.measure.environment import usable_cores
 
     if cfg.data.form != "photos":
         raise ConfigError("suite=workers measures photos; leave data=... out, or give data=image_folder data.root=DIR")
@@ -173,8 +173,8 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 def _require_readable(paths: Sequence[str], size: int) -> None:
     """Raise a DataError for the first photo that Pillow cannot read to its end."""
-    from strobe.environment import usable_cores
-    from strobe.loaders.pil import PilLoader
+    from strobe.app.loaders.pil import PilLoader
+    from strobe.measure.environment import usable_cores
 
     loader = PilLoader(scale="device")
     with ThreadPoolExecutor(usable_cores()) as pool:
@@ -186,8 +186,8 @@ def _require_sound(asked: Request, facts: Mapping[str, Any]) -> None:
     """Raise a ConfigError for a pipeline of ours whose overrides cannot be."""
     from hydra.errors import HydraException
 
-    from strobe.checks import check
-    from strobe.composing import configure
+    from strobe.app.config.checks import check
+    from strobe.app.config.compose import configure
 
     for entry in asked.cfg.suite.pipelines or ():
         try:
@@ -202,12 +202,12 @@ def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int, limited: b
     """One pipeline's items, as fast as it makes them."""
     import torch
 
+    from strobe.app.data.image_folder import ImageFolder
     from strobe.bench.composing import prepared
     from strobe.bench.workers.jobs import Draining, Job
     from strobe.bench.workers.pipelines import PIPELINES
-    from strobe.ceilings.meter import clock
-    from strobe.data.image_folder import ImageFolder
-    from strobe.environment import usable_cores
+    from strobe.measure.environment import usable_cores
+    from strobe.measure.meter import clock
 
     name = pipeline.split(maxsplit=1)[0]
     before = torch.get_num_threads()

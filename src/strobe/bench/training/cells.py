@@ -11,17 +11,17 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 from torch.nn import functional as F
 
+from strobe.app.build.instantiate import Parts, build
+from strobe.app.config.checks import check
+from strobe.app.config.compose import configure
+from strobe.app.model.classifier import build_optimizer
+from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.bench.training.refusals import require_endless, require_plain
-from strobe.ceilings.meter import clock
-from strobe.checks import check
-from strobe.compose import Parts, build
-from strobe.composing import configure
 from strobe.errors import ConfigError
-from strobe.model import build_optimizer
-from strobe.record import DEVICE, PHASES, WARMUP_STEPS, read_rows
-from strobe.run import quieten
-from strobe.window import Watch, Window
+from strobe.measure.meter import clock
+from strobe.measure.window import Watch, Window
+from strobe.records.steps import DEVICE, PHASES, WARMUP_STEPS, read_rows
 
 
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torchvision.transforms import Normalize
 
+from strobe.app.data.image_folder import ImageFolder
 from strobe.bench.harness.declare import Done
-from strobe.data.image_folder import ImageFolder
 
 LEAST_SECONDS = 0.05  # of a repetition
 

@@ -21,7 +21,7 @@ from torchvision.transforms.v2.functional import resize
 
 from strobe.bench.workers.jobs import Job, Pipeline, Run, moved, standardiser
 from strobe.bench.workers.spdl import spdl_batches, spdl_source
-from strobe.ceilings.replay import lone_trainer
+from strobe.probe.model import lone_trainer
 
 PREFETCH = 4  # batches for each worker of a tuned DataLoader, twice torch's default
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torchvision.datasets import ImageFolder as Photos
 
+from strobe.app.loaders.base import Batch
+from strobe.app.loaders.spdl import SpdlLoader
 from strobe.bench.workers.jobs import Job, Pipeline, moved, standardiser
-from strobe.loaders.base import Batch
-from strobe.loaders.spdl import SpdlLoader
 
 
 @contextmanager

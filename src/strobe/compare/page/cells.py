@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from strobe.compare.knee import BATCH
-from strobe.diagnose.record import Record, as_number
-from strobe.record import PHASES
+from strobe.records.run import Record, as_number
+from strobe.records.steps import PHASES
 from strobe.report.html.text import counted
 
 BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"

@@ -3,7 +3,7 @@
 from strobe.bench.page.page import wide
 from strobe.compare.page.cells import Comparison
 from strobe.compare.page.words import beside
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 from strobe.report.html.drawing import rect
 from strobe.report.html.pieces import more, named, section, table
 from strobe.report.html.text import duration, esc

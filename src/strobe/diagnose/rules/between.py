@@ -5,8 +5,8 @@ from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, percent
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_model, without
-from strobe.diagnose.record import Record
 from strobe.diagnose.symptoms import all_steps, start_share
+from strobe.records.run import Record
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"

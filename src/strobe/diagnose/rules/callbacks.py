@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.diagnose.finding import Finding, duration, percent
 from strobe.diagnose.predict import Step, step_of, without
-from strobe.diagnose.record import Record, as_number
+from strobe.records.run import Record, as_number
 
 NOTABLE = 0.02  # of the step, for one of them
 TARGET = 0.05  # of the step, that logging and checkpoints may take

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from strobe.diagnose.candidates import OPTIMIZER_SHARE
 from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
 from strobe.diagnose.predict import Step, step_of, with_model, without
-from strobe.diagnose.record import Alternative, Measured, Record
 from strobe.diagnose.symptoms import cores_of_a_rank
+from strobe.records.run import Alternative, Measured, Record
 
 KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little
 TARGET = 0.05  # of the step, that an update may take once it is shared by several steps

@@ -5,8 +5,8 @@ from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_model, without
-from strobe.diagnose.record import Alternative, Record, as_number
 from strobe.diagnose.symptoms import mixed_precision
+from strobe.records.run import Alternative, Record, as_number
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16

@@ -2,11 +2,11 @@
 
 import math
 
+from strobe.diagnose.estimates import WORKERS, promised_by_loader, workers_of
 from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_loader, without, without_waiting
-from strobe.diagnose.promises import WORKERS, promised_by_loader, workers_of
-from strobe.diagnose.record import Alternative, Measured, Record
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
+from strobe.records.run import Alternative, Measured, Record
 
 PREFETCH = "engine.prefetch_factor"
 

@@ -2,7 +2,7 @@
 
 from strobe.diagnose.finding import Finding, Speedup, pace, percent
 from strobe.diagnose.predict import Step, step_of
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 
 NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
 SCALING = 0.1  # of the step, from here on it is named

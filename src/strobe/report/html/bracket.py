@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from strobe.diagnose.record import Record, as_number
+from strobe.records.run import Record, as_number
 from strobe.report.html.drawing import anchor_at, label, line, rect, svg, ticks, whisker
 from strobe.report.html.pieces import interval, named, section, table
 from strobe.report.html.text import duration, esc, percent, rate, size, times

@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
+from strobe.records.tables import File
 from strobe.report.html.pieces import command, facts, more, section
-from strobe.report.html.read import File
 from strobe.report.html.text import esc, size
 
 MOST = 40  # files or traces in a list

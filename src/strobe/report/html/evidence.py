@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.diagnose.record import Record, as_number
+from strobe.records.run import Record, as_number
+from strobe.records.tables import Operators
 from strobe.report.html.drawing import rect, svg
 from strobe.report.html.pieces import facts, more, named, section, table
-from strobe.report.html.read import Operators
 from strobe.report.html.text import duration, esc, percent, size
 
 MOST_WORKERS = 64

@@ -3,7 +3,7 @@
 from typing import Any
 
 from strobe.diagnose import rank
-from strobe.diagnose.record import Record, as_number
+from strobe.records.run import Record, as_number
 from strobe.report.html.drawing import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.report.html.pieces import command, section
 from strobe.report.html.text import TIMES, esc, times

@@ -3,7 +3,7 @@
 import re
 
 from strobe.diagnose import rank
-from strobe.diagnose.record import Record
+from strobe.records.run import Record
 from strobe.report.html.bracket import lowest
 from strobe.report.html.pieces import command, interval
 from strobe.report.html.text import NBSP, TIMES, counted, duration, esc, percent, rate

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strobe.records.tables import Rows
 from strobe.report.html.drawing import label, line, rect
-from strobe.report.html.read import Rows
 from strobe.report.html.text import counted, duration
 
 HEIGHT = 14  # pixels

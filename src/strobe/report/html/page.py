@@ -5,17 +5,17 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from strobe.diagnose.record import Record, load_record
+from strobe.records.files import whole
+from strobe.records.run import Record, load_record
+from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.html.bracket import bracket
 from strobe.report.html.closing import environment, listing, traces
 from strobe.report.html.evidence import memory, metrics, operators, trace
 from strobe.report.html.findings import findings
 from strobe.report.html.head import head, headline
-from strobe.report.html.read import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.html.steps import step
 from strobe.report.html.text import esc
 from strobe.report.html.throughput import throughput
-from strobe.writing import whole
 
 NAME = "report.html"
 STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
@@ -58,7 +58,7 @@ def render(
 
     Args:
         record: The run's record; of the configuration nothing is shown.
-        rows: The steps, as ``strobe.record.read_rows`` gives them.
+        rows: The steps, as ``strobe.records.steps.read_rows`` gives them.
         slowest: The slowest operators, if any were recorded.
         name: The run's directory, for commands to copy.
         files: The run's files, to be linked.

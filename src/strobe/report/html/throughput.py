@@ -5,12 +5,12 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from strobe.diagnose.record import Record
-from strobe.record import WARMUP_STEPS
+from strobe.records.run import Record
+from strobe.records.steps import WARMUP_STEPS
+from strobe.records.tables import Rows
 from strobe.report.html.drawing import anchor_at, dot, label, line, path, rect, stretched, svg, ticks
 from strobe.report.html.lane import between_steps, lane, pauses
 from strobe.report.html.pieces import section
-from strobe.report.html.read import Rows
 from strobe.report.html.text import counted, duration, rate
 
 Scale = Callable[[float], float]

@@ -1,0 +1,1 @@
+"""The application: what ``train.py`` trains."""

@@ -1,0 +1,149 @@
+"""From the configuration to objects; the only place that calls Hydra's ``instantiate``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import InstantiationException
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError
+
+from strobe.app.build.checkpoint import FOLDER, Checkpoints
+from strobe.app.build.pictures import Pictures
+from strobe.app.build.trainer import build_trainer
+from strobe.app.data.base import ImageData
+from strobe.app.model.classifier import ImageClassifier
+from strobe.callbacks import Journal, ProgressBar, StepRecorder
+from strobe.errors import ConfigError, StrobeError
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of."""
+
+    data: ImageData
+    model: ImageClassifier
+    trainer: lightning.Trainer
+
+
+def build(cfg: DictConfig, run_dir: Path) -> Parts:
+    """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
+    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    trainer = build_trainer(
+        arguments,
+        default_root_dir=run_dir,
+        logger=build_logger(cfg, run_dir),
+        callbacks=build_callbacks(cfg, run_dir),
+        use_distributed_sampler=False,  # ours deal out each index once
+    )
+    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
+    if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
+        raise ConfigError(
+            f"trainer.devices={cfg.trainer.devices} does not fit hydra/launcher={launcher}, which runs each cell in "
+            "the sweep's own process, so that each rank would start the sweep again; leave hydra/launcher out, so "
+            "that each cell has processes of its own, or set trainer.devices=1"
+        )
+    data = build_data(cfg)
+    data.prepare_data()
+    data.setup()
+    return Parts(data, build_model(cfg, data), trainer)
+
+
+def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
+    """A new model for the classes and channels of ``data``, which is set up."""
+    model: ImageClassifier = _make(
+        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
+    )
+    return model
+
+
+def build_data(cfg: DictConfig) -> ImageData:
+    """The DataModule, with its loader and its engine."""
+    data: ImageData = _make(
+        _without(cfg.data, "form"),
+        loader=_make(_without(cfg.loader, "reads", "copies")),
+        engine=_make(cfg.engine),
+        shuffle_seed=cfg.seed,
+    )
+    return data
+
+
+def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
+    """Lightning's logger, in a folder of the run named after it: TensorBoard's lies beside the traces."""
+    folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"
+    logger: Logger = instantiate(cfg.logger, save_dir=run_dir / folder)
+    return logger
+
+
+def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
+    """Checkpoints, pictures, progress, the profiler, the record of steps, and what the user adds."""
+    callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
+    if cfg.trainer.enable_progress_bar:
+        callbacks.append(ProgressBar(leave=True))
+    if cfg.trainer.enable_checkpointing:
+        callbacks += build_checkpoints(cfg, run_dir / FOLDER)
+    if cfg.profiler._target_ is not None:
+        folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
+        for key, folder in folders.items():
+            if folder.exists() and not folder.is_dir():
+                raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
+        callbacks.append(instantiate(cfg.profiler, **folders))
+    return [*callbacks, *(_added(name, node) for name, node in cfg.callbacks.items())]
+
+
+def _added(name: Any, node: Any) -> Callback:
+    """A callback of the user's own.
+
+    Raises:
+        ConfigError: it cannot be made, or is none.
+    """
+    try:
+        made = _make(node)
+    except (InstantiationException, ConfigAttributeError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ConfigError(
+            f"callbacks.{name} cannot be made ({reason}); name a class that can be imported in "
+            f"callbacks.{name}._target_, and its arguments beside it"
+        ) from error
+    if not isinstance(made, Callback):
+        raise ConfigError(
+            f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"
+        )
+    return made
+
+
+def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
+    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
+    monitor, steps, epochs = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps, cfg.checkpoint.every_n_epochs
+    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    mode = "min" if monitor.endswith("loss") else "max"
+    each: dict[str, Any] = {"every_n_epochs": epochs, **common}
+    checkpoints = [
+        Checkpoints(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **each),
+        Checkpoints(filename="last", save_on_train_epoch_end=True, **each),
+    ]
+    if steps is not None:
+        checkpoints.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
+    return checkpoints
+
+
+def _make(node: Any, **arguments: Any) -> Any:
+    """``instantiate``, with the error that was raised inside, not Hydra's wrapping of it."""
+    try:
+        return instantiate(node, **arguments)
+    except InstantiationException as error:
+        if isinstance(error.__cause__, StrobeError):
+            raise error.__cause__ from None
+        raise
+
+
+def _without(node: DictConfig, *keys: str) -> dict[str, Any]:
+    """A group's values less those that only ``strobe.app.config.checks`` reads."""
+    values: Any = OmegaConf.to_container(node, resolve=True)
+    return {key: value for key, value in values.items() if key not in keys}

@@ -1,0 +1,1 @@
+"""The typed configuration, its checks, and composing it."""

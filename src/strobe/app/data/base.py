@@ -1,0 +1,226 @@
+"""What every data set has in common: splits, batches, and pixels made ready on the device."""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from lightning import LightningDataModule
+from torch import Tensor
+
+from strobe.app.data.parts import parts_of
+from strobe.app.engines.base import BatchLoader, Engine
+from strobe.app.engines.sampler import EndlessBatches, EpochOrder, ShardedBatches
+from strobe.app.loaders.base import Batch, LoadedData, Loader
+from strobe.app.loaders.buffer_pool import Buffers
+from strobe.app.loaders.mapped import MappedImages
+from strobe.app.loaders.sources import FileSource
+from strobe.errors import DataError
+
+SPLITS = ("train", "val", "test")
+
+
+class ImageData(LightningDataModule, ABC):
+    """Images with one label each.
+
+    Integers travel to the device as they are. There, in place, they become float32 in [0, 1] and are
+    standardised by ``mean`` and ``std``; training batches are then augmented. All randomness is a function
+    of (``shuffle_seed``, epoch, batch, rank), so that a resumed run repeats an uninterrupted one.
+
+    A subclass says in :meth:`prepare_data` how the files get there, and in :meth:`sources` what the splits are.
+    """
+
+    title: str  # for pictures and summaries; says so when the data is generated
+    generated = False
+    classes: tuple[str, ...]
+    mean: Tensor  # (channels,), of pixels in [0, 1]
+    std: Tensor
+    full_scale: float  # the integer that becomes 1.0
+
+    def __init__(
+        self,
+        *,
+        loader: Loader[Any],
+        engine: Engine,
+        root: str,
+        batch_size: int,
+        val_batch_size: int | None,
+        seed: int,
+        augment: bool,
+        shuffle_seed: int,
+    ) -> None:
+        super().__init__()
+        self.loader = loader
+        self.engine = engine
+        self.root = root
+        self.batch_size = batch_size
+        self.val_batch_size = val_batch_size or batch_size
+        self.seed = seed
+        self.augments = augment
+        self.shuffle_seed = shuffle_seed
+        self.found: dict[str, Any] = {}  # the sources
+        self.datasets: dict[str, LoadedData] = {}
+        self._floats = Buffers()
+        self._standards: dict[tuple[float, torch.device], tuple[Tensor, ...]] = {}
+
+    @abstractmethod
+    def sources(self) -> dict[str, Any]:
+        """A source for each of ``SPLITS``, as ``self.loader`` reads them; sets the attributes above."""
+
+    @abstractmethod
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Training images (N, C, H, W), changed at random, in place."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of a batch."""
+        return len(self.mean)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Find the files and split them; costs nothing the second time."""
+        if not self.datasets:
+            self.found = self.sources()
+            self._standards.clear()
+            self.datasets = {split: self.loader.dataset(source) for split, source in self.found.items()}
+
+    def loaded_by(self, other: "ImageData") -> Self:
+        """The same images, not searched for again, with ``other``'s loader, engine, batch sizes and augmentation."""
+        data = copy.copy(self)
+        data.loader, data.engine, data.augments = other.loader, other.engine, other.augments
+        data.batch_size, data.val_batch_size = other.batch_size, other.val_batch_size
+        data.datasets = {split: data.loader.dataset(source) for split, source in self.found.items()}
+        return data
+
+    def training_files(self, most: int) -> list[str]:
+        """Files that training reads, at most so many, evenly chosen; none where images are in memory."""
+        pack = getattr(self.datasets["train"], "images", None)
+        if isinstance(pack, MappedImages):
+            return [str(pack.path)]
+        source = self.found["train"]
+        if not isinstance(source, FileSource):
+            return []
+        return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
+
+    def train_dataloader(self) -> BatchLoader:
+        """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
+        overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position)
+
+    def val_dataloader(self) -> BatchLoader:
+        """Batches for validation, in order."""
+        return self.batches("val", self.val_batch_size)
+
+    def test_dataloader(self) -> BatchLoader:
+        """Batches for the test, in order."""
+        return self.batches("test", self.val_batch_size)
+
+    def batches(
+        self,
+        split: str,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        start: Callable[[], int] = lambda: 0,
+        endless: bool = False,
+    ) -> BatchLoader:
+        """This rank's batches of one split, of one epoch or without an end, with or without a trainer."""
+        dataset, trainer = self.datasets[split], self.trainer
+        rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        if len(dataset) < world:
+            raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
+        order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
+        kind = EndlessBatches if endless else ShardedBatches
+        sharded = kind(order, batch_size, rank=rank, world=world, start=start, split=split)
+        device = trainer.strategy.root_device if trainer else torch.device("cpu")
+        return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, device=device)
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
+        """Raw batch, on the device, to what the network takes."""
+        pixels, labels = batch
+        images = self.normalise(pixels)
+        if self.augments and self.trainer is not None and self.trainer.training:
+            images = self.augment(images, self._generator(images.device))
+        return images, labels
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
+        if pixels.is_floating_point():
+            floats, full_scale, clips = pixels, 1.0, False
+        else:
+            floats, full_scale = self._uninitialised(pixels), self.full_scale
+            clips = pixels.dtype != torch.uint8 or full_scale < 255
+        factor, summand = self._standardising(full_scale, pixels.device)
+        for target, source in parts_of(floats, pixels):
+            if floats is not pixels:
+                target.copy_(source)
+            if clips:
+                target.clamp_(0, full_scale)
+            target.mul_(factor).add_(summand)
+        return floats
+
+    def to_rgb(self, images: Tensor) -> Tensor:
+        """Standardised images (N, C, H, W) back to colours (N, 3, H, W), or grey (N, 1, H, W), in [0, 1]."""
+        std, mean = (value.to(images.device).view(-1, 1, 1) for value in (self.std, self.mean))
+        return (images * std + mean)[:, self.rgb_channels()].clamp(0, 1).cpu()
+
+    def rgb_channels(self) -> list[int]:
+        """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
+        return [0, 1, 2]
+
+    def _uninitialised(self, pixels: Tensor) -> Tensor:
+        """Memory for them as float32; on the CPU what an earlier batch has left, on a GPU torch sees to that."""
+        if pixels.device.type != "cpu":
+            return torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device)
+        return self._floats.take(pixels.shape, torch.float32)
+
+    def _standardising(self, full_scale: float, device: torch.device) -> tuple[Tensor, ...]:
+        """Factor and summand (C, 1, 1) for values up to ``full_scale``."""
+        if (full_scale, device) not in self._standards:
+            mean, std = (value.double().view(-1, 1, 1) for value in (self.mean, self.std))
+            pair = tuple(value.float().to(device) for value in (1 / (full_scale * std), -mean / std))
+            self._standards[full_scale, device] = pair
+        return self._standards[full_scale, device]
+
+    def _position(self) -> int:
+        """How many batches of this epoch were trained on before, also before a run was resumed."""
+        assert self.trainer is not None
+        return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        assert self.trainer is not None
+        key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
+        seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+        return torch.Generator(device).manual_seed(seed)
+
+
+def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
+    """Deal indices out to parts so that each part has its share of every class, and at least one of it.
+
+    What rounding gives a part too much or too little in one class is made up for in the next.
+
+    Args:
+        labels: the class of each index.
+        fractions: each part's share; they add up to 1.
+        seed: of the random choice.
+
+    Raises:
+        ValueError: a class has fewer members than there are parts; its ``args`` are the class and the number.
+    """
+    generator = np.random.default_rng(seed)
+    parts: list[list[int]] = [[] for _ in fractions]
+    targets = np.asarray(labels)
+    dealt = 0
+    for label in np.unique(targets):
+        members = generator.permutation(np.flatnonzero(targets == label))
+        if len(members) < len(parts):
+            raise ValueError(int(label), len(members))
+        dealt += len(members)
+        for number, share in enumerate(np.cumsum(fractions)):
+            taken = sum(map(len, parts[: number + 1]))
+            behind = len(parts) - number - 1  # parts that need one of this class each
+            count = int(np.clip(round(share * dealt) - taken, 1, len(members) - behind))
+            parts[number] += members[:count].tolist()
+            members = members[count:]
+    return [sorted(part) for part in parts]

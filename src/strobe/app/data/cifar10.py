@@ -1,0 +1,127 @@
+"""CIFAR-10: 60,000 colour photos of 32x32 pixels in ten classes (Krizhevsky 2009)."""
+
+import shutil
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torchvision import datasets
+from torchvision.datasets.utils import check_integrity
+
+from strobe.app.data.augment import flip, shift
+from strobe.app.data.base import ImageData, stratified_split
+from strobe.app.data.batch_files import read_batch, read_classes
+from strobe.app.loaders.sources import ArraySource
+from strobe.errors import DataError
+from strobe.process.locks import locked
+
+FOLDER = datasets.CIFAR10.base_folder
+
+
+class CIFAR10(ImageData):
+    """``cifar-10-batches-py`` in ``data.root`` or a folder one level below it, as torchvision leaves it.
+
+    Everything is held as one uint8 tensor. ``val_fraction`` of the training images, the same share of each
+    class, is for validation.
+    """
+
+    title = "CIFAR-10"
+    full_scale = 255.0
+    mean = torch.tensor([0.4914, 0.4822, 0.4465])
+    std = torch.tensor([0.2470, 0.2435, 0.2616])
+
+    def __init__(self, *, val_fraction: float, download: bool, verify: bool, **common: Any) -> None:
+        super().__init__(**common)
+        self.val_fraction = val_fraction
+        self.download = download
+        self.verify = verify
+
+    def prepare_data(self) -> None:
+        """Download and unpack the archive, if that is wanted and it is not there; torchvision checks it."""
+        if not self.download or self._parent() is not None:
+            return
+        root = self._root()
+        with locked(root / f".{FOLDER}.lock"):
+            if self._parent() is None:
+                _download(root)
+
+    def sources(self) -> dict[str, ArraySource]:
+        """Read all images and split them."""
+        root = self._parent()
+        if root is None:
+            raise DataError(
+                f"data.root={self.root} holds no folder {FOLDER}, nor does a folder one level below it; download it "
+                f"from {datasets.CIFAR10.url} (170 MB) with data.download=true, or train on data=sample"
+            )
+        folder = root / FOLDER
+        if self.verify:
+            _verify(folder)
+        try:
+            self.classes = read_classes(folder / datasets.CIFAR10.meta["filename"])
+            count = len(self.classes)
+            train = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.train_list]
+            test = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.test_list]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder} cannot be read as CIFAR-10 ({error}); replace the folder") from error
+        images = torch.from_numpy(np.concatenate([images for images, _ in train + test]))
+        targets = torch.tensor([label for _, labels in train + test for label in labels])
+        trained = sum(len(labels) for _, labels in train)
+        fractions = (1 - self.val_fraction, self.val_fraction)
+        try:
+            parts = stratified_split(targets[:trained].tolist(), fractions, self.seed)
+        except ValueError as error:
+            raise DataError(
+                f"{folder} holds a single training image of class {self.classes[error.args[0]]}, but at least 2 are "
+                "needed, for training and validation; give a larger subset"
+            ) from None
+        indices = {
+            "train": torch.tensor(parts[0]),
+            "val": torch.tensor(parts[1]),
+            "test": torch.arange(trained, len(targets)),
+        }
+        return {split: ArraySource(images, targets, chosen) for split, chosen in indices.items()}
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Crops from the image padded by four pixels, and flips."""
+        return flip(shift(images, generator, out=images), generator, out=images)
+
+    def _parent(self) -> Path | None:
+        """The folder in which ``cifar-10-batches-py`` stands."""
+        root = self._root()
+        below = sorted(path for path in root.iterdir() if path.name[0] != ".") if root.is_dir() else []
+        return next((folder for folder in (root, *below) if (folder / FOLDER).is_dir()), None)
+
+    def _root(self) -> Path:
+        root = Path(self.root)
+        return root.parent if root.name == FOLDER else root
+
+
+def _download(root: Path) -> None:
+    """Let torchvision download, check and unpack; the folder appears in ``root`` complete, or nothing does."""
+    partial = root / f".{FOLDER}.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # left by a crash
+    try:
+        datasets.CIFAR10(partial, download=True)
+        (partial / FOLDER).rename(root / FOLDER)
+    except (OSError, RuntimeError, HTTPException) as error:
+        raise DataError(
+            f"{datasets.CIFAR10.url} could not be downloaded to data.root={root} ({error}); "
+            "check the network, or unpack the archive there by hand"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _verify(folder: Path) -> None:
+    """Hold each file against torchvision's list of checksums."""
+    kind = datasets.CIFAR10
+    for name, md5 in [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]:
+        if not check_integrity(folder / name, md5):
+            raise DataError(
+                f"{folder / name} is missing or not the published file (md5 {md5}); download the set again with "
+                "data.download=true into another data.root, or accept a subset or an altered copy with "
+                "data.verify=false"
+            )

@@ -1,0 +1,55 @@
+"""EuroSAT, multispectral: 27,000 Sentinel-2 tiles in ten classes (Helber 2019, doi:10.1109/JSTARS.2019.2918242)."""
+
+from pathlib import Path
+from typing import Any
+
+from strobe.app.data.download import extract_zip, fetch
+from strobe.app.data.synthetic import is_generated
+from strobe.app.data.tiles import GENERATED, Tiles, tile_roots
+from strobe.errors import DataError
+from strobe.process.locks import locked
+
+URL = "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1"
+MD5 = "091174add3c8e680a49244acf185b9f0"
+SIZE = "2.1 GB"
+FOLDER = "EuroSAT_MS"
+
+
+class EuroSAT(Tiles):
+    """``data.root``, or a folder one level below it, holds ``<Class>/*.tif``."""
+
+    def __init__(self, *, download: bool, **common: Any) -> None:
+        super().__init__(**common)
+        self.download = download
+
+    def prepare_data(self) -> None:
+        """Download and unpack the archive, if that is wanted and the tiles are not there."""
+        root = Path(self.root)
+        if not self.download or tile_roots(root):
+            return
+        with locked(root / f".{FOLDER}.lock"):
+            if not tile_roots(root):
+                archive = fetch(URL, root / f"{FOLDER}.zip", md5=MD5)
+                extract_zip(archive, root / FOLDER)
+                archive.unlink()
+
+    def folder(self) -> Path:
+        """The folder of the class folders."""
+        root = Path(self.root)
+        found = tile_roots(root)
+        if len(found) == 1:
+            self.generated = is_generated(found[0])
+            self.title = GENERATED if self.generated else "EuroSAT"
+            return found[0]
+        if found:
+            names = ", ".join(folder.name for folder in found)
+            raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
+        if not root.is_dir():
+            raise DataError(
+                f"data.root={root} is not a folder; download EuroSAT from {URL} ({SIZE}) into one with "
+                "data.download=true, or train on generated tiles with data=sample"
+            )
+        raise DataError(
+            f"data.root={root} holds no <Class>/*.tif, nor does a folder one level below it; download EuroSAT from "
+            f"{URL} ({SIZE}) with data.download=true, or train on generated tiles with data=sample"
+        )

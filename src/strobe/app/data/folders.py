@@ -1,0 +1,72 @@
+"""Class folders, and what lies below them. A million files are found without asking the disk for each one's kind."""
+
+import logging
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from strobe.app.loaders.threads import DISK_THREADS
+
+log = logging.getLogger(__name__)
+
+
+def visible(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, less what is hidden: macOS leaves ``._<name>.tif`` behind."""
+    try:
+        return [entry for entry in os.scandir(folder) if entry.name[0] != "."]
+    except PermissionError:
+        log.warning("%s cannot be read and is passed over", folder)
+        return []
+
+
+def class_folders(folder: Path) -> list[str]:
+    """The names of the folders in ``folder``, sorted; a label is an index into them."""
+    return sorted(entry.name for entry in visible(folder) if _is_folder(entry))
+
+
+def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
+    """Each class in ``folder`` with its files, as deep as they lie, both in the order of their names.
+
+    Args:
+        folder: of the class folders.
+        suffixes: how the files' names end, in small letters; capitals in a name make no difference.
+    """
+    classes = class_folders(folder)
+    with ThreadPoolExecutor(DISK_THREADS) as pool:
+        found = pool.map(lambda name: files_below(str(folder / name), suffixes), classes)
+        return dict(zip(classes, found, strict=True))
+
+
+def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Files whose names end so, sorted.
+
+    Links are followed, but no folder is entered twice, so that circles end. Of several ways into a folder the one
+    without links counts.
+    """
+    found: list[str] = []
+    entered: set[str] = set()
+    waiting = deque([(folder, os.path.realpath(folder))])  # links at the end
+    while waiting:
+        here, real = waiting.popleft()
+        if real in entered:
+            continue
+        entered.add(real)
+        folders: list[os.DirEntry[str]] = []
+        for entry in visible(here):
+            # What a link points to would be one more question to the disk for each file.
+            if entry.name.lower().endswith(suffixes) and not entry.is_dir(follow_symlinks=False):
+                found.append(entry.path)
+            elif _is_folder(entry):
+                folders.append(entry)
+        for entry in sorted(folders, key=lambda entry: entry.name):
+            if entry.is_symlink():
+                waiting.append((entry.path, os.path.realpath(entry.path)))
+            else:
+                waiting.appendleft((entry.path, f"{real}/{entry.name}"))
+    return sorted(found)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Also through a link; a link to itself is none."""
+    return Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()

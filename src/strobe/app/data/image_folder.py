@@ -1,0 +1,133 @@
+"""Photos in class folders: any such tree of JPEG and PNG files, ImageNet's among them."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.app.data.augment import flip
+from strobe.app.data.base import SPLITS, ImageData, stratified_split
+from strobe.app.data.folders import class_folders, files_of_classes
+from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.sources import PathTable, PhotoSource
+from strobe.errors import DataError
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+PARTS = {"train", "val", "valid", "validation", "test"}  # how folders of a split's class folders are called
+SplitIndices = dict[str, Tensor]  # (N,) int64 of each split
+
+
+class ImageFolder(ImageData):
+    """``<root>/<Class>/`` or, as ImageNet is laid out, ``<root>/train/<Class>/`` and ``<root>/val/<Class>/``.
+
+    The first is split by class at random: ``train_fraction`` of each class is for training; the rest is halved
+    into validation and test. In the second, ``<root>/test/<Class>/`` is the test's; where there is no such
+    folder, or it holds no class folders, the test is on the validation photos.
+
+    Files lie at any depth below their class. Of each photo a square of ``size`` pixels is taken, as ``framing``
+    says (``strobe.app.loaders.crop_policy.Framing``); with ``augment``, at random in training. The orientation that
+    a camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
+    """
+
+    full_scale = 255.0
+    # ImageNet's, by which published weights expect colours to be standardised.
+    mean = torch.tensor([0.485, 0.456, 0.406])
+    std = torch.tensor([0.229, 0.224, 0.225])
+
+    def __init__(self, *, framing: str, size: int, train_fraction: float, **common: Any) -> None:
+        super().__init__(**common)
+        self.framing = framing
+        self.size = size
+        self.train_fraction = train_fraction
+
+    def sources(self) -> dict[str, PhotoSource]:
+        """Find the photos and split them."""
+        root = Path(self.root)
+        if not root.is_dir():
+            raise DataError(f"data.root={self.root} is not a folder; give the folder that holds the class folders")
+        self.title = f"images of {root.resolve().name}"
+        folders = set(class_folders(root))
+        if {"train", "val"} <= folders:
+            paths, targets, indices = self._given(root, "test" in folders)
+        elif "train" in folders <= PARTS:
+            raise DataError(
+                f"data.root={self.root} holds {', '.join(sorted(folders))}, but no val; name the folder of the "
+                "validation photos val, or give a folder of class folders, which is then split"
+            )
+        else:
+            paths, targets, indices = self._at_random(root)
+        table = PathTable(paths)
+        return {
+            split: PhotoSource(table, targets, indices[split], self._framing(random=split == "train" and self.augments))
+            for split in SPLITS
+        }
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Flips; how a photo is framed was drawn when it was read."""
+        return flip(images, generator, out=images)
+
+    def _framing(self, *, random: bool) -> Framing:
+        return Framing(self.framing, self.size, random, self.shuffle_seed)
+
+    def _at_random(self, root: Path) -> tuple[list[str], Tensor, SplitIndices]:
+        """All photos, their labels, and a split of each class."""
+        found = _find(root)
+        self.classes = tuple(found)
+        paths, targets = _flat(found)
+        held_out = (1 - self.train_fraction) / 2
+        try:
+            parts = stratified_split(targets.tolist(), (self.train_fraction, held_out, held_out), self.seed)
+        except ValueError as error:
+            label, count = error.args
+            raise DataError(
+                f"{root / self.classes[label]} holds {count} photo{'s'[: count != 1]}, but at least {len(SPLITS)} are "
+                "needed, for training, validation and test; add photos or remove the folder"
+            ) from None
+        return paths, targets, {split: torch.tensor(part) for split, part in zip(SPLITS, parts, strict=True)}
+
+    def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
+        """All photos, their labels, and the split that the folders make."""
+        splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
+        paths: list[str] = []
+        labels: list[Tensor] = []
+        indices: SplitIndices = {}
+        for split in splits:
+            found = _find(root / split)
+            if split == "train":
+                self.classes = tuple(found)
+            elif differing := sorted(found.keys() ^ set(self.classes)):
+                name = differing[0]
+                has, lacks = (split, "train") if name in found else ("train", split)
+                raise DataError(
+                    f"{root / has} holds the class {name}, but {root / lacks} does not ({len(differing)} "
+                    f"class{'es differ' if len(differing) > 1 else ' differs'}); give both the same class folders"
+                )
+            more, targets = _flat(found)
+            indices[split] = torch.arange(len(paths), len(paths) + len(more))
+            paths += more
+            labels.append(targets)
+        if "test" not in indices:
+            log.info("%s holds no test/<Class>/, so the test is on the validation photos", root)
+            indices["test"] = indices["val"]
+        return paths, torch.cat(labels), indices
+
+
+def _find(folder: Path) -> dict[str, list[str]]:
+    """Each class with its photos; there are two classes at least, and each has one."""
+    found = files_of_classes(folder, SUFFIXES)
+    if len(found) < 2:
+        what = f"one class, {next(iter(found))}" if found else "no class folders"
+        raise DataError(f"{folder} holds {what}; put the photos of at least two classes into a folder for each")
+    if empty := next((name for name, files in found.items() if not files), None):
+        raise DataError(f"{folder / empty} holds no {', '.join(SUFFIXES)} file; add photos or remove the folder")
+    return found
+
+
+def _flat(found: dict[str, list[str]]) -> tuple[list[str], Tensor]:
+    """All files, class after class, and their labels."""
+    counts = torch.tensor([len(files) for files in found.values()])
+    return [path for files in found.values() for path in files], torch.arange(len(found)).repeat_interleave(counts)

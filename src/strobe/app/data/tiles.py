@@ -1,0 +1,135 @@
+"""Data sets of GeoTIFF tiles in class folders, in EuroSAT's form."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tifffile
+import torch
+from torch import Tensor
+
+from strobe.app.data.augment import dihedral
+from strobe.app.data.base import SPLITS, ImageData, stratified_split
+from strobe.app.data.folders import class_folders, visible
+from strobe.app.loaders.base import unreadable
+from strobe.app.loaders.sources import PathTable, TileSource
+from strobe.errors import ConfigError, DataError
+
+GENERATED = "generated sample data"
+RGB = (3, 2, 1)
+# EuroSAT's published statistics in file order: B01 to B08, B09, B10, B11, B12, B8A.
+MEAN = (
+    1354.41, 1118.24, 1042.93, 947.63, 1199.47, 1999.79, 2369.22, 2296.83, 732.08, 12.11, 1819.01, 1118.92, 2594.14,
+)  # fmt: skip
+STD = (
+    245.72, 333.01, 395.09, 593.75, 566.42, 861.18, 1086.63, 1117.98, 404.92, 4.78, 1002.59, 761.30, 1231.59,
+)  # fmt: skip
+
+
+class Tiles(ImageData):
+    """``<root>/<Class>/*.tif``: Sentinel-2 tiles of 13 bands, uint16, split by class at random.
+
+    ``train_fraction`` of each class is for training; the rest is halved into validation and test.
+    """
+
+    def __init__(self, *, bands: Any, train_fraction: float, full_scale: float, **common: Any) -> None:
+        super().__init__(**common)
+        self.full_scale = full_scale
+        self.train_fraction = train_fraction
+        self.bands: Any = bands if isinstance(bands, str) else tuple(bands)
+
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder that holds the class folders; raises a :class:`DataError` when there is none."""
+
+    def sources(self) -> dict[str, TileSource]:
+        """Find the tiles and split them."""
+        folder = self.folder()
+        paths, labels = self._find(folder)
+        shape = _shape(paths[0])
+        self.channel_bands = self._channel_bands(shape[0], paths[0])
+        bands = list(self.channel_bands)
+        self.mean = torch.tensor(MEAN)[bands] / self.full_scale
+        self.std = torch.tensor(STD)[bands] / self.full_scale
+        held_out = (1 - self.train_fraction) / 2
+        try:
+            parts = stratified_split(labels, (self.train_fraction, held_out, held_out), self.seed)
+        except ValueError as error:
+            label, count = error.args
+            raise DataError(
+                f"{folder / self.classes[label]} holds {count} tile{'s'[: count != 1]}, but at least {len(SPLITS)} are "
+                "needed, for training, validation and test; add tiles or remove the folder"
+            ) from None
+        table, targets = PathTable(paths), torch.tensor(labels)
+        return {
+            split: TileSource(table, targets, torch.tensor(part), shape, self.channel_bands, self.full_scale)
+            for split, part in zip(SPLITS, parts, strict=True)
+        }
+
+    def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Flips and transposes."""
+        return dihedral(images, generator, out=images)
+
+    def rgb_channels(self) -> list[int]:
+        """Where bands 3, 2 and 1 stand in a batch; its first channel when one of them is not loaded."""
+        if set(RGB) <= set(self.channel_bands):
+            return [self.channel_bands.index(band) for band in RGB]
+        return [0]
+
+    def _find(self, folder: Path) -> tuple[list[str], list[int]]:
+        """All tiles in the order of their names, their labels, and the classes on the way."""
+        classes = class_folders(folder)
+        if len(classes) < 2:
+            raise DataError(f"{folder} holds one class, {classes[0]}; at least two are needed: add a class folder")
+        self.classes = tuple(classes)
+        paths: list[str] = []
+        labels: list[int] = []
+        for label, name in enumerate(classes):
+            found = _tiles(folder / name)
+            if not found:
+                raise DataError(f"{folder / name} holds no .tif file; add tiles or remove the folder")
+            paths += found
+            labels += [label] * len(found)
+        return paths, labels
+
+    def _channel_bands(self, count: int, path: str) -> tuple[int, ...]:
+        if count != len(MEAN):
+            raise DataError(f"{path} has {count} bands, but statistics are known for {len(MEAN)}; convert the tiles")
+        bands: tuple[int, ...] = {"rgb": RGB, "all": tuple(range(count))}.get(self.bands, self.bands)
+        beyond = [band for band in bands if band >= count]
+        if beyond:
+            raise ConfigError(
+                f"data.bands={_plain(self.bands)} asks for band {beyond[0]}, but {path} has {count} bands; "
+                f"give indices from 0 to {count - 1}"
+            )
+        return bands
+
+
+def tile_roots(root: Path) -> list[Path]:
+    """``root``, or those folders one level below it, that hold ``<Class>/*.tif``."""
+
+    def holds_tiles(folder: Path) -> bool:
+        return any(_tiles(folder / name) for name in class_folders(folder))
+
+    if not root.is_dir():
+        return []
+    return [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
+
+
+def _tiles(folder: Path) -> list[str]:
+    return sorted(entry.path for entry in visible(folder) if entry.name.lower().endswith((".tif", ".tiff")))
+
+
+def _shape(path: str) -> tuple[int, int, int]:
+    """Bands, height and width of one tile."""
+    try:
+        with tifffile.TiffFile(path) as tile:
+            page = tile.pages.first
+            return page.samplesperpixel, page.imagelength, page.imagewidth
+    except Exception as error:
+        raise unreadable(path, "tile", error) from error
+
+
+def _plain(bands: str | Sequence[int]) -> str:
+    return bands if isinstance(bands, str) else str(list(bands)).replace(" ", "")

@@ -1,0 +1,181 @@
+"""Batches gathered on the training device, where the whole split lies."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.memory_check import in_words, require_room
+from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.torch import TorchEngine
+from strobe.app.loaders.base import Batch, LoadedData
+from strobe.app.loaders.buffer_pool import Buffers
+from strobe.app.loaders.sources import ArraySource
+from strobe.callbacks import spans
+from strobe.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 256  # images loaded as one batch
+BATCHES = 2  # there must be room for so many beside the splits, as loaded and as float32
+REPORT = 10.0  # seconds between lines that tell how far loading is
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a split before it is loaded."""
+
+    name: str
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split in memory of the device."""
+
+    pixels: Tensor  # (N, C, H, W), never written to again
+    labels: Tensor  # (N,) int64
+
+
+class ResidentEngine:
+    """Loads a split once, when its first batch is asked for; each batch is then one gather on the device.
+
+    ``num_workers`` processes load it; none works beside training. Each rank holds whole splits. A split's memory is
+    free again when its data set is. The first split is refused unless all fit that loaders were asked for until then:
+    for Lightning those of training and validation, before the first step.
+    """
+
+    def __init__(self, *, num_workers: int) -> None:
+        self.first = TorchEngine(
+            num_workers=num_workers,
+            prefetch_factor=2,
+            persistent_workers=False,
+            pin_memory=False,
+            multiprocessing_context=None,
+        )
+        self._splits: WeakKeyDictionary[LoadedData, dict[torch.device, Split]] = WeakKeyDictionary()
+        self._expected: WeakKeyDictionary[LoadedData, dict[torch.device, Expected]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process loads its own splits
+        return partial(type(self), num_workers=self.first.num_workers), ()
+
+    def loader(
+        self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
+    ) -> "ResidentLoader":
+        """Batches of ``dataset``, on the device.
+
+        Raises:
+            ConfigError: an image is another one in each epoch.
+        """
+        if dataset.varies:
+            framing = getattr(getattr(getattr(dataset, "source", None), "framing", None), "kind", "random")
+            raise ConfigError(
+                f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it anew in "
+                "each epoch; set data.framing=resize, or engine=torch"
+            )
+        self._expect(dataset, batches, device)
+        return ResidentLoader(self, dataset, batches, device)
+
+    def split(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
+        """All of ``dataset`` on the device, loaded the first time.
+
+        Raises:
+            ConfigError: it does not fit, together with those that are still to be loaded.
+        """
+        held = self._splits.setdefault(dataset, {})
+        if device not in held:
+            self._expect(dataset, batches, device)
+            began = time.monotonic()
+            held[device] = self._load(dataset, batches, device)
+            size, seconds = held[device].pixels.nbytes, time.monotonic() - began
+            log.info("%s images (%s) are resident on %s after %.1f s", batches.split, in_words(size), device, seconds)
+        return held[device]
+
+    def _load(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
+        count = len(dataset)
+        first = _first_image(dataset, batches.split)
+        self._require_room(device)
+        source = getattr(dataset, "source", None)
+        if isinstance(source, ArraySource) and first.dtype == source.images.dtype:
+            return Split(source.images[source.indices].to(device), source.labels.to(device))
+        pixels = torch.empty(count, *first.shape[1:], dtype=first.dtype, device=device)
+        labels = torch.empty(count, dtype=torch.int64, device=device)
+        order = ShardedBatches(EpochOrder(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
+        done, told = 0, time.monotonic()
+        for loaded, classes in self.first.loader(dataset, order, seed=0, device=torch.device("cpu")):
+            pixels[done : done + len(classes)].copy_(loaded)
+            labels[done : done + len(classes)].copy_(classes)
+            done += len(classes)
+            if time.monotonic() - told > REPORT:
+                told = time.monotonic()
+                log.info("Loading %s images to %s: %d of %d", batches.split, device, done, count)
+        return Split(pixels, labels)
+
+    def _expect(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> None:
+        self._expected.setdefault(dataset, {})[device] = Expected(batches.split, batches.batch_size)
+
+    def _require_room(self, device: torch.device) -> None:
+        splits: Counter[str] = Counter()
+        batch = 0
+        for dataset, devices in list(self._expected.items()):
+            if device not in devices or device in self._splits.get(dataset, {}):
+                continue
+            expected = devices[device]
+            image = _first_image(dataset, expected.name)
+            splits[expected.name] += len(dataset) * image.nbytes
+            images = min(len(dataset), expected.batch_size)
+            batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
+        require_room(splits, BATCHES * batch, device)
+
+
+def _first_image(dataset: LoadedData, split: str) -> Tensor:
+    """The pixels (1, C, H, W) of a data set's first image."""
+    return WholeBatches(dataset).__getitems__(Indices([0], split=split, epoch=0, number=0))[0]
+
+
+class ResidentLoader:
+    """Batches gathered from a split; an epoch's order is sent to the device once."""
+
+    num_workers = 0
+    prefetch_factor = None
+
+    def __init__(
+        self, engine: ResidentEngine, dataset: LoadedData, batch_sampler: ShardedBatches, device: torch.device
+    ) -> None:
+        self.engine = engine
+        self.dataset = dataset
+        self.batch_sampler = batch_sampler
+        self.device = device
+        self.buffers = Buffers()  # for batches in the CPU's memory; on a GPU torch keeps memory for the next ones
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Generator[Batch, None, None]:
+        split = self.engine.split(self.dataset, self.batch_sampler, self.device)
+        batches = iter(self.batch_sampler)
+        while epoch := list(islice(batches, len(self.batch_sampler))):  # there may be no end of epochs
+            order = torch.tensor(list(chain.from_iterable(epoch))).to(self.device)
+            for indices, rows in zip(epoch, torch.split(order, [len(indices) for indices in epoch]), strict=True):
+                with spans.batch_span(indices.epoch, indices.number, len(indices), indices.split):
+                    batch = self._gather(split.pixels, rows), split.labels[rows]
+                yield batch
+                del batch
+
+    def _gather(self, images: Tensor, rows: Tensor) -> Tensor:
+        """New memory, or memory that nobody uses any more, with the rows (N, C, H, W) of ``images``."""
+        with spans.span("read", len(rows)):
+            source = images.view(torch.int16) if images.dtype == torch.uint16 else images  # which torch cannot gather
+            if self.device.type != "cpu":
+                return source.index_select(0, rows).view(images.dtype)
+            batch = self.buffers.take((len(rows), *images.shape[1:]), source.dtype)
+            return torch.index_select(source, 0, rows, out=batch).view(images.dtype)

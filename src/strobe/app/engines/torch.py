@@ -1,0 +1,150 @@
+"""Batches by torch's DataLoader: in the training process, or in worker processes."""
+
+import copy
+import re
+import resource
+import shutil
+import signal
+from collections.abc import Generator, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from strobe.app.engines.base import WholeBatches, read_pinned
+from strobe.app.engines.sampler import ShardedBatches
+from strobe.app.loaders.base import Batch, LoadedData
+from strobe.errors import DataError
+
+
+class TorchEngine:
+    """``torch.utils.data.DataLoader`` over batches of indices.
+
+    ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
+    that), so that ``num_workers`` is the number of cores that loading may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_workers: int,
+        prefetch_factor: int,
+        persistent_workers: bool,
+        pin_memory: bool | None,
+        multiprocessing_context: str | None,
+    ) -> None:
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
+        self.worker_options: dict[str, Any] = {}
+        if num_workers:
+            self.worker_options = {
+                "prefetch_factor": prefetch_factor,
+                "persistent_workers": persistent_workers,
+                "multiprocessing_context": multiprocessing_context,
+            }
+
+    def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
+        """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
+        pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
+        read_pinned(dataset, pin and device.type == "cuda" and not self.num_workers)  # else DataLoader's thread copies
+        return LazyLoader(
+            WholeBatches(dataset),
+            batch_sampler=batches,
+            collate_fn=_as_it_is,
+            num_workers=self.num_workers,
+            pin_memory=pin,
+            generator=torch.Generator().manual_seed(seed + batches.rank),
+            **self.worker_options,
+        )
+
+
+class LazyLoader(DataLoader[Batch]):
+    """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
+
+    Iterated over while it is being iterated over, it has other workers for that.
+
+    Raises:
+        DataError: a worker process was killed, or what workers pass their batches through is used up.
+    """
+
+    _iterating = False
+
+    def __iter__(self) -> Generator[Batch, None, None]:  # type: ignore[override]
+        if self._iterating and self.persistent_workers:  # which serve one iterator at a time
+            other = copy.copy(self)
+            other._iterating, other._iterator = False, None
+            yield from other
+            return
+        self._iterating = True
+        try:
+            yield from self._batches()
+        finally:
+            self._iterating = False
+
+    def _batches(self) -> Generator[Batch, None, None]:
+        batches: Any = super().__iter__()
+        try:
+            yield from batches
+        except Exception as error:
+            explained = _explained(error, getattr(batches, "_workers", ()))
+            if self.num_workers:  # now: freed later with the error's frames, each of them would be waited for 5 s
+                batches._shutdown_workers()
+                self._iterator = None
+            if explained is None:
+                raise
+            raise explained from error
+
+
+def _explained(error: Exception, workers: Sequence[BaseProcess]) -> DataError | None:
+    if not isinstance(error, RuntimeError | OSError | EOFError):
+        return None
+    try:
+        return lost_batch(error, workers)
+    except RuntimeError as again:  # by torch's signal handler, a moment after its own finding
+        return lost_batch(again, workers)
+
+
+def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> DataError | None:
+    """What a user can do about an error of torch's between worker processes and training; None for any other.
+
+    torch raises some of them in a signal handler: wherever training is just then.
+
+    Args:
+        error: not raised by a data set.
+        workers: that may have ended and so be the cause.
+    """
+    text = str(error)
+    if "ancdata" in text or "Too many open files" in text:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return DataError(
+            f"the batches that workers keep ready use up the {soft} files that this process may hold open; allow more "
+            "with `ulimit -n 65536`, or give fewer with engine.num_workers or engine.prefetch_factor"
+        )
+    if isinstance(error, OSError | EOFError):  # a worker hung up, and may be just about to end
+        ready = wait([worker.sentinel for worker in workers], timeout=1)
+        for worker in workers:
+            if worker.sentinel in ready:  # its files are closed a moment before it has ended
+                worker.join(1)
+    ended = [worker for worker in workers if worker.exitcode]
+    full = r"out of shared memory|(shared memory|/torch_).*No space left"
+    if re.search(full, text) or any(worker.exitcode == -signal.SIGBUS for worker in ended):
+        free = shutil.disk_usage("/dev/shm").free / 1e6
+        return DataError(
+            f"worker processes cannot pass their batches on: /dev/shm, with {free:,.0f} MB free, was full; give fewer "
+            "of them with engine.num_workers, smaller batches with data.batch_size, or enlarge it (Docker: --shm-size)"
+        )
+    lost = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited)", text)
+    if not lost and not ended:
+        return None
+    pid = lost[1] if lost else ended[0].pid
+    how = f"was killed ({lost[2]})" if lost and lost[2] else "ended unexpectedly"
+    return DataError(
+        f"the loader worker with process id {pid} {how}: often memory ran out; give fewer workers with "
+        "engine.num_workers or smaller batches with data.batch_size, or find the cause with engine.num_workers=0"
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,130 @@
+"""What every loader has in common: the data set that it makes of a source."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, default_collate
+
+from strobe.app.loaders.buffer_pool import Buffers
+from strobe.app.loaders.sources import TileSource
+from strobe.callbacks.spans import span
+from strobe.errors import DataError
+
+Source = TypeVar("Source")
+Batch = tuple[Tensor, Tensor]
+"""Pixels (N, C, H, W) and labels (N,) int64."""
+
+
+class Loader(ABC, Generic[Source]):
+    """Turns a source into a data set of pixels and labels.
+
+    ``scale`` says where integers become [0, 1]: later on the ``device``, or here, image by image,
+    with ``numpy`` or with ``torch``.
+    """
+
+    def __init__(self, *, scale: str) -> None:
+        self.scale = scale
+
+    @abstractmethod
+    def dataset(self, source: Source) -> "LoadedData":
+        """A data set over the whole source, in its order."""
+
+    def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
+        """Integers as they are (``device``), or float32 in [0, 1], clipped above ``full_scale``."""
+        if self.scale == "device":
+            return pixels
+        with span("scale", images):
+            if self.scale == "numpy":
+                return torch.tensor(np.clip(pixels.numpy() / full_scale, 0, 1), dtype=torch.float32)
+            return pixels.float().div_(full_scale).clamp_(0, 1)
+
+
+class LoadedData(Dataset[Batch]):
+    """A map-style data set that says how its items become a batch.
+
+    One that makes whole batches has ``__getitems__`` too: see :class:`BatchData`.
+    """
+
+    collate: Callable[[Any], Batch] = staticmethod(default_collate)
+    varies = False  # whether an image's pixels change from epoch to epoch
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class BatchData(LoadedData, ABC):
+    """A data set that makes whole batches."""
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()  # batches are made in these
+
+    @abstractmethod
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, C, H, W) and labels (N,); ``indices`` are usually ``strobe.app.engines.sampler.Indices``."""
+
+    def __getitem__(self, index: int) -> Batch:
+        pixels, labels = self.__getitems__([index])
+        return pixels[0], labels[0]
+
+    @staticmethod
+    def collate(batch: Batch) -> Batch:
+        """The batch, which is one already."""
+        return batch
+
+
+class TileLoader(Loader[TileSource]):
+    """A backend that reads one tile file at a time."""
+
+    @abstractmethod
+    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """Pixels (len(source.bands), H, W) of one file; any exception means that it cannot be read."""
+
+    def dataset(self, source: TileSource) -> LoadedData:
+        """One item a file."""
+        return TileData(self, source)
+
+    def pixels(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """As :meth:`read`.
+
+        Raises:
+            DataError: the file cannot be read, or does not fit the others; names it.
+        """
+        try:
+            return self.read(path, source)
+        except DataError:
+            raise
+        except Exception as error:
+            raise unreadable(path, "tile", error) from error
+
+
+class TileData(LoadedData):
+    """Tiles, read when they are asked for."""
+
+    def __init__(self, loader: TileLoader, source: TileSource) -> None:
+        self.loader = loader
+        self.source = source
+        self.labels = source.labels
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Batch:
+        pixels = torch.from_numpy(self.loader.pixels(self.source.path(index), self.source))
+        return self.loader.scaled(pixels, self.source.full_scale), self.labels[index]
+
+
+def unreadable(path: str, kind: str, error: Exception) -> DataError:
+    """The error for a file that a decoder refused, whatever that decoder raised; ``kind``: a tile, a photo."""
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
+
+
+def select_bands(path: str, pixels: NDArray[Any], source: TileSource) -> NDArray[np.uint16]:
+    """The wanted bands (bands, H, W) of pixel-interleaved pixels (H, W, bands in the file)."""
+    source.require(path, (*pixels.shape[2:], *pixels.shape[:2]), pixels.dtype)
+    return np.moveaxis(pixels[..., source.bands], -1, 0)

@@ -1,0 +1,60 @@
+"""Images that are in memory already: CIFAR-10."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader
+from strobe.app.loaders.sources import ArraySource
+from strobe.callbacks.spans import span
+
+
+class MemoryLoader(Loader[ArraySource]):
+    """One gather a batch (``batched``), or one image at a time, as the source comparison did."""
+
+    def __init__(self, *, batched: bool, **common: Any) -> None:
+        super().__init__(**common)
+        self.batched = batched
+
+    def dataset(self, source: ArraySource) -> LoadedData:
+        """Items from the tensor of images."""
+        return GatheredData(self, source) if self.batched else ArrayData(self, source)
+
+
+class ArrayData(LoadedData):
+    """One image at a time."""
+
+    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
+        self.loader = loader
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> Batch:
+        chosen = self.source.indices[index]
+        with span("read", 1):
+            pixels = self.source.images[chosen]
+        return self.loader.scaled(pixels, self.source.full_scale), self.source.targets[chosen]
+
+
+class GatheredData(BatchData):
+    """A whole batch at once."""
+
+    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
+        super().__init__()
+        self.loader = loader
+        self.source = source
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, C, H, W) and labels (N,)."""
+        images, count = self.source.images, len(indices)
+        chosen = self.source.indices[list(indices)]
+        with span("read", count):
+            pixels = self.buffers.take((count, *images.shape[1:]), images.dtype)
+            torch.index_select(images, 0, chosen, out=pixels)
+        return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets[chosen]

@@ -1,0 +1,116 @@
+"""Images from one memory-mapped file, which is made of the set on first use."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from strobe.app.loaders.base import Batch, BatchData, Loader
+from strobe.app.loaders.manifest import Layout
+from strobe.app.loaders.mapped import MappedImages, MappedPlanes
+from strobe.app.loaders.packing import Contents, packed
+from strobe.app.loaders.pil import PilLoader
+from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
+from strobe.app.loaders.tifffile import TifffileLoader
+from strobe.callbacks.spans import span
+from strobe.errors import ConfigError
+
+
+class PackedLoader(Loader[TileSource | PhotoSource]):
+    """Packs the whole set below ``directory`` unless that was done before; then a batch is one gather of rows.
+
+    A pack is made anew when a file was added, removed or changed; with ``verify`` also when its pixels do not
+    have their checksum, for which it is read whole. Of tiles it holds all bands, and those that were asked for
+    first lie side by side. Photos are packed as the squares that they become, so ``data.framing`` must be
+    ``resize``.
+    """
+
+    def __init__(self, *, directory: str, verify: bool, **common: Any) -> None:
+        super().__init__(**common)
+        self.directory = directory
+        self.verify = verify
+        self._latest: tuple[PathTable, MappedImages] | None = None
+
+    def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
+        """A batch at a time.
+
+        Raises:
+            DataError: a file cannot be read or does not fit the others, or there is no room for the pack.
+            ConfigError: photos look different from epoch to epoch, or from split to split.
+        """
+        bands = source.bands if isinstance(source, TileSource) else (0, 1, 2)
+        return PackedData(self, source, self._images(source), bands)
+
+    def _images(self, source: TileSource | PhotoSource) -> MappedImages:
+        """The pack of the source's set; its splits share one table of paths, and so one check of the files."""
+        contents = tiles(source) if isinstance(source, TileSource) else photos(source)
+        if (
+            self._latest is None
+            or self._latest[0] is not source.paths
+            or not contents.layout.agrees(self._latest[1].layout)
+        ):
+            path, manifest = packed(Path(self.directory), contents, verify=self.verify)
+            self._latest = source.paths, MappedImages(path, manifest.layout, manifest.sources.count)
+        return self._latest[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_latest": None}
+
+
+class PackedData(BatchData):
+    """Images of a pack, in the order of a split."""
+
+    def __init__(
+        self, loader: PackedLoader, source: TileSource | PhotoSource, images: MappedImages, bands: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.loader = loader
+        self.images = images
+        self.planes = MappedPlanes(images, [images.layout.bands.index(band) for band in bands])
+        self.indices, self.targets = source.indices, source.targets
+        self.full_scale = source.full_scale
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""
+        count = len(indices)
+        chosen = self.indices.index_select(0, torch.from_numpy(np.fromiter(indices, np.int64, count)))
+        with span("read", count):
+            pixels = self.buffers.take((count, *self.planes.shape), self.planes.dtype)
+            self.planes.gather(chosen, pixels)
+        return self.loader.scaled(pixels, self.full_scale, count), self.targets.index_select(0, chosen)
+
+
+def tiles(source: TileSource) -> Contents:
+    """All tiles of the set, with all bands: those of the source first."""
+    bands = (*source.bands, *(band for band in range(source.shape[0]) if band not in source.bands))
+    whole = replace(source, bands=bands)
+    loader = TifffileLoader(scale="device")
+    return Contents(source.paths, Layout("tiles", "<u2", source.shape, bands), lambda path: loader.pixels(path, whole))
+
+
+def photos(source: PhotoSource) -> Contents:
+    """All photos of the set, each resized whole."""
+    kind, size = source.framing.kind, source.framing.size
+    if kind != "resize":
+        raise ConfigError(
+            f"loader=packed packs each photo once, but data.framing={kind} frames it anew each epoch, or otherwise "
+            "in validation than in training; set data.framing=resize, or choose another loader"
+        )
+    loader = PilLoader(scale="device")
+
+    def read(path: str) -> NDArray[np.uint8]:
+        pixels: NDArray[np.uint8] = loader.pixels(path, _whole, size).numpy()
+        return pixels
+
+    return Contents(source.paths, Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), read)
+
+
+def _whole(height: int, width: int) -> tuple[int, int, int, int]:
+    return 0, 0, height, width

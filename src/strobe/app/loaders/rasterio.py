@@ -1,0 +1,30 @@
+"""Tiles by rasterio, which is GDAL: reads only the wanted bands, opens slowly."""
+
+import threading
+import warnings
+
+import numpy as np
+import rasterio
+from numpy.typing import NDArray
+from rasterio.errors import NotGeoreferencedWarning
+
+from strobe.app.loaders.base import TileLoader
+from strobe.app.loaders.sources import TileSource
+from strobe.callbacks.spans import span
+
+_quiet = threading.Lock()  # what is ignored is the whole process's
+
+
+class RasterioLoader(TileLoader):
+    """``rasterio.open(path).read(bands)``, as the source comparison's first variant."""
+
+    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """Pixels (bands, H, W) of one file."""
+        with span("open", 1), _quiet, warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            tile = rasterio.open(path)
+        with tile:
+            source.require(path, (tile.count, tile.height, tile.width), tile.dtypes[0])
+            with span("read+decode", 1):  # GDAL reads pixels from the disk while it decodes
+                pixels: NDArray[np.uint16] = tile.read([band + 1 for band in source.bands])
+        return pixels

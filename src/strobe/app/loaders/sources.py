@@ -1,0 +1,111 @@
+"""What loaders read from: files of a set, or images in memory, and which of them belong to a split."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from strobe.app.loaders.crop_policy import Framing
+from strobe.errors import DataError
+
+
+class PathTable(Sequence[str]):
+    """Paths in one buffer.
+
+    A list of Python strings grows each worker's memory: reading one changes its reference count, and
+    copy-on-write then copies its page (pytorch#13246, pytorch#20433).
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        encoded = [os.fsencode(path) for path in paths]
+        self.text = np.frombuffer(bytearray(b"".join(encoded)), dtype=np.uint8)  # bytearray: torch wants it writable
+        self.ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)  # (M,): where each path ends in it
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"path {index} of {len(self)}")
+        index %= len(self)
+        start = self.ends[index - 1] if index else 0
+        return os.fsdecode(self.text[start : self.ends[index]].tobytes())
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A set of files, one image each, and which of them belong to this split."""
+
+    paths: PathTable  # M, of the whole set
+    targets: Tensor  # (M,) int64
+    indices: Tensor  # (N,) int64 into the two above
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels (N,) int64."""
+        return self.targets[self.indices]
+
+    def path(self, index: int) -> str:
+        """The file of the split's image ``index``."""
+        path: str = self.paths[int(self.indices[index])]
+        return path
+
+
+@dataclass(frozen=True)
+class TileSource(FileSource):
+    """Tiles, all of one shape."""
+
+    shape: tuple[int, int, int]  # bands in the file, height, width
+    bands: tuple[int, ...]  # which of them, from 0, in this order
+    full_scale: float  # the integer that becomes 1.0
+
+    def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
+        """Raise a :class:`DataError` when a file has another shape than the first, or is not of uint16."""
+        if dtype != "uint16":
+            raise DataError(f"{path} has {dtype} pixels, but uint16 is needed; convert or remove the file")
+        if found != self.shape:
+            raise DataError(
+                f"{path} has shape {_words(found)}, but {self.paths[0]} has {_words(self.shape)}; "
+                "all tiles must agree: remove or convert the odd one"
+            )
+
+
+@dataclass(frozen=True)
+class PhotoSource(FileSource):
+    """Photos of any size, of which a square is taken: colours, uint8."""
+
+    framing: Framing
+    full_scale: float = 255.0
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Images held in memory, and which of them belong to this split."""
+
+    images: Tensor  # (M, C, H, W) uint8
+    targets: Tensor  # (M,) int64
+    indices: Tensor  # (N,) int64 into the two above
+    full_scale: float = 255.0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels (N,) int64."""
+        return self.targets[self.indices]
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    if len(shape) != 3:
+        return "x".join(map(str, shape))
+    bands, height, width = shape
+    return f"{bands} bands of {height}x{width}"

@@ -1,0 +1,102 @@
+"""Photos by FFmpeg, through SPDL's ``spdl.io`` (https://github.com/facebookresearch/spdl)."""
+
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.app.loaders.photos import Box, Frame, PhotoLoader
+from strobe.app.loaders.pil import decode
+from strobe.callbacks.spans import span
+from strobe.errors import DataError
+
+# How FFmpeg calls JPEG's and PNG's forms of 8 bits a colour; others (CMYK, 16 bits) it converts as nobody else does.
+FORMS = {"yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p", "gray", "monob", "pal8", "ya8", "rgb24", "rgba"}
+QUIET = -8  # AV_LOG_QUIET: what is wrong with a file, Pillow says
+START, END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG file
+CHROMA = 4  # pixels: no form of JPEG's has coarser colours, and none is interpolated from farther away
+EXACTLY = "flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp,format=rgb24"
+
+
+class SpdlLoader(PhotoLoader):
+    """``spdl.io``: FFmpeg decodes, cuts the box out, turns it into RGB and resizes it.
+
+    FFmpeg decodes and upsamples JPEG in its own way: on photos of 4:2:0 its pixels differ from Pillow's by 0.6
+    of 256 levels in the mean, by more than one level in 10% of the pixels, and at sharp edges by up to 50. PNG's
+    are equal until they are resized. What FFmpeg does not decode, or not as RGB of 8 bits, Pillow does.
+
+    Raises:
+        DataError: SPDL or FFmpeg's libraries are not installed; says how to install them.
+    """
+
+    def __init__(self, **common: Any) -> None:
+        super().__init__(**common)
+        _library()
+
+    def read(self, path: str, frame: Frame, size: int) -> Tensor:
+        """Colours (3, size, size) uint8 of one file."""
+        with span("read", 1):
+            content = Path(path).read_bytes()
+        with span("decode", 1):
+            photo = _decode(content, frame, size)
+            return decode(content, frame, size) if photo is None else photo
+
+
+def _decode(content: bytes, frame: Frame, size: int) -> Tensor | None:
+    """Colours (3, size, size) uint8; None when FFmpeg cannot decode them, or not as others do."""
+    io = _library()
+    if content.startswith(START) and not content.endswith(END):  # FFmpeg would not mind: its end may be missing
+        return None
+    try:
+        packets = io.demux_image(content)
+        if packets.pix_fmt not in FORMS:
+            return None
+        filters = _filters(packets.height, packets.width, frame(packets.height, packets.width), size)
+        # Explode: else a truncated photo is filled up with grey.
+        config = io.decode_config(decoder_options={"err_detect": "explode"})
+        frames = io.decode_packets(packets, decode_config=config, filter_desc=filters)
+        return torch.from_numpy(np.array(io.to_numpy(io.convert_frames(frames)))).permute(2, 0, 1)
+    except (RuntimeError, IndexError):  # IndexError: not a single frame was decoded
+        return None
+
+
+def _filters(tall: int, wide: int, box: Box, size: int) -> str:
+    """FFmpeg's filters from a photo of this height and width to the square.
+
+    Only the box and what its colours are interpolated from is turned into RGB, from and to whole samples of colour,
+    so that its pixels are those of the whole photo.
+    """
+    top, left, height, width = box
+    first, start = (max(0, edge - CHROMA) // CHROMA * CHROMA for edge in (top, left))
+    last = min(tall, -(-(top + height + CHROMA) // CHROMA) * CHROMA)
+    end = min(wide, -(-(left + width + CHROMA) // CHROMA) * CHROMA)
+    steps = [
+        f"crop={end - start}:{last - first}:{start}:{first}:exact=1",
+        f"scale={EXACTLY}",
+        f"crop={width}:{height}:{left - start}:{top - first}",
+    ]
+    if (height, width) != (size, size):
+        steps.append(f"scale={size}:{size}:{EXACTLY}")
+    return ",".join(steps)
+
+
+@cache
+def _library() -> ModuleType:
+    """``spdl.io``, with FFmpeg's libraries loaded."""
+    try:
+        import spdl.io
+        from spdl.io.utils import set_ffmpeg_log_level
+
+        set_ffmpeg_log_level(QUIET)
+    except ImportError as error:
+        raise DataError(f"loader=spdl needs SPDL ({error}); install it with: pip install 'spdl==0.8.*'") from error
+    except RuntimeError as error:
+        raise DataError(
+            "loader=spdl needs FFmpeg's libraries (version 4 to 9), which cannot be loaded; "
+            "install them with: sudo apt-get install ffmpeg"
+        ) from error
+    return spdl.io

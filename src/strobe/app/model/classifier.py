@@ -1,0 +1,150 @@
+"""The LightningModule: a resnet18 that classifies images, its optimizer, schedule and metrics."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
+
+from strobe.app.loaders.base import Batch
+from strobe.app.model.mean import Mean
+from strobe.app.model.resnet import build_resnet18
+from strobe.errors import ConfigError
+
+STAGES = ("train", "val", "test")
+OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+class ImageClassifier(LightningModule):
+    """Cross-entropy over ``classes``; see ``ModelConfig`` for the other arguments.
+
+    Logs ``<stage>/loss`` and ``<stage>/accuracy`` an epoch for train, val and test, ``train/step_loss`` as
+    training goes, and at test each class's accuracy; :attr:`confusion_counts` then holds the counts.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Sequence[str],
+        channels: int,
+        batch_size: int,
+        stem: str,
+        weights: str | None,
+        channels_last: bool,
+        compile: bool,
+        label_smoothing: float,
+        optimizer: str,
+        lr: float,
+        weight_decay: float,
+        fused: bool | None,
+        momentum: float,
+        scheduler: str,
+        lr_scaling: str,
+        lr_batch_size: int,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.classes = tuple(classes)
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.network = build_resnet18(channels=channels, classes=len(classes), stem=stem, weights=weights)
+        self.network.to(memory_format=self.memory_format)
+        if compile:
+            self.network.compile()
+        self.losses = nn.ModuleDict({f"{stage}_loss": Mean() for stage in STAGES})
+        self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
+        self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, classes) of standardised images (N, C, H, W)."""
+        logits: Tensor = self.network(images.to(self.network.conv1.weight.dtype, memory_format=self.memory_format))
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The loss of one batch."""
+        loss = self._step("train", batch)[0]
+        # The bar reads it in each step, which would wait for a GPU.
+        self.log("train/step_loss", loss, prog_bar=self.device.type == "cpu")
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count one batch."""
+        self._step("val", batch)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count one batch, also into the confusion matrix."""
+        _, logits = self._step("test", batch)
+        self.confusion.update(logits, batch[1])
+
+    def on_test_epoch_start(self) -> None:
+        """Count anew."""
+        self.confusion.reset()
+
+    def on_test_epoch_end(self) -> None:
+        """Log each class's accuracy, over all ranks."""
+        counts = self.confusion.compute()
+        self.confusion_counts = counts.cpu()
+        accuracies = counts.diag() / counts.sum(1)
+        for name, accuracy in zip(self.classes, accuracies, strict=True):
+            self.log(f"test/accuracy/{name}", accuracy, sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer, and its schedule, stepped each batch, if there is one.
+
+        Raises:
+            ConfigError: a schedule, and training without an end.
+        """
+        chosen, lr = self.hparams, self.scaled_lr()
+        optimizer = build_optimizer(self.parameters(), chosen, lr=lr)
+        if chosen["scheduler"] == "none":
+            return optimizer
+        steps = self.trainer.estimated_stepping_batches
+        if steps == math.inf:
+            raise ConfigError(
+                "model.scheduler=one_cycle is planned over all steps, and training has no end; "
+                "set trainer.max_epochs or trainer.max_steps, or model.scheduler=none"
+            )
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=int(steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def scaled_lr(self) -> float:
+        """The learning rate; with ``lr_scaling=linear`` as large as the batch (Goyal et al. 2017, arXiv:1706.02677)."""
+        lr = float(self.hparams["lr"])
+        if self.hparams["lr_scaling"] == "none":
+            return lr
+        images: int = self.hparams["batch_size"] * self.trainer.world_size * self.trainer.accumulate_grad_batches
+        return lr * images / int(self.hparams["lr_batch_size"])
+
+    def _step(self, stage: str, batch: Batch) -> tuple[Tensor, Tensor]:
+        images, labels = batch
+        logits = self(images)
+        smoothing = self.hparams["label_smoothing"] if stage == "train" else 0.0
+        loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        for name, metrics, values in (
+            ("loss", self.losses, (loss.detach(), len(labels))),
+            ("accuracy", self.accuracies, (logits.detach(), labels)),
+        ):
+            metric = cast(Metric, metrics[f"{stage}_{name}"])
+            metric.update(*values)
+            self.log(
+                f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
+            )
+        return loss, logits
+
+
+def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any], *, lr: float) -> Optimizer:
+    """The optimizer that ``chosen``, with the keys of ``ModelConfig``, names."""
+    extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
+    made: Optimizer = OPTIMIZERS[chosen["optimizer"]](
+        parameters, lr=lr, weight_decay=chosen["weight_decay"], fused=chosen["fused"], **extra
+    )
+    return made
+
+
+def _accuracy(classes: int) -> MulticlassAccuracy:
+    return MulticlassAccuracy(classes, average="micro", validate_args=False)

@@ -1,0 +1,243 @@
+"""Compiles the operators, once for each torch version and machine, and loads them.
+
+A library lies in the user's cache under a name made of all that it depends on. It uses torch's stable ABI
+(https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html) and no instruction that only some machines have.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from ctypes.util import find_library
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strobe.errors import DataError
+from strobe.process.locks import locked
+
+_log = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent
+FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
+TORCH = Path(torch.__file__).parent
+COMPILERS = ("g++", "c++", "clang++")
+WRAPPERS = ("ccache", "sccache", "distcc")
+
+_loaded: set["Library"] = set()
+_loading = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Library:
+    """Operators that are compiled together."""
+
+    name: str
+    sources: tuple[str, ...]  # in this folder
+    links: tuple[str, ...] = ()  # system libraries
+    header: str | None = None  # of theirs
+    packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+    instead: str = "choose another loader than native"  # what to do without them
+    fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
+    """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""
+
+
+def load(library: Library) -> None:
+    """Make the library's operators known to torch; compiles them first unless that was done before.
+
+    Of several processes that start at once one compiles, and the others wait for it. Costs nothing once the
+    process has done it; a process that was not forked from such a one must call it before it uses an operator.
+
+    Raises:
+        DataError: there is no compiler, or a header is missing; says what to install.
+    """
+    if library in _loaded:
+        return
+    with _loading:
+        if library not in _loaded:
+            _load(library)
+            _loaded.add(library)
+
+
+def operators(library: Library) -> Any:
+    """``torch.ops.strobe``, in which the library's operators are; raises as :func:`load`."""
+    load(library)
+    return torch.ops.strobe
+
+
+def _load(library: Library) -> None:
+    path = compiled(library)
+    try:
+        _register(path)
+    except OSError as error:
+        _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
+        _load_anew(library)
+    for name, fake in library.fakes:
+        torch.library.register_fake(name, fake)
+
+
+def _register(path: Path) -> None:
+    torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+
+
+def _load_anew(library: Library) -> None:
+    """Load in place of a damaged file, or one of a machine that has other system libraries and the same cache."""
+    path = cache_folder() / _file_name(library)
+    with _alone(library, path.parent):
+        with contextlib.suppress(OSError):  # what another process has made meanwhile
+            _register(path)
+            return
+        _compile(library, path)
+        try:
+            _register(path)
+        except OSError as error:
+            raise DataError(
+                f"The operators in {path} cannot be loaded, although {compiler()} has just compiled them "
+                f"({_line(error)}); give another compiler in the variable CXX, of the age of the C++ library that "
+                f"this Python loads, or install what the operators need: {install(library)}"
+            ) from error
+
+
+def compiled(library: Library) -> Path:
+    """The compiled library, made first if need be; one that is there need not lie where this user may write."""
+    name = _file_name(library)
+    for folder in _cache_folders():
+        if _trusted(folder, stat.S_IFDIR) and _trusted(folder / name, stat.S_IFREG):
+            return folder / name
+    path = cache_folder() / name
+    with _alone(library, path.parent):
+        if not path.exists():
+            _compile(library, path)
+    return path
+
+
+def missing(library: Library) -> str | None:
+    """What is not there and would be needed to compile the library; None when all is."""
+    found = compiler()
+    if found is None:
+        named = _named_compiler()
+        return f"the compiler {named} (variable CXX)" if named else "a C++ compiler (g++, c++ or clang++)"
+    if library.header and not _includes(found, library.header):
+        return f"the header {library.header}"
+    return None
+
+
+def install(library: Library) -> str:
+    """The command that brings what the library needs, on Debian and Ubuntu."""
+    return f"sudo apt-get install {' '.join(library.packages)}"
+
+
+def compiler() -> str | None:
+    """The C++ compiler: that of the variable ``CXX``, whose options are not used, or else one that is installed."""
+    named = _named_compiler()
+    return next((path for name in ((named,) if named else COMPILERS) if (path := shutil.which(name))), None)
+
+
+def _named_compiler() -> str | None:
+    words = os.environ.get("CXX", "").split()
+    if words and Path(words[0]).name in WRAPPERS:
+        words = words[1:]
+    return words[0] if words else None
+
+
+def includes() -> list[str]:
+    """The compiler's options for torch's headers."""
+    return [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries lie: below ``XDG_CACHE_HOME``, or a private folder where that cannot be written."""
+    for folder in _cache_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.geteuid():
+            return folder
+    raise DataError("There is no folder for compiled operators; set XDG_CACHE_HOME to one that you can write to")
+
+
+def _cache_folders() -> Iterator[Path]:
+    home = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):  # a user without a home
+        yield (Path(home) if home else Path.home() / ".cache") / "strobe" / "native"
+    yield Path(tempfile.gettempdir()) / f"strobe-{os.geteuid()}-native"
+
+
+def _trusted(path: Path, kind: int) -> bool:
+    """Whether it is there, of that kind, and made by this user or root: in a shared folder others may plant files."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_IFMT(found.st_mode) == kind and found.st_uid in (0, os.geteuid())
+
+
+def _alone(library: Library, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Among the processes that make the library in this folder."""
+    return locked(folder / f".{library.name}.lock")
+
+
+def _file_name(library: Library) -> str:
+    return f"{library.name}-{_key(library)}.so"
+
+
+def _key(library: Library) -> str:
+    """Changes with whatever the compiled library depends on.
+
+    Any header counts for every library: to compile once too often is better than to overlook one. Of the compiler
+    only what ``CXX`` says counts, for none is needed once a library is there.
+    """
+    machine = (platform.machine(), platform.libc_ver(), [find_library(name) for name in library.links])
+    build = (library, FLAGS, torch.__version__, os.environ.get("CXX", "").split())
+    digest = hashlib.sha256(repr((build, machine)).encode())
+    for path in sorted(SOURCES.glob("*.h")) + [SOURCES / name for name in library.sources]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _compile(library: Library, path: Path) -> None:
+    """Compile into a file beside ``path``, and move it there when it is whole."""
+    lacking, command = missing(library), compiler()
+    if lacking or command is None:
+        raise DataError(
+            f"The operators for {library.name} cannot be compiled: {lacking} is missing; install it "
+            f"({install(library)}), or {library.instead}"
+        )
+    _log.info("Compiling the operators for %s, once on this machine", library.name)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
+        made = Path(folder) / path.name
+        sources = [str(SOURCES / name) for name in library.sources]
+        links = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10", *(f"-l{name}" for name in library.links)]
+        arguments = [command, *FLAGS, *includes(), *sources, "-o", str(made), *links]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DataError(
+                f"The operators for {library.name} cannot be compiled by {command}: {_first_error(done.stderr)}; "
+                f"install a newer one ({install(library)}) or name it in the variable CXX, or {library.instead}"
+            )
+        made.rename(path)
+
+
+def _includes(command: str, header: str) -> bool:
+    text = f"#include <cstdio>\n#include <{header}>\n"
+    arguments = [command, "-x", "c++", "-fsyntax-only", "-"]
+    return subprocess.run(arguments, input=text, capture_output=True, text=True, check=False).returncode == 0
+
+
+def _first_error(text: str) -> str:
+    lines = text.splitlines()
+    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error.__cause__ or error).split())  # torch's own words hide the loader's

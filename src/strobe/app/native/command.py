@@ -1,0 +1,92 @@
+"""``python -m strobe.native``: compile the operators now, and say what is missing and how to get it.
+
+With ``--install``, root on Debian or Ubuntu gets what is missing installed; nobody else is asked for a password.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from ctypes.util import find_library
+
+from strobe.app.native import convolution, photos, tiles
+from strobe.app.native.build import Library, compiled, load, missing
+from strobe.errors import DataError
+
+LIBRARIES = (tiles.LIBRARY, photos.LIBRARY, convolution.LIBRARY)
+FFMPEG = "ffmpeg"  # the package whose libraries SPDL loads
+APT_SECONDS = 600
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code: 1 when an operator is not ready; with ``--install`` always 0, for a setup goes on without."""
+    parser = argparse.ArgumentParser(prog="python -m strobe.native", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
+    install = parser.parse_args(arguments).install
+    if install and (packages := needed()):
+        print(install_packages(packages), flush=True)
+    ready = [_prepare(library) for library in LIBRARIES]
+    if find_library("avcodec"):
+        print("ffmpeg: found")
+    else:
+        print(f"ffmpeg: its libraries are missing, which only SPDL needs; install them: sudo apt-get install {FFMPEG}")
+    return 0 if install or all(ready) else 1
+
+
+def needed() -> list[str]:
+    """Packages of Debian and Ubuntu that would bring what is missing."""
+    packages = [package for library in LIBRARIES if missing(library) for package in library.packages]
+    return list(dict.fromkeys(packages + ([] if find_library("avcodec") else [FFMPEG])))
+
+
+def install_packages(packages: Sequence[str]) -> str:
+    """Install the packages if this user may; a sentence that says what became of it."""
+    names = " ".join(packages)
+    apt = shutil.which("apt-get")
+    if apt is None:
+        return f"install: this system has no apt-get; install what Debian calls {names} by its own means"
+    if os.geteuid() != 0:
+        return f"install: only root may; type: sudo apt-get install {names}"
+    print(f"install: {names} ...", flush=True)
+    command = [
+        apt,
+        "-qq",
+        "-o",
+        "Acquire::Retries=0",
+        "-o",
+        "Acquire::http::Timeout=20",
+        "-o",
+        "DPkg::Lock::Timeout=60",
+    ]
+    adding = [*command, "install", "--yes", "--no-install-recommends", *packages]
+    for step in (adding, [*command, "update"], adding):  # lists of packages are often not there, or old
+        failure = _run(step)
+        if failure is None and step is adding:
+            return f"install: {names}: done"
+    return f"install: {names} could not be installed ({failure}); type: sudo apt-get install {names}"
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """What went wrong, in one line."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=APT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return (lines[-1] if lines else f"exit code {done.returncode}") if done.returncode else None
+
+
+def _prepare(library: Library) -> bool:
+    start = time.perf_counter()
+    try:
+        load(library)
+    except DataError as error:
+        print(f"{library.name}: {error}", flush=True)
+        return False
+    print(f"{library.name}: ready ({time.perf_counter() - start:.2f} s, {compiled(library)})", flush=True)
+    return True

@@ -1,0 +1,66 @@
+"""Tiles read by C++: each file opened, read whole, checked and de-interleaved into its place in the batch."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strobe.app.native.build import Library, operators
+
+
+class Paths(Protocol):
+    """Paths in one buffer, as a ``strobe.app.loaders.sources.PathTable`` holds them."""
+
+    text: NDArray[np.uint8]
+    ends: NDArray[np.int64]  # (M,): where each path ends in it
+
+
+def _statuses(_out: Tensor, _text: Tensor, _ends: Tensor, files: Tensor, *_: object) -> Tensor:
+    return files.new_empty(files.shape, dtype=torch.uint8)
+
+
+LIBRARY = Library("tiles", ("tiles.cpp", "tiff.cpp", "pool.cpp"), fakes=(("strobe::read_tiles", _statuses),))
+
+
+def read_tiles(
+    out: Tensor, paths: Paths, files: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
+) -> Tensor:
+    """Fill ``out`` with one tile a file; the GIL is free meanwhile.
+
+    Read are uncompressed little-endian TIFFs of one page, pixel-interleaved, whose strips follow one another.
+
+    Args:
+        out: (N, len(bands), H, W) uint16, contiguous, on the CPU; its memory may be pinned or shared.
+        paths: M files.
+        files: (N,) int64 into ``paths``.
+        bands: which bands, from 0, in this order.
+        shape: bands in each file, H, W.
+        threads: on how many, the caller's among them.
+
+    Returns:
+        (N,) uint8: 0 where the tile was read, 1 where it is of another form or shape, damaged or missing, and its
+        place in ``out`` holds anything.
+
+    Raises:
+        RuntimeError: an argument is not as above.
+        DataError: the operators cannot be compiled; says what to install.
+    """
+    status: Tensor = operators(LIBRARY).read_tiles(
+        out, torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, bands, shape, threads
+    )
+    return status
+
+
+def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
+    """Open, read and close the files, and nothing else: the floor of every loader that has one file an image.
+
+    Returns:
+        The number of bytes.
+    """
+    count: int = operators(LIBRARY).read_only(
+        torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads
+    )
+    return count

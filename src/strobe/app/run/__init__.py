@@ -1,0 +1,1 @@
+"""One run: training, its summary, and the ceilings after it."""

@@ -1,0 +1,238 @@
+"""All ceilings of a run, and of what could replace a part of it."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
+
+import torch
+from hydra.errors import HydraException
+from lightning import Trainer
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from strobe.app.build.instantiate import build_data
+from strobe.app.config.recompose import recomposed
+from strobe.app.config.register import workers_beside
+from strobe.app.data.base import ImageData
+from strobe.app.loaders.base import Batch
+from strobe.diagnose.rank import applied
+from strobe.errors import StrobeError
+from strobe.measure.environment import usable_cores
+from strobe.measure.meter import Rate
+from strobe.measure.untouched import let_go, untouched
+from strobe.probe.loader import load_batch, measure_loader, repeat
+from strobe.probe.model import lone_trainer, measure_model
+from strobe.probe.transfer import measure_transfer
+
+log = logging.getLogger(__name__)
+
+SIDES = ("loader", "model", "transfer")
+SEVERAL = "ceilings are measured with one device: several ranks share the cores of a machine and wait for each other"
+BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
+
+
+def blank(reason: str | None = None) -> dict[str, Any]:
+    """The record's ``ceilings`` with nothing measured."""
+    return {
+        **dict.fromkeys(SIDES),
+        "intervals": dict.fromkeys(SIDES),
+        "cpu_seconds": {"loader": None, "model": None},
+        "shared_cores": None,
+        "joint": None,
+        "batch_bytes": None,
+        "drift": None,
+        "alternatives": [],
+        "seconds": 0.0,
+        "reason": reason,
+    }
+
+
+class Ceilings:
+    """Measures what a configuration can reach; changes neither its data, nor random numbers, nor threads.
+
+    Each measurement takes ``cfg.ceilings_seconds`` at most, once it is warm.
+
+    Args:
+        cfg: of the run, without Hydra's own part.
+        data: of the run, set up; with or without a trainer.
+        overrides: from which ``cfg`` was composed.
+    """
+
+    def __init__(self, cfg: DictConfig, data: ImageData, overrides: Sequence[str] = ()) -> None:
+        self.cfg = cfg
+        self.data = data
+        self.overrides = list(overrides)
+        self.seconds = 0.0  # that all measurements took so far
+        self._batch: Batch | None = None
+        self._failures: list[str] = []
+
+    def measure(self) -> dict[str, Any]:
+        """The record's ``ceilings``, in images/s and core-seconds per image, without alternatives.
+
+        What fails is null, and ``reason`` says why.
+        """
+        began = time.perf_counter()
+        trainer = self.data.trainer or lone_trainer(self.cfg)
+        if trainer.world_size > 1:
+            return blank(SEVERAL)
+        log.info("Measuring what loading and training each reach alone (ceilings=false leaves this out)")
+        self._failures = []
+        with untouched(self.cfg.threads):
+            loader = self._attempt("loader", lambda: self._loader(self.cfg, self.data, trainer))
+            model = self._attempt("model", lambda: self._model(self.cfg, self.data))
+            transfer = self._attempt("transfer", lambda: self._transfer(self.cfg, self.data, trainer))
+            shared = self._share_cores(trainer)
+        record = blank("; ".join(self._failures) or None)
+        for side, rate in zip(SIDES, (loader, model, transfer), strict=True):
+            if rate is not None:
+                record[side], record["intervals"][side] = rate.median, [rate.low, rate.high]
+        record["cpu_seconds"] = {"loader": loader and loader.cpu_seconds, "model": model and model.cpu_seconds}
+        record["shared_cores"] = shared
+        record["joint"] = self._joint(record) if shared else None
+        record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
+        self.seconds += time.perf_counter() - began
+        record["seconds"] = self.seconds
+        return record
+
+    def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
+        """The record of one of ``ceilings``' ``alternatives``: one side of the run with further overrides.
+
+        None, with a line in the log, when they cannot work here.
+        """
+        began = time.perf_counter()
+        self._failures = []
+        rate: Rate | None = None
+        images: int | None = None
+        try:
+            with recomposed(applied(self.overrides, overrides)) as cfg, untouched(cfg.threads):
+                trainer = lone_trainer(cfg)
+                if trainer.world_size > 1:
+                    raise StrobeError(SEVERAL)
+                data = self._data(cfg)
+                images = cfg.data.batch_size
+                if images > len(data.datasets["train"]):
+                    raise StrobeError(f"data.batch_size={images} is more than the training images")
+                rate = self._attempt(side, lambda: self._side(side, cfg, data, trainer))
+        except (HydraException, OmegaConfBaseException) as error:
+            self._failures.append(in_one_line(error))
+        self.seconds += time.perf_counter() - began
+        if rate is None:
+            log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self._failures) or "no GPU")
+            return None
+        return {
+            "overrides": list(overrides),
+            "side": side,
+            "rate": rate.median,
+            "interval": [rate.low, rate.high],
+            "cpu_seconds": rate.cpu_seconds,
+            "images_per_step": images,
+        }
+
+    def again(self, side: str, record: dict[str, Any]) -> None:
+        """Measure the run's own ``loader`` or ``model`` once more, after what it is compared with.
+
+        A machine's speed drifts: the ceiling becomes the mean of both, its interval holds both, and ``drift`` is how
+        far they lie apart, as a share.
+        """
+        began = time.perf_counter()
+        trainer = lone_trainer(self.cfg)
+        with untouched(self.cfg.threads):
+            rate = self._attempt(side, lambda: self._side(side, self.cfg, self.data, trainer))
+        self.seconds += time.perf_counter() - began
+        if rate is not None and record[side] is not None:
+            low, high = record["intervals"][side]
+            record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate.median / record[side])))
+            record[side] = math.sqrt(record[side] * rate.median)
+            record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
+            record["joint"] = self._joint(record) if record["shared_cores"] else None
+
+    def _joint(self, record: dict[str, Any]) -> float | None:
+        """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
+        loader, model = record["loader"], record["model"]
+        if loader is None or model is None:
+            return None
+        if workers_beside(self.cfg.engine) == 0:
+            return float(1 / (1 / loader + 1 / model))
+        if None in record["cpu_seconds"].values():
+            return None
+        return float(min(usable_cores() / sum(record["cpu_seconds"].values()), loader, model))
+
+    def _attempt(self, side: str, work: Callable[[], Rate | None]) -> Rate | None:
+        try:
+            return work()
+        except Exception as error:
+            self._failures.append(f"{side}: {in_one_line(error)}")
+            let_go(error)
+            return None
+
+    def _side(self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
+        if side == "loader":
+            return self._loader(cfg, data, trainer)
+        if side == "model":
+            return self._model(cfg, data)
+        return self._transfer(cfg, data, trainer)
+
+    def _loader(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate:
+        data = copy(data)
+        data.trainer = trainer  # by which it tells whether to pin
+        loading = measure_loader(
+            data,
+            shuffle=not cfg.trainer.overfit_batches,
+            seconds=cfg.ceilings_seconds,
+        )
+        if cfg is self.cfg:
+            self._batch = loading.batch
+        return loading.rate
+
+    def _model(self, cfg: DictConfig, data: ImageData) -> Rate:
+        return measure_model(cfg, data, self._fitting(cfg, data), seconds=cfg.ceilings_seconds)
+
+    def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
+        device = trainer.strategy.root_device
+        if device.type != "cuda":
+            return None
+        batch = self._fitting(cfg, data)
+        if batch[0].device == device:  # where a resident split gives it
+            return None
+        pinned = cfg.engine.get("pin_memory") is not False
+        return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds)
+
+    def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
+        """A batch as this configuration's loader gives it; one that was loaded before, if its images are such."""
+        if self._batch is None or not (cfg.loader == self.cfg.loader and _same_images(cfg, self.cfg)):
+            batch = load_batch(data)
+            if cfg is self.cfg:
+                self._batch = batch
+            return batch
+        return self._batch if cfg is self.cfg else repeat(self._batch, cfg.data.batch_size)
+
+    def _data(self, cfg: DictConfig) -> ImageData:
+        """The DataModule of another configuration, set up; files are searched for only if it has other images."""
+        data = build_data(cfg)
+        if _same_images(cfg, self.cfg):
+            return self.data.loaded_by(data)
+        data.prepare_data()
+        data.setup()
+        return data
+
+    def _share_cores(self, trainer: Trainer) -> bool:
+        """Whether loading and training compute on the same cores."""
+        workers = workers_beside(self.cfg.engine)
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
+
+
+def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
+    first, second = ({key: value for key, value in c.data.items() if key not in BATCH_KEYS} for c in (cfg, other))
+    return first == second
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error as a sentence; of a long one, the first."""
+    text = " ".join(str(error).split())
+    if isinstance(error, HydraException):
+        return text
+    return f"{type(error).__name__}: {text.split('. ')[0]}" if text else type(error).__name__

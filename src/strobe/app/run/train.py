@@ -1,0 +1,165 @@
+"""One run: build it, train, test, and leave a record whatever happens."""
+
+import errno
+import logging
+import shutil
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import lightning
+import torch
+from hydra.core.hydra_config import HydraConfig
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from omegaconf import DictConfig
+from rich.console import Console
+
+from strobe.app.build.checkpoint import find_checkpoint, require_fitting
+from strobe.app.build.instantiate import Parts, build
+from strobe.app.config.checks import check
+from strobe.app.engines.torch import lost_batch
+from strobe.app.run.after_training import measure_ceilings, report
+from strobe.app.run.summary import summarise
+from strobe.errors import ConfigError, DataError
+from strobe.measure import pagecache
+from strobe.process.launch import rank
+from strobe.records.steps import measure_steps, write_summary
+from strobe.report.terminal import print_summary
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
+NEEDED_BYTES = 3 * CHECKPOINT_BYTES
+MOST_FILES = 200  # of which it is asked whether the page cache holds them
+
+
+def run(cfg: DictConfig) -> None:
+    """Train as configured; the record in the run's directory tells how it ended.
+
+    Raises:
+        StrobeError: something that the user can put right.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    run_dir = Path(HydraConfig.get().runtime.output_dir)
+    quieten()
+    run = Run(cfg, run_dir)
+    try:
+        run.train()
+    except (KeyboardInterrupt, SystemExit) as error:
+        # Lightning turns Ctrl-C into SystemExit(1).
+        run.end("interrupted", error)
+        sys.exit(143 if isinstance(error, SIGTERMException) else 130)
+    except MisconfigurationException as error:
+        run.end("failed", error)
+        raise ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        run.end("failed", error)
+        if error.errno == errno.ENOSPC:
+            raise _no_space(run_dir) from error
+        raise
+    except Exception as error:
+        explained = lost_batch(error) if isinstance(error, RuntimeError) else None
+        run.end("failed", explained or error)
+        if explained is not None:
+            raise explained from error
+        raise
+    run.end("completed")
+
+
+class Run:
+    """The state of a run as far as it has come."""
+
+    def __init__(self, cfg: DictConfig, run_dir: Path) -> None:
+        self.cfg = cfg
+        self.run_dir = run_dir
+        self.parts: Parts | None = None
+        self.metrics: dict[str, float] = {}
+        self.page_cache: float | None = None  # share of the training files that it held when training began
+        self.began = time.time()
+
+    def train(self) -> None:
+        """Build the parts, train, and test the best weights."""
+        cfg = self.cfg
+        check(cfg)
+        if cfg.threads is not None:
+            torch.set_num_threads(cfg.threads)
+        lightning.seed_everything(cfg.seed, workers=True, verbose=False)
+        _require_space(self.run_dir, NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100)
+        self.parts = parts = build(cfg, self.run_dir)
+        checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
+        if checkpoint is not None:
+            require_fitting(checkpoint, parts.model)
+            log.info("Resuming from %s", checkpoint)
+        if parts.data.generated:
+            log.info("The data is generated: figures say nothing about real images")
+        self.page_cache = pagecache.estimate(parts.data.training_files(MOST_FILES))
+        parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+        if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
+            log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
+        self._keep_metrics()
+        if cfg.test:
+            best = parts.trainer.checkpoint_callback
+            path = getattr(best, "best_model_path", "") or None
+            parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=path, verbose=False)
+            self._keep_metrics()
+
+    def _keep_metrics(self) -> None:
+        assert self.parts is not None
+        self.metrics |= {name: float(value) for name, value in self.parts.trainer.callback_metrics.items()}
+
+    def end(self, status: str, error: BaseException | None = None) -> None:
+        """Write the record and show it; rank 0 does this for all, and a rank that failed for itself."""
+        path = self.run_dir / "summary.json"
+        if rank() != 0 and status != "failed":
+            return
+        alone = self.parts is None or self.parts.trainer.world_size == 1
+        if not alone and status != "completed" and path.exists() and path.stat().st_mtime >= self.began:
+            return  # another rank's failure came first, and is the cause of this one
+        if alone and status != "completed" and self.parts is not None:
+            self._keep_metrics()
+        summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
+        summary["environment"]["page_cache"] = self.page_cache
+
+        def save() -> None:
+            try:
+                write_summary(path, summary)
+            except OSError as failure:
+                log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
+
+        save()
+        if status == "completed" and self.cfg.ceilings and summary["steps"]["measured"] and self.parts:
+            measure_ceilings(self.cfg, self.parts, summary, save)
+        report(self.cfg, self.parts, summary, self.run_dir, save)
+        print_summary(summary, self.run_dir, Console())
+
+
+def _require_space(run_dir: Path, needed: int) -> None:
+    if shutil.disk_usage(run_dir).free < needed:
+        raise _no_space(run_dir, needed)
+
+
+def _no_space(run_dir: Path, needed: int = NEEDED_BYTES) -> DataError:
+    free = shutil.disk_usage(run_dir).free
+    return DataError(
+        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about {needed / 1e6:,.0f} MB; "
+        "free some space, write elsewhere with hydra.run.dir=FOLDER, or keep no checkpoints with "
+        "trainer.enable_checkpointing=false"
+    )
+
+
+def quieten() -> None:
+    """Log warnings with everything else, and drop those that this project answers by its own record."""
+    logging.captureWarnings(capture=True)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",
+        ".*it is recommended to use a single device.*",
+        ".*smaller than the logging interval.*",
+        ".*your dataloader is not resumable.*",  # the order of batches is
+        ".*The dirpath has changed.*",  # a resumed run has a directory of its own
+        ".*Checkpoint directory .* exists and is not empty.*",  # a run goes on in its own
+        ".*treespec, LeafSpec.*",  # Lightning 2.6.6 on torch 2.15
+    ):
+        warnings.filterwarnings("ignore", message)

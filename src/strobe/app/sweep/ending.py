@@ -1,0 +1,100 @@
+"""What follows when the runs of a sweep have ended: their comparison, and the command's exit code."""
+
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from strobe.app.config.register import register
+from strobe.app.sweep.folder import require_new
+from strobe.errors import ConfigError, StrobeError
+from strobe.records.sweep import Sweep, read_sweep
+
+LAUNCHER = "processes"
+
+
+def conclude(folder: Path) -> None:
+    """Compare the runs in a sweep's directory: a table, and files beside them; or say why that cannot be."""
+    from strobe.compare.command import conclude as compare
+
+    try:
+        compare(folder)
+    except StrobeError as error:
+        _complain(str(error))
+    except SystemExit:  # rich's, where nobody reads the table any more
+        pass
+    except Exception as error:  # of a full disk, a mistake of ours: the runs are what matters
+        reason = " ".join(str(error).split()) or type(error).__name__
+        again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
+        _complain(f"The runs could not be compared ({reason}); they are kept: {again} compares them")
+
+
+class Ending(Callback):
+    """Compares the runs of a sweep when they have ended, whichever launcher ran them."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse what only a sweep can do."""
+        if config.sweep.repeats != 1:
+            sys.exit(f"sweep.repeats={config.sweep.repeats} is for a sweep; add -m, or leave it out")
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse what only the launcher of this project can do."""
+        launcher = config.hydra.runtime.choices.get("hydra/launcher")
+        if launcher == LAUNCHER:
+            return
+        if config.sweep.timeout_seconds is not None:
+            sys.exit(
+                f"sweep.timeout_seconds={config.sweep.timeout_seconds} is for hydra/launcher={LAUNCHER}; "
+                f"leave it out with hydra/launcher={launcher}"
+            )
+        if config.sweep.repeats != 1:
+            sys.exit(
+                f"sweep.repeats={config.sweep.repeats} is for hydra/launcher={LAUNCHER}; "
+                f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"
+            )
+        try:
+            require_new(Path(config.hydra.sweep.dir), launcher)
+        except ConfigError as error:
+            sys.exit(str(error))
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Compare; exit with code 1 if no run completed."""
+        folder = Path(config.hydra.sweep.dir)
+        try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
+            sweep = read_sweep(folder)
+        except ConfigError as error:
+            sys.exit(str(error))
+        if sweep is None and not any(folder.glob("*/summary.json")):
+            return
+        try:
+            conclude(folder)
+            _tell_what_is_left(sweep)
+        finally:
+            if sweep is not None and not any(run.status == "completed" for run in sweep.runs()):
+                sys.exit(1)
+
+    def __reduce__(self) -> Any:
+        """In a process of another launcher nobody else makes the schemas and resolvers known."""
+        return _registered, ()
+
+
+def _tell_what_is_left(sweep: Sweep | None) -> None:
+    """Say that an earlier command into this directory wanted more."""
+    left = [cell for cell in sweep.cells if not cell.runs] if sweep else []
+    if left:
+        with contextlib.suppress(OSError):
+            print(f"{len(left)} of an earlier command's cells not begun; its values, given again, go on with them")
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr)
+
+
+def _registered() -> Ending:
+    register()
+    return Ending()

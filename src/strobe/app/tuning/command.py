@@ -1,0 +1,120 @@
+"""One search, from the configuration that was given to the command with which to train."""
+
+import contextlib
+import re
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from strobe.app.config.checks import check
+from strobe.app.tuning import saving
+from strobe.app.tuning.measuring import Measuring, endings, require_one_device
+from strobe.app.tuning.record import NAME, Tuning, begin, resumed
+from strobe.app.tuning.search import Search
+from strobe.app.tuning.table import Progress, print_tuning, times
+from strobe.diagnose.rank import command_of, key_of
+from strobe.errors import ConfigError, StrobeError
+from strobe.process.locks import alone_in
+
+OUTPUTS = Path("outputs", "tune")
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
+
+
+def run(cfg: DictConfig) -> None:
+    """Search, and show and keep what was found.
+
+    Raises:
+        StrobeError: something that the user can put right.
+        KeyboardInterrupt: what was measured until then is kept, and gone on with by the same command.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 180)
+    check(cfg)
+    require_one_device(cfg.trainer.devices)
+    preset = saving.destination(cfg.tune.save) if cfg.tune.save is not None else None
+    task = list(HydraConfig.get().overrides.task)
+    given = [override for override in task if not key_of(override).startswith(OWN)]
+    over = None if cfg.tune.over is None else list(cfg.tune.over)
+    command = shlex.join(["python", "-m", "strobe.tune", *task])
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
+    with alone_in(tuning.folder, "hydra.run.dir"):
+        _search(tuning, cfg, console)
+    print_tuning(console, tuning)
+    if preset is not None:
+        _save(preset, tuning, console)
+    console.print(str(tuning.folder / NAME), markup=False, highlight=False, soft_wrap=True)
+
+
+def seconds(text: str) -> float:
+    """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
+    if match is None or not float(match[1]):
+        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _search(tuning: Tuning, cfg: DictConfig, console: Console) -> None:
+    progress = Progress(console)
+    config: Any = OmegaConf.to_object(cfg.tune)
+    deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
+    try:
+        with Measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine:
+            Search(tuning, machine, progress).run()
+    except KeyboardInterrupt:
+        progress.ends()
+        print_tuning(console, tuning)
+        told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
+        console.print(told, markup=False, soft_wrap=True)
+        raise
+    finally:
+        progress.ends()
+    if not tuning.looks:
+        raise StrobeError(tuning.ended or "nothing was measured")
+
+
+def _tuning(fresh: Tuning, console: Console) -> Tuning:
+    """The search to go on with: the newest one that the same command began, if it was broken off; else a new one."""
+    own = fresh.folder / NAME
+    if any(key_of(override) == "hydra.run.dir" for override in HydraConfig.get().overrides.hydra):
+        found = resumed(fresh, own) if own.is_file() else None
+        if own.is_file() and found is None:
+            raise ConfigError(
+                f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
+            )
+    else:
+        found = _broken_off(fresh)
+        if found is not None:
+            shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
+    if found is not None:
+        console.print(f"Going on with {found.folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+    return found or fresh
+
+
+def _broken_off(fresh: Tuning) -> Tuning | None:
+    """The newest search below ``outputs/tune`` that the same command began."""
+    for path in sorted(OUTPUTS.glob(f"*/*/{NAME}"), reverse=True):
+        with contextlib.suppress(ConfigError):  # one that is damaged cannot be gone on with
+            if (found := resumed(fresh, path)) is not None:
+                return found
+    return None
+
+
+def _save(preset: Path, tuning: Tuning, console: Console) -> None:
+    if not tuning.kept or tuning.recommended != tuning.best:
+        console.print(f"tune.save={preset.stem}: nothing is faster than what was given, so that nothing was written.")
+        return
+    ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
+    saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)
+    console.print(f"Saved: python train.py experiment={preset.stem}", markup=False, highlight=False)

@@ -1,0 +1,200 @@
+"""Measures for the search: short runs that are looked at, and trainings that take turns."""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strobe.app.config.compose import ENDLESS
+from strobe.app.config.schema.tune import TuneConfig
+from strobe.app.tuning.record import OUT_OF_MEMORY
+from strobe.app.tuning.search import Outcome
+from strobe.app.tuning.trainee import Ready, Trainee
+from strobe.diagnose.predict import step_of
+from strobe.diagnose.rank import applied
+from strobe.duel.paired_trial import Defeat, Duel, alone, duel
+from strobe.errors import ConfigError
+from strobe.measure.statistics import unpaired, verdict
+from strobe.process.fork import Failure
+from strobe.process.launch import run_name
+from strobe.process.training import Ended, train
+from strobe.records.run import Record, load_record
+
+ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a training
+LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
+STEPS = 12  # of a look, at least: of them three warm up
+LONGER = 5  # times as long is looked at a second time, if the first held no measured step
+
+
+class Measuring:
+    """Measures on this machine; a context manager that leaves no process.
+
+    The latest best configuration stays ready as a paused process, for the next one to be compared with.
+
+    Args:
+        folder: of the search; runs lie below it in ``looks``, what trainings in turns leave behind in ``turns``.
+        config: how long things take.
+        deadline: of ``time.monotonic()``, when the budget is spent.
+        without: overrides that take out what would end a training, such as ``~callbacks.stopping``.
+
+    Attributes:
+        failure: why the latest look found nothing.
+        trainings: that were started.
+    """
+
+    def __init__(self, folder: Path, config: TuneConfig, *, deadline: float, without: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.config = config
+        self.failure: str | None = None
+        self.trainings = 0
+        self._deadline = deadline
+        self._without = without
+        self._standing: tuple[tuple[str, ...], Trainee] | None = None
+        self._step_seconds = 0.0  # of the latest look
+
+    def __enter__(self) -> "Measuring":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._release()
+
+    def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+        """A short run of its own with ceilings and findings; one that held too few steps is repeated for longer."""
+        seconds = max(self.config.look_seconds, STEPS * self._step_seconds)
+        number = 1 + len(list((self.folder / "looks").glob("*")))
+        name = f"looks/{number}{run_name(overrides)}"
+        for length in (seconds, LONGER * seconds):
+            given = [
+                *applied(overrides, self._without),
+                *ENDLESS,
+                f"trainer.max_time={{seconds:{max(1.0, length):.0f}}}",
+                "trainer.enable_progress_bar=false",
+                "test=false",
+                "ceilings=true",
+                f"ceilings_seconds={self.config.ceilings_seconds}",
+            ]
+            ended = self._train(given, self.folder / name)
+            if ended.status != "completed" and self._standing is not None:  # which may hold what it needs
+                self._release()
+                ended = self._train(given, self.folder / name)
+            self.failure = ended.error
+            if ended.status != "completed":
+                return None, name
+            record = load_record(self.folder / name)
+            if (step := step_of(record)) is not None:
+                self._step_seconds = step.total * step.images
+                return record, name
+        self.failure = f"{LONGER * seconds:.0f} s of training held no step to measure; give a larger tune.look_seconds"
+        return None, name
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+        """Let both train in turns; a candidate for which there is no memory beside the other is measured alone."""
+        candidate = self._trainee(after)
+        stands = False
+        try:
+            outcome = self._duel(before, candidate, proof=proof)
+            if isinstance(outcome, Defeat) and outcome.side == "incumbent":
+                return Outcome("failed", error=f"what it is compared with failed: {outcome.reason}")
+            if isinstance(outcome, Failure) and outcome.memory:
+                candidate.close()
+                return self._one_after_the_other(before, after)
+            if isinstance(outcome, Failure):
+                return Outcome("failed", error=outcome.reason)
+            if outcome.verdict == "faster" and not proof:
+                self._release()
+                self._standing, stands = (tuple(after), candidate), True
+            return Outcome(outcome.verdict, outcome.ratio, turns={"before": outcome.theirs, "after": outcome.ours})
+        finally:
+            if not stands:
+                candidate.close()
+
+    def _duel(self, before: Sequence[str], candidate: Trainee, *, proof: bool) -> Duel | Failure:
+        """A duel with the standing training, which is begun anew once if it ends by itself."""
+        started: Failure | Ready | None = None
+        for attempt in (1, 2):
+            incumbent = self._ready(before)
+            if isinstance(incumbent, Failure):
+                return Defeat(incumbent.reason, incumbent.memory, "incumbent")
+            started = started or candidate.start()
+            if isinstance(started, Failure):
+                return started
+            config, deadline = self.config, None if proof else self._deadline
+            found = duel(
+                incumbent,
+                candidate,
+                turns=config.turns,
+                seconds=config.turn_seconds,
+                early=not proof,
+                deadline=deadline,
+            )
+            if not isinstance(found, Defeat):
+                return found
+            if found.side == "candidate" or attempt == 2:
+                break
+            self._release()
+        return found
+
+    def _one_after_the_other(self, before: Sequence[str], after: Sequence[str]) -> Outcome:
+        """Rates of turns in a row: less certain, for a machine's speed drifts between them."""
+        rates = []
+        for overrides in (after, before):
+            self._release()
+            with self._trainee(overrides) as trainee:
+                turns: list[float] | Failure | Ready = trainee.start()
+                if not isinstance(turns, Failure):
+                    turns = alone(trainee, turns=self.config.turns, seconds=self.config.turn_seconds)
+            if isinstance(turns, Failure):
+                memory = turns.memory and overrides is after
+                return Outcome(OUT_OF_MEMORY if memory else "failed", error=turns.reason)
+            rates.append(turns)
+        ratio = unpaired(*rates)
+        return Outcome(verdict(ratio), ratio, turns={"before": rates[1], "after": rates[0]})
+
+    def _ready(self, overrides: Sequence[str]) -> Trainee | Failure:
+        """The standing training, if it is this one, else a new one that becomes it."""
+        if self._standing is not None and self._standing[0] == tuple(overrides):
+            return self._standing[1]
+        self._release()
+        trainee = self._trainee(overrides)
+        self._standing = (tuple(overrides), trainee)
+        outcome = trainee.start()
+        if isinstance(outcome, Failure):
+            self._release()
+            return outcome
+        return trainee
+
+    def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
+        self.trainings += 1
+        return train(overrides, folder, timeout=self._timeout())
+
+    def _trainee(self, overrides: Sequence[str]) -> Trainee:
+        self.trainings += 1
+        folder = self.folder / "turns" / str(self.trainings)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return Trainee(applied(overrides, self._without), folder, timeout=self._timeout())
+
+    def _timeout(self) -> float:
+        """Seconds for one training: what is left of the budget, and a minute at least."""
+        return min(self.config.timeout_seconds, max(LEAST_SECONDS, self._deadline - time.monotonic()))
+
+    def _release(self) -> None:
+        if self._standing is not None:
+            self._standing[1].close()
+            self._standing = None
+
+
+def require_one_device(devices: object) -> None:
+    """Raise a :class:`ConfigError` for several ranks, which cannot take turns in a process."""
+    several = len(devices) > 1 if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+    if several is not False and str(several) not in ("1", "auto", "-1"):
+        raise ConfigError(
+            f"trainer.devices={devices} cannot be tuned: a training takes turns in one process; tune with "
+            "trainer.devices=1, and then train with what was found"
+        )
+
+
+def endings(callbacks: Mapping[Any, Any]) -> list[str]:
+    """Overrides that leave out the callbacks which would end a training before it is measured."""
+    return [f"~callbacks.{name}" for name, node in callbacks.items() if str(node.get("_target_")).endswith(ENDING)]

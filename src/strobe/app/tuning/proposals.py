@@ -1,0 +1,150 @@
+"""What to try next, from the record of a run: what its findings prescribe, then what nobody predicts but may help."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from strobe.app.config.schema.tune import OVER
+from strobe.diagnose.estimates import promised
+from strobe.diagnose.finding import Speedup, pace
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
+from strobe.diagnose.rank import key_of
+from strobe.diagnose.symptoms import steady_waiting, worker_limit
+from strobe.records.run import Record
+
+DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
+BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
+RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of the configuration, and what it promises."""
+
+    overrides: tuple[str, ...]
+    why: str
+    predicted: Speedup | None  # from the configuration that it changes
+    bounded: bool = False  # nothing was predicted but the most that it can bring: ``predicted.high``
+    images: tuple[int, int] | None = None  # of an update, before and after, if it changes them
+
+    @property
+    def dimensions(self) -> set[str | None]:
+        """What it changes, of those that are searched; None for anything else."""
+        return {DIMENSIONS.get(key_of(override)) for override in self.overrides if not _accompanies(override)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in ``tune.json``."""
+        return asdict(self) | {"overrides": list(self.overrides)}
+
+
+def moves(record: Record, over: Sequence[str] | None, *, budget: float) -> list[Move]:
+    """The changes worth trying: prescriptions, what else was measured, and last those whose gain is only bounded.
+
+    Args:
+        record: of a run with the configuration that is to be changed.
+        over: what may be changed, of ``OVER``; None: all of it.
+        budget: seconds, of which preparing a change may take no more than a part.
+    """
+    step = step_of(record)
+    if step is None:
+        return []
+    wanted = set(OVER if over is None else over)
+    found = [*_prescribed(record), *_measured(record, step), *_explored(record, step, budget, asked=set(over or ()))]
+    found = [within for move in found if (within := _within(move, wanted)) is not None]
+    first = {frozenset(move.overrides): move for move in reversed(found)}  # of the same change, as a finding has it
+    return [move for move in found if first[frozenset(move.overrides)] is move]
+
+
+def _within(move: Move, wanted: set[str]) -> Move | None:
+    """What is wanted of a move: of a part of it only is known that it brings no more than the whole."""
+    if move.dimensions <= wanted:
+        return move
+    kept = tuple(text for text in move.overrides if DIMENSIONS.get(key_of(text)) in wanted or _accompanies(text))
+    if all(_accompanies(text) for text in kept) or move.predicted is None:
+        return None
+    return replace(move, overrides=kept, predicted=Speedup(1.0, 1.0, move.predicted.high), bounded=True)
+
+
+def advice(record: Record) -> list[str]:
+    """What the findings say that no move can try, such as to leave a callback out."""
+    return [
+        f"{found['title']}. {found['advice']}"
+        for found in record.items("findings")
+        if found["cause"] != "nothing" and _unsearched(found["overrides"])
+    ]
+
+
+def _prescribed(record: Record) -> Iterator[Move]:
+    """The findings' prescriptions."""
+    for found in record.items("findings"):
+        if found["overrides"] and not _unsearched(found["overrides"]):
+            yield _move(record, found["overrides"], found["title"], Speedup(**found["predicted_speedup"]))
+
+
+def _measured(record: Record, step: Step) -> Iterator[Move]:
+    """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
+    for entry, speedup in sorted(promised(record, step), key=lambda pair: -pair[1].median):
+        if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
+            why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
+            yield _move(record, entry.overrides, why, speedup)
+
+
+def _move(record: Record, overrides: Sequence[str], why: str, predicted: Speedup) -> Move:
+    scaled, images = _larger_update(record, overrides)
+    return Move((*overrides, *scaled), why, predicted, images=images)
+
+
+def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, int] | None]:
+    """What goes with more images an update, the learning rate scaled with them; and their numbers."""
+    new = dict(override.partition("=")[::2] for override in overrides)
+    size, batches = record.whole(BATCH_SIZE) or 0, record.whole(ACCUMULATE) or 1
+    now = size * batches * max(1, record.count("world_size") or 1)
+    then = now * int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches)) // max(1, size * batches)
+    if now == then:
+        return (), None
+    if record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
+        return (), (now, then)
+    return ("model.lr_scaling=linear", f"model.lr_batch_size={now}"), (now, then)
+
+
+def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> Iterator[Move]:
+    """Ways of loading, of which only is known that they can bring no more than all the waiting; compiling, if asked."""
+    waiting = steady_waiting(record, step)
+    if waiting >= NOTABLE:
+        why = f"{waiting:.0%} of each step waits for data, which may be gained"
+        bound = Speedup(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
+        yield from (Move(overrides, why, bound, bounded=True) for overrides in _loading(record, step, budget))
+    if "compile" in asked and record.setting("model.compile") is False:
+        yield Move(("model.compile=true",), "Asked for by tune.over", None)
+
+
+def _loading(record: Record, step: Step, budget: float) -> Iterator[tuple[str, ...]]:
+    engine, now = record.text("choices", "engine"), step.workers
+    limit = worker_limit(record, step)
+    if engine != "resident" and _loaded_within(record, step, RESIDENT_SHARE * budget):
+        yield ("engine=resident",)
+    if engine != "spdl" and find_spec("spdl") and limit:
+        yield "engine=spdl", f"engine.num_workers={min(max(1, now), limit.workers)}"
+    if limit and now < limit.workers:
+        yield (f"engine.num_workers={min(limit.workers, max(1, 2 * now))}",)
+    factor = record.whole("engine.prefetch_factor")
+    if now and factor:
+        yield (f"engine.prefetch_factor={2 * factor}",)
+
+
+def _loaded_within(record: Record, step: Step, seconds: float) -> bool:
+    """Whether all training images are loaded in so many seconds, at the pace of the run's loader."""
+    images = record.number("train_images") or math.inf
+    each = 1 / step.loader.value if step.loader else step.loading or step.length
+    return images * each <= seconds
+
+
+def _unsearched(overrides: Sequence[str]) -> bool:
+    return any(key_of(override) not in DIMENSIONS for override in overrides)
+
+
+def _accompanies(override: str) -> bool:
+    """Whether an override only goes with a larger batch."""
+    return key_of(override) in ("model.lr_scaling", "model.lr_batch_size")

@@ -1,0 +1,142 @@
+"""A configuration that trains when it is told to, in a process of its own that stands still in between.
+
+Machines drift: what trains at 1000 images/s now may train at 700 in a minute. So two configurations are compared by
+short turns, one after the other, of trainings that are both there all the time. Between its turns a training's whole
+session is stopped (SIGSTOP): its loader processes and threads make no batches in advance and leave the other all cores.
+"""
+
+import contextlib
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from strobe.app.tuning.failures import failure_of
+from strobe.process.fork import Failure, FreshProcess, members, print_into
+
+OUTPUT = "output.txt"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A training that is warm and stands still.
+
+    Attributes:
+        step_seconds: of the last step of its warm-up.
+        images: of that step.
+    """
+
+    step_seconds: float
+    images: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Consecutive steps of a training, after one that was not timed.
+
+    Attributes:
+        images: of these steps.
+        seconds: that they took, with what lies between epochs; until a GPU has done them.
+        steps: how many.
+    """
+
+    images: int
+    seconds: float
+    steps: int
+
+    @property
+    def rate(self) -> float:
+        """Images/s."""
+        return self.images / self.seconds
+
+
+class Trainee:
+    """One configuration that trains in a fresh process when it is told to; a context manager.
+
+    It is the application's own training with all its callbacks and its logger, without an end, validation,
+    checkpoints, schedule and profiler. When this process ends in whatever way, it ends too.
+
+    Args:
+        overrides: of ``train.py``.
+        folder: where callbacks write, and ``output.txt`` holds what is printed.
+        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+
+    Attributes:
+        memory: bytes, after each answer: ``rss_peak_bytes``, the most that the training process held, with what its
+            loader processes hold now and do not share; ``device_peak_bytes``, on its GPU, None without one.
+    """
+
+    def __init__(self, overrides: Sequence[str], folder: Path, *, timeout: float) -> None:
+        self.overrides = tuple(overrides)
+        self.folder = folder
+        self.memory: dict[str, int | None] = {"rss_peak_bytes": None, "device_peak_bytes": None}
+        self.timeout = timeout
+        self._process: FreshProcess | None = None
+
+    def start(self) -> Ready | Failure:
+        """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = FreshProcess(_train, self.overrides, self.folder, guarded=True)
+        found = self._answer(self._process, self.timeout)
+        return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
+
+    def turn(self, seconds: float) -> Turn | Failure:
+        """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
+        if self._process is None:
+            return Failure("its training has ended")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
+            self._process.pipe.send(seconds)
+        self._process.resume()
+        return self._answer(self._process, self.timeout + seconds)
+
+    @property
+    def session(self) -> int | None:
+        """The number of its processes' session; None before it is started, and when it has ended."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End it, and all that it has started. A second call does nothing."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self, process: FreshProcess, timeout: float) -> Turn | Failure:
+        found = process.receive(timeout)
+        if isinstance(found, Failure):
+            self.close()
+            return found
+        process.pause()
+        turn, peaks = found
+        loading = sum(_own_memory(pid) for pid in members(process.pid) if pid != process.pid)
+        self.memory = peaks | {"rss_peak_bytes": peaks["rss_peak_bytes"] + loading}
+        return Turn(**turn)
+
+
+def _own_memory(pid: int) -> int:
+    """Bytes of a process's memory, of which it shares some: those in as many parts as there are users."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
+    return 0
+
+
+def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
+    """The body of the process: train for ever, and answer; or send a Failure."""
+    print_into(folder / OUTPUT)
+    try:
+        from strobe.app.tuning.turns import train
+
+        train(pipe, overrides, folder)
+        failure = Failure("training ended by itself; leave out what ends it, such as one of callbacks")
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        failure = failure_of(error)
+    pipe.send(failure)

@@ -1,0 +1,1 @@
+"""A against B, by turns."""

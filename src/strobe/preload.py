@@ -1,9 +1,0 @@
-"""What the server of fresh processes imports once, so that each need not: libraries only, nothing is begun."""
-
-import os
-from importlib import import_module
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's and SciPy's, read when they are loaded
-LIBRARIES = ("lightning", "lightning.pytorch.loggers", "numpy", "torch", "callbacks", "strobe.compose")
-for name in LIBRARIES:
-    import_module(name)

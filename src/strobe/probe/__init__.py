@@ -1,0 +1,1 @@
+"""Ceilings: what a loader, a model and a transfer reach alone."""

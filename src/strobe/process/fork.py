@@ -1,0 +1,224 @@
+"""Fresh processes, forked from a server that has imported libraries and done nothing else."""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, resource_tracker, set_start_method
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+from strobe.errors import ConfigError
+
+LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
+PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
+GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # with which a user, the system or a terminal ends a command
+MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
+PRELOADED = ["strobe.app.build.preload"]
+BEGIN = None  # the first message to each
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a process gave no result.
+
+    Attributes:
+        reason: one sentence.
+        memory: whether it is that memory ran out: a bound, and no mistake.
+    """
+
+    reason: str
+    memory: bool = False
+
+
+class FreshProcess:
+    """A process that does ``body(pipe, *arguments)`` as the leader of a session of its own; a context manager.
+
+    Both ends of the pipe send and receive. Ctrl-C in a terminal does not reach it: it is ended by :meth:`close`. A
+    guarded one is also ended, and with it its session, when this process ends in whatever way, SIGKILL included, even
+    while it is paused: a second process, which does nothing else, waits for that.
+
+    Raises:
+        ConfigError: ``TMPDIR`` is too long for a socket.
+    """
+
+    def __init__(self, body: Callable[..., None], *arguments: Any, guarded: bool = False) -> None:
+        self._guard: FreshProcess | None = None
+        context = get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+        self.pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_lead, args=(body, theirs, *arguments))
+        try:
+            _require_short(tempfile.gettempdir())
+            with _uninterrupted():  # else the server would have begun a process of which nobody knows
+                if guarded:
+                    self._guard = FreshProcess(_guard)
+                self._process.start()
+                assert self._process.pid is not None
+                self.pid = self._process.pid
+                if self._guard is not None:
+                    self._guard.pipe.send(self.pid)
+                self.pipe.send(BEGIN)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            theirs.close()
+
+    def receive(self, timeout: float, *, remedy: str = "") -> Any:
+        """What it sends next, within ``timeout`` seconds; else a :class:`Failure`, which may name a remedy."""
+        ready = connection.wait([self.pipe, self._process.sentinel], timeout)
+        if not ready:
+            return Failure(f"it took more than {timeout:.0f} s{remedy and f'; {remedy}'}")
+        if self._process.sentinel in ready:  # what it has started could hold the pipe open, and let us wait for ever
+            end_session(self.pid)
+        if self.pipe.poll():
+            with contextlib.suppress(EOFError, OSError):  # it died before its message was whole
+                return self.pipe.recv()
+        self._process.join(PATIENCE)
+        code = self._process.exitcode
+        return Failure(_ending(code), memory=code is not None and -code in MEMORY)
+
+    def pause(self) -> None:
+        """Stop its whole session: its threads and the processes that it has started do nothing either."""
+        _signal_session(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let its session go on."""
+        _signal_session(self.pid, signal.SIGCONT)
+
+    def join(self, seconds: float) -> None:
+        """Let it end by itself for so long."""
+        self._process.join(seconds)
+
+    def close(self) -> None:
+        """End its session, paused or not, and wait until nothing of it is left. A second call does nothing."""
+        if self.pipe.closed:
+            return
+        if self._process.pid is not None:
+            if self._process.is_alive():  # perhaps it has not made itself a session yet
+                self._process.kill()
+            end_session(self._process.pid)
+            self._process.join()
+        self._process.close()
+        self.pipe.close()
+        if self._guard is not None:
+            self._guard.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float) -> Any:
+    """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing in so many seconds."""
+    with FreshProcess(body, *arguments) as process:
+        outcome = process.receive(timeout, remedy="timeout_seconds=N waits longer")
+        process.join(PATIENCE if not isinstance(outcome, Failure) else 0)
+        return outcome
+
+
+def print_into(path: Path) -> None:
+    """Let this process, and those that it starts, print into a file, and read nothing."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with path.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    with contextlib.suppress(OSError):
+        os.close(0)
+        os.open(os.devnull, os.O_RDONLY)
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just gone
+            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def end_session(session: int) -> None:
+    """Kill what is left of a session, and wait until it is gone."""
+    deadline = time.monotonic() + GONE
+    while (left := members(session)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _lead(body: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
+    os.setsid()  # so that this process can be ended together with those that it starts
+    try:
+        pipe.recv()  # its guard knows of it by now
+    except EOFError:  # who wanted it has ended
+        return
+    set_start_method(None, force=True)  # as in train.py; else loader workers come from a server of their own
+    body(pipe, *arguments)
+    pipe.close()
+
+
+def _guard(pipe: Connection) -> None:
+    """End a session, whose number comes first, when the process at the pipe's other end has ended."""
+    with contextlib.suppress(EOFError):
+        session = pipe.recv()
+        with contextlib.suppress(EOFError):
+            pipe.recv()  # nothing ever comes
+        if not members(session):  # it has ended, or has not made itself a session yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(session, signal.SIGKILL)
+        end_session(session)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put the command's end off until that of the block; processes begun in it never see Ctrl-C.
+
+    A terminal sends Ctrl-C to each process of the command: the server and the cells would answer with tracebacks. They
+    inherit that it is blocked, and are ended by this process. The resource tracker unblocks it when it begins, so that
+    it must have begun before.
+    """
+    came: list[int] = []
+    resource_tracker.ensure_running()
+    before = {number: signal.signal(number, lambda one, _: came.append(one)) for number in ENDING}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
+def _require_short(folder: str) -> None:
+    if len(folder) > LONGEST:
+        raise ConfigError(
+            f"TMPDIR={folder} is longer than {LONGEST} characters, so that no socket can lie below it; "
+            "set TMPDIR to a shorter path"
+        )
+
+
+def _ending(code: int | None) -> str:
+    if code is not None and code < 0:
+        cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
+        return f"its process was ended by {signal.Signals(-code).name}{cause}"
+    return f"its process ended with code {code} and told no result"
+
+
+def _signal_session(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, number)

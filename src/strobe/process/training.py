@@ -1,0 +1,159 @@
+"""One training in a fresh process, which ends with this one at the latest."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, Literal
+
+from strobe.process.fork import end_session
+from strobe.process.signals import interruptible
+from strobe.records.steps import read_summary
+
+ROOT = Path(__file__).parents[3]
+OUTPUT = "output.txt"
+PATIENCE = 30.0  # seconds in which a run that is told to end can write its record
+TAIL = 1 << 16  # bytes of the output in which its last line is looked for
+NOTHING: Mapping[str, str] = MappingProxyType({})
+# In the new process, before it becomes the training: end it when this one dies, however that happens (prctl(2)), and
+# let it hear Ctrl-C, which a shell's background commands ignore.
+START = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+TRAILING = re.compile(
+    r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
+)  # below Hydra's own errors
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a run ended; ``error`` is one sentence, None for a completed one."""
+
+    status: Literal["completed", "failed", "interrupted"]
+    error: str | None
+    seconds: float
+    folder: Path
+
+
+def train(
+    overrides: Sequence[str], folder: Path, *, timeout: float | None = None, variables: Mapping[str, str] = NOTHING
+) -> Ended:
+    """Run ``train.py`` with these overrides into ``folder``, in a process with a session of its own.
+
+    What it prints goes to ``output.txt`` there. After ``timeout`` seconds it is ended, and has failed. Whatever
+    happens, no process of its session is left. Call it from the main thread.
+
+    Raises:
+        KeyboardInterrupt: also on SIGTERM; the run was given 30 s to write its record, or less on a second request.
+    """
+    folder = folder.absolute()
+    path, output = folder / "summary.json", folder / OUTPUT
+    before = _state(path)
+    began = time.monotonic()
+    late = False
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with interruptible(), output.open("wb") as file, _session(overrides, folder, file, variables) as process:
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                late = True
+                _ask_to_end(process)
+    except OSError as error:
+        return Ended("failed", f"{folder}: {error.strerror or error}", time.monotonic() - began, folder)
+    seconds = time.monotonic() - began
+    if late:
+        return Ended("failed", f"it took more than {timeout:g} s", seconds, folder)
+    record = _read(path) if _state(path) != before else {}
+    if process.returncode == 0 and record.get("status") == "completed":
+        return Ended("completed", None, seconds, folder)
+    if record.get("status") == "interrupted":
+        return Ended("interrupted", "it was interrupted", seconds, folder)
+    return Ended("failed", _why(record, output, process.returncode), seconds, folder)
+
+
+def quoted(path: Path) -> str:
+    """A path as a value in Hydra's grammar."""
+    return "'" + str(path).replace("'", r"\'") + "'"
+
+
+@contextlib.contextmanager
+def _session(
+    overrides: Sequence[str], folder: Path, output: IO[bytes], variables: Mapping[str, str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """The run's process; of its session nothing is left after the block."""
+    training = [sys.executable, str(ROOT / "train.py"), *overrides, f"hydra.run.dir={quoted(folder)}"]
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", START, str(os.getpid()), *training],
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    except KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):  # a second request: no more patience
+            _ask_to_end(process)
+        raise
+    finally:
+        end_session(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+
+
+def _ask_to_end(process: "subprocess.Popen[bytes]") -> None:
+    """Ctrl-C for all processes of the run, as from a terminal, and time for its record."""
+    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENCE)
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """What changes when a record is written."""
+    with contextlib.suppress(OSError):
+        return (stat := path.stat()).st_ino, stat.st_mtime_ns
+    return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        if isinstance(record := read_summary(path), dict):
+            return record
+    return {}
+
+
+def _why(record: Mapping[str, Any], output: Path, code: int) -> str:
+    """Why a run has failed, in one sentence."""
+    message = (record.get("error") or {}).get("message")
+    if message:
+        return " ".join(str(message).split())
+    said = _last_line(output)
+    if code >= 0:
+        return said or f"its process ended with code {code} and left no record"
+    cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
+    return f"its process was ended by {signal.Signals(-code).name}{cause}" + (f"; it last said: {said}" if said else "")
+
+
+def _last_line(output: Path) -> str:
+    with contextlib.suppress(OSError), output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - TAIL))
+        lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
+        said = [line for line in lines if line.strip() and not TRAILING.match(line)]
+        return said[-1].strip() if said else ""
+    return ""

@@ -1,0 +1,1 @@
+"""What runs, sweeps and suites leave on the disk, and reading it."""

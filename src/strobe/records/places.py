@@ -1,0 +1,95 @@
+"""What lies at a path: runs, a sweep's runs, traces."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from strobe.records.steps import read_summary
+
+OUTPUTS = Path("outputs")
+CHUNK = 1 << 20  # bytes
+
+
+def locate(given: Path | None) -> Path:
+    """The run, sweep, folder or trace file that was asked for: the newest run when none was; else exit, saying why."""
+    if given is None:
+        found = runs_in(OUTPUTS)
+        if not found:
+            raise SystemExit(f"There is no run below {OUTPUTS}/; name a run's directory, or run: python train.py")
+        return max(found, key=_changed)
+    if not given.exists():
+        raise SystemExit(f"{given} does not exist; name a run or a sweep below {OUTPUTS}/, or a trace file")
+    if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
+        raise SystemExit(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
+    return given
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The run at ``path``, or the runs below it, in the order of their numbers."""
+    if (path / "summary.json").is_file() or (path / "tensorboard").is_dir():
+        return [path]
+    marks = [*path.rglob("summary.json"), *path.rglob("tensorboard")]
+    return _in_order({mark.parent for mark in marks})
+
+
+def traces_in(path: Path) -> list[Path]:
+    """The trace file at ``path``, or those below it: cycles in their order, rank by rank and cell by cell."""
+    if path.is_file():
+        return [path]
+    found = [*path.rglob("*.trace.json"), *path.rglob("*.trace.json.gz")]
+    return _in_order(trace for trace in found if not trace.name.startswith("."))
+
+
+def has_events(path: Path) -> bool:
+    """Whether TensorBoard's own tabs have something to show."""
+    return any(path.rglob("events.out.tfevents*"))
+
+
+def record_of(run: Path) -> dict[str, Any] | None:
+    """A run's record; None when there is none yet. Exits when it cannot be read."""
+    path = run / "summary.json"
+    if not path.is_file():
+        return None
+    try:
+        return read_summary(path)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path} is not a run's record ({error}); look at the run's train.log") from None
+
+
+def fault_of(trace: Path) -> str | None:
+    """What keeps a file from being a trace that Perfetto can open, None for nothing found.
+
+    It reads the whole file, so that a cut or damaged one is found, and does not parse it, which would take a minute
+    for a large one. Perfetto takes an object that holds events, or a list of events that may lack its end
+    ("Trace Event Format", Google 2016, section "JSON Format").
+    """
+    start, end, events = b"", b"", False
+    try:
+        with trace.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(trace) if packed else trace.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                start = start or chunk.lstrip()[:1]
+                events = events or b'"ph"' in end + chunk
+                end = (end + chunk).rstrip()[-64:]
+    except (OSError, EOFError, zlib.error) as error:
+        return f"{trace} cannot be read ({error}); it was cut or damaged"
+    if start not in (b"{", b"[") or not events:
+        return f"{trace} holds no trace events; a trace ends in .trace.json or .trace.json.gz"
+    if start == b"{" and not end.endswith(b"}"):
+        return f"{trace} breaks off in the middle; it was cut, or is still being written"
+    return None
+
+
+def _in_order(paths: Iterable[Path]) -> list[Path]:
+    """Sorted with numbers as numbers, so that a sweep's cell 10 follows cell 9."""
+    return sorted(paths, key=lambda path: [int(p) if p.isdecimal() else p for p in re.split(r"([0-9]+)", str(path))])
+
+
+def _changed(run: Path) -> float:
+    """Seconds since the epoch at which the run ended, or last made a file."""
+    summary = run / "summary.json"
+    return (summary if summary.is_file() else run).stat().st_mtime

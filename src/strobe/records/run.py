@@ -1,0 +1,192 @@
+"""The record of a run as the rules read it: ``summary.json`` and the composed configuration.
+
+Old records lack keys, failed runs have nulls, and files may have been edited: every reader here gives None, or
+something empty, for what is missing or of another kind.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from strobe.errors import DataError
+from strobe.records.steps import SCHEMA
+
+CONFIG = Path(".hydra", "config.yaml")
+UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A positive figure with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def noise(self) -> float:
+        """Half the interval's width, relative to the figure."""
+        return (self.high - self.low) / (2 * self.value)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What the run's loader, or its model, would reach alone with other settings, as measured after the run.
+
+    ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are those of a step.
+    """
+
+    side: str  # loader | model
+    overrides: tuple[str, ...]
+    rate: Measured
+    cpu_seconds: float | None
+    images: float | None
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The overrides as keys and values."""
+        return dict(override.partition("=")[::2] for override in self.overrides)
+
+
+@dataclass(frozen=True)
+class Record:
+    """``summary`` is the content of ``summary.json``, ``config`` that of ``.hydra/config.yaml``, {} if unknown."""
+
+    summary: dict[str, Any]
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def number(self, *path: str) -> float | None:
+        """A finite number of the summary, such as ``number("step_seconds", "total")``; None if there is none."""
+        return as_number(_at(self.summary, path))
+
+    def count(self, *path: str) -> int | None:
+        """A number of the summary as a whole number."""
+        value = self.number(*path)
+        return None if value is None else int(value)
+
+    def text(self, *path: str) -> str | None:
+        """A text of the summary."""
+        value = _at(self.summary, path)
+        return value if isinstance(value, str) else None
+
+    def flag(self, *path: str) -> bool | None:
+        """A truth value of the summary."""
+        value = _at(self.summary, path)
+        return value if isinstance(value, bool) else None
+
+    def mapping(self, *path: str) -> dict[str, Any]:
+        """A mapping of the summary, {} if there is none."""
+        value = _at(self.summary, path)
+        return value if isinstance(value, dict) else {}
+
+    def items(self, *path: str) -> list[Any]:
+        """A list of the summary, [] if there is none."""
+        value = _at(self.summary, path)
+        return value if isinstance(value, list) else []
+
+    def rate(self, name: str) -> Measured | None:
+        """A ceiling, such as ``rate("loader")``, in images/s."""
+        return measured(self.number("ceilings", name), _at(self.summary, ("ceilings", "intervals", name)))
+
+    def alternatives(self, side: str) -> list[Alternative]:
+        """What was measured of one side, ``loader`` or ``model``, beside the run's own settings."""
+        found = []
+        for entry in self.items("ceilings", "alternatives"):
+            if not isinstance(entry, dict) or entry.get("side") != side:
+                continue
+            rate = measured(entry.get("rate"), entry.get("interval"))
+            overrides = entry.get("overrides")
+            if rate is not None and isinstance(overrides, list) and overrides:
+                texts = tuple(str(override) for override in overrides)
+                cpu, images = as_number(entry.get("cpu_seconds")), as_number(entry.get("images_per_step"))
+                found.append(Alternative(side, texts, rate, cpu, images))
+        return found
+
+    def has(self, key: str) -> bool:
+        """Whether the run's configuration has a key, such as ``loader.batched``: only those can be overridden."""
+        *groups, name = key.split(".")
+        node = _at(self.config, tuple(groups))
+        return isinstance(node, dict) and name in node
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """The configuration's value of a key, the default if it is not there or null."""
+        value = _at(self.config, tuple(key.split(".")))
+        return default if value is None else value
+
+    def whole(self, key: str) -> int | None:
+        """The configuration's value of a key, if it is a whole number."""
+        value = self.setting(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def load_record(run_dir: Path) -> Record:
+    """The record in a run's directory.
+
+    Raises:
+        DataError: no such directory, no record in it, or one that is damaged or of another program or version.
+    """
+    if not run_dir.is_dir():
+        raise DataError(f"{run_dir} is not a directory; give the directory of a run, such as outputs/runs/DATE/RUN")
+    path = run_dir / "summary.json"
+    if not path.is_file():
+        raise DataError(f"{run_dir} holds no summary.json; give the directory of a run that has ended")
+    try:
+        summary = json.loads(path.read_text())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}); run the training again") from error
+    if not isinstance(summary, dict):
+        raise DataError(f"{path} is not a run's record: it holds no JSON object; give the directory of a run")
+    if summary.get("schema") != SCHEMA:
+        raise DataError(
+            f"{path} has schema {summary.get('schema')!r}, and this version reads {SCHEMA}; "
+            "give a run's directory, or use the version that wrote it"
+        )
+    return Record(summary, _config(run_dir / CONFIG))
+
+
+def as_number(value: Any) -> float | None:
+    """A finite number as such; None for anything else."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def measured(value: Any, interval: Any) -> Measured | None:
+    """A figure and its interval, ``[low, high]``; a wide one where none is given, None for no positive figure."""
+    figure = as_number(value)
+    if figure is None or figure <= 0:
+        return None
+    ends = [as_number(end) for end in interval] if isinstance(interval, list) else []
+    given = [end for end in ends if end is not None and end > 0]
+    if len(given) != 2:
+        given = [figure / (1 + UNKNOWN_NOISE), figure * (1 + UNKNOWN_NOISE)]
+    return Measured(figure, min(figure, *given), max(figure, *given))
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The composed configuration with its interpolations as they are written; {} where there is none to be read."""
+    try:
+        config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
+        return {}
+    return {str(key): value for key, value in config.items()} if isinstance(config, dict) else {}
+
+
+def _at(node: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        if not isinstance(node, Mapping):
+            return None
+        node = node.get(key)
+    return node

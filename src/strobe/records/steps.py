@@ -1,0 +1,150 @@
+"""The record of a run: ``summary.json``, from the configuration, the recorded steps and the metrics."""
+
+import csv
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from strobe.records.files import whole
+
+SCHEMA = 1
+WARMUP_STEPS = 3  # the first steps of a run pay for allocation and caches, and are not measured
+PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
+DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU
+GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
+OWNED = "callbacks/"  # before the name of a callback, logger or module, in a column of steps.csv
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write the record so that it is whole or not there; numbers that are not finite become null."""
+    with whole(path) as partial:
+        partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The record of a run."""
+    summary: dict[str, Any] = json.loads(path.read_text())
+    return summary
+
+
+def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
+    """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
+
+    Profiled steps and the first ``WARMUP_STEPS`` count for neither rate nor phases. Phases are means, which add up
+    to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
+    by the device's own time where it was measured.
+    """
+    rows = read_rows(path)
+    counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
+    profiled = sum(1 for row in rows if row["profiled"])
+    starts = _epoch_starts(rows)
+    waits = [row["data_wait"] for row in starts if not row["profiled"]]
+    return {
+        "steps": {
+            "measured": len(counted),
+            "profiled": profiled,
+            "skipped": len(rows) - len(counted) - profiled,
+        },
+        "images_per_second": median_interval(rates := _rates(counted, block), independent=independent(rates)),
+        "overall_images_per_second": _overall_rate(rows, counted),
+        "step_seconds": _means(counted, ("total", *PHASES)),
+        "device_seconds": _means(counted, DEVICE, "device_") if counted and "device_total" in counted[-1] else None,
+        "between_seconds": {
+            name: statistics.fmean(row.get(name, 0.0) for row in rows) if rows else None for name in GAPS
+        },
+        "callbacks": _callbacks(counted),
+        "updates": statistics.fmean(row.get("updates", 1.0) for row in counted) if counted else None,
+        "epoch_starts": {"count": len(waits), "data_wait": statistics.fmean(waits) if waits else None},
+        "first_step_seconds": rows[0]["total"] if rows else None,
+    }
+
+
+def _rates(rows: Sequence[dict[str, float]], block: int) -> list[float]:
+    """Images/s of each block of so many steps, or of each step of which the device's own time is known."""
+    if rows and "device_total" in rows[-1]:
+        return [row["images"] / row["device_total"] for row in rows if "images" in row and row.get("device_total")]
+    blocks = [rows[start : start + block] for start in range(0, len(rows), block)]
+    known = [some for some in blocks if _has_images(some)]
+    return [sum(row["images"] for row in some) / sum(row["total"] for row in some) for some in known]
+
+
+def _has_images(rows: Sequence[dict[str, float]]) -> bool:
+    return all("images" in row for row in rows)
+
+
+def _overall_rate(rows: Sequence[dict[str, float]], counted: Sequence[dict[str, float]]) -> float | None:
+    """Images/s of the time that training takes: the counted steps, and their share of what lies between steps."""
+    if not counted or not _has_images(counted):
+        return None
+    between = statistics.fmean(sum(row.get(name, 0.0) for name in GAPS) for row in rows)
+    return sum(row["images"] for row in counted) / sum(row["total"] + between for row in counted)
+
+
+def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
+    return {name: statistics.fmean(row.get(prefix + name, 0.0) for row in rows) if rows else None for name in names}
+
+
+def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
+    """Seconds a step of each callback, logger and module that has hooks in one, the longest first."""
+    found = []
+    for column in rows[0] if rows else ():
+        if column.startswith(OWNED):
+            values = [row.get(column, 0.0) for row in rows]
+            name = column.removeprefix(OWNED)
+            calls = sum(1 for value in values if value)
+            found.append({"name": name, "mean": statistics.fmean(values), "longest": max(values), "calls": calls})
+    return sorted(found, key=lambda one: -one["mean"])
+
+
+def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """The first steps of epochs other than the run's first."""
+    return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
+
+
+def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
+    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
+
+    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
+    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
+    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
+    """
+    if not values:
+        return {"median": None, "low": None, "high": None}
+    ordered, count = sorted(values), len(values)
+    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
+    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
+
+
+def independent(values: Sequence[float]) -> float:
+    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
+
+    Bayley and Hammersley 1946, for a first-order autoregression.
+    """
+    if len(values) < 3:
+        return float(len(values))
+    mean = statistics.fmean(values)
+    spread = sum((value - mean) ** 2 for value in values)
+    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
+    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
+    return max(1.0, len(values) * (1 - r) / (1 + r))
+
+
+def read_rows(path: Path) -> list[dict[str, float]]:
+    """The rows that are whole, without their empty cells; the last one of a killed run may not be."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        whole = [line for line in file if line.endswith("\n")]
+    return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(whole)]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

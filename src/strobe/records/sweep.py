@@ -1,0 +1,137 @@
+"""The record of a sweep, ``sweep.json``: its cells, and how each run of them ended."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from strobe.errors import ConfigError, DataError
+from strobe.records.steps import write_summary
+
+NAME = "sweep.json"
+SCHEMA = 1
+OWN = "sweep."  # keys that a cell does not get
+STATUSES = ("completed", "failed", "interrupted")
+UNFINISHED = "it had not ended when the sweep did"
+
+
+@dataclass
+class Run:
+    """One training of a cell; ``directory`` is relative to the sweep's."""
+
+    repeat: int  # from 1
+    directory: str
+    status: Literal["completed", "failed", "interrupted"]
+    error: str | None
+    seconds: float
+
+
+@dataclass
+class Cell:
+    """One configuration, by its overrides of ``train.py``'s."""
+
+    number: int
+    overrides: list[str]
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def key(self) -> frozenset[str]:
+        """The same for the same configuration."""
+        return frozenset(self.overrides)
+
+    def run(self, repeat: int) -> Run | None:
+        """The run of this repeat, if there is one."""
+        return next((run for run in self.runs if run.repeat == repeat), None)
+
+
+@dataclass
+class Sweep:
+    """What ``sweep.json`` holds."""
+
+    command: str
+    overrides: list[str]  # as they were typed
+    repeats: int
+    seed: int
+    began: str
+    status: Literal["running", "completed", "interrupted"] = "running"
+    seconds: float = 0.0  # of all that measured into it
+    cells: list[Cell] = field(default_factory=list)
+
+    def cell(self, overrides: Sequence[str]) -> Cell:
+        """The cell of these overrides, whatever their order: the recorded one, else a new one."""
+        found = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
+        if found is None:
+            number = 1 + max((cell.number for cell in self.cells), default=-1)
+            found = Cell(number, list(overrides))
+            self.cells.append(found)
+        return found
+
+    def runs(self) -> Iterator[Run]:
+        """All that were begun."""
+        for cell in self.cells:
+            yield from cell.runs
+
+    def save(self, folder: Path) -> None:
+        """Write the record, whole or not at all.
+
+        Raises:
+            DataError: the file system refuses it.
+        """
+        try:
+            write_summary(folder / NAME, {"schema": SCHEMA, **asdict(self)})
+        except OSError as error:
+            raise DataError(
+                f"{folder / NAME} could not be written ({error.strerror or error}); make room, or see to its "
+                f"permissions, and go on with hydra.sweep.dir={folder}"
+            ) from error
+
+
+def read_sweep(folder: Path) -> Sweep | None:
+    """The record of the sweep in a folder, None where there is none.
+
+    Raises:
+        ConfigError: it is damaged, or of something else.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    try:
+        return _parsed(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ConfigError(
+            f"hydra.sweep.dir={folder} holds a sweep.json that is no whole record of a sweep ({reason}); "
+            "give another folder"
+        ) from error
+
+
+def _parsed(record: dict[str, Any]) -> Sweep:
+    if record["schema"] != SCHEMA:
+        raise ValueError(f"schema {record['schema']!r} is not {SCHEMA}")
+    cells = [
+        Cell(int(cell["number"]), [str(text) for text in cell["overrides"]], [_run(run) for run in cell["runs"]])
+        for cell in record["cells"]
+    ]
+    return Sweep(
+        command=str(record["command"]),
+        overrides=[str(text) for text in record["overrides"]],
+        repeats=int(record["repeats"]),
+        seed=int(record["seed"]),
+        began=str(record["began"]),
+        status=record["status"],
+        seconds=float(record["seconds"]),
+        cells=cells,
+    )
+
+
+def _run(record: dict[str, Any]) -> Run:
+    """A run whose directory lies within the sweep's: it may be emptied."""
+    parts = PurePosixPath(record["directory"]).parts
+    if not parts or parts[0] == "/" or ".." in parts:
+        raise ValueError(f"directory {record['directory']!r} is not below it")
+    if record["status"] not in STATUSES:
+        raise ValueError(f"status {record['status']!r} is unknown")
+    return Run(
+        int(record["repeat"]), record["directory"], record["status"], record["error"], float(record["seconds"] or 0)
+    )

@@ -1,0 +1,1 @@
+"""Experiments that test Strobe's own claims: A/A tests, accuracy of the diagnosis, search against grid."""

@@ -1,0 +1,153 @@
+"""Everything in conf/ composes, is what the code takes, and states only what the code does not."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import get_class
+from lightning import Trainer
+from omegaconf import DictConfig, OmegaConf
+
+from conftest import ROOT
+from strobe.app.build.trainer import build_trainer
+from strobe.app.config import register as config
+from strobe.app.config.checks import LIMITS, _check_bounds, check
+from support.choices import LOADER_KEYS_FOR_CHECKS
+from support.choices import SCHEMAS as CHOSEN
+
+Compose = Callable[..., DictConfig]
+
+YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
+SCHEMAS = [config.Config, config.CheckpointConfig, config.SweepConfig, *CHOSEN.values()]
+BOUNDED = {
+    f"{kind.__name__}.{knob.name}": knob for kind in SCHEMAS for knob in dataclasses.fields(kind) if knob.metadata
+}
+
+GIVEN_BY_COMPOSE = {
+    "data": {"loader", "engine", "shuffle_seed"},
+    "model": {"classes", "channels", "batch_size"},
+    "profiler": {"directory"},
+    "logger": {"save_dir"},
+}
+ONLY_FOR_CHECKS = {"data": {"form"}, "loader": LOADER_KEYS_FOR_CHECKS}
+NOT_CONFIGURED = {  # the application gives these itself, or does without
+    "callbacks",
+    "default_root_dir",
+    "logger",
+    "use_distributed_sampler",
+    "barebones",
+    "enable_autolog_hparams",
+    "limit_predict_batches",
+    "model_registry",
+    "plugins",
+    "profiler",
+}
+
+
+def each_choice(*, among: Callable[[str, DictConfig], bool]) -> pytest.MarkDecorator:
+    """Run a test for each group and choice that is meant."""
+    found = [(group, name) for (group, name), yaml in YAMLS.items() if among(group, yaml)]
+    return pytest.mark.parametrize(("group", "name"), found, ids=["=".join(choice) for choice in found])
+
+
+def choices(group: str) -> list[str]:
+    return [name for found, name in YAMLS if found == group]
+
+
+@pytest.fixture
+def composed() -> Iterator[Compose]:
+    """Composes as train.py does, or strobe.bench where a suite is chosen."""
+    config.register()
+
+    def of(*overrides: str) -> DictConfig:
+        name = "bench" if any(override.startswith("suite=") for override in overrides) else "config"
+        cfg = compose(name, list(overrides), return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        OmegaConf.set_struct(cfg, value=False)
+        del cfg["hydra"]
+        return cfg
+
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        yield of
+    HydraConfig.instance().cfg = None
+
+
+def given(cfg: DictConfig, group: str) -> dict[str, Any]:
+    return {str(key): value for key, value in cfg[group].items() if key != "_target_"}
+
+
+@each_choice(among=lambda group, _: group != "loader")
+def test_every_choice_composes_and_passes_the_checks(composed: Compose, group: str, name: str) -> None:
+    cfg = composed(f"{group}={name}")
+    assert HydraConfig.get().runtime.choices[group] == name
+    OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    check(cfg)
+
+
+@pytest.mark.parametrize("name", choices("loader"))
+def test_every_loader_composes_with_data_that_it_reads(composed: Compose, name: str) -> None:
+    forms = {data: composed(f"data={data}").data.form for data in choices("data")}
+    data = next(data for data, form in forms.items() if form in YAMLS["loader", name].reads)
+    cfg = composed(f"data={data}", f"loader={name}")
+    assert HydraConfig.get().runtime.choices["loader"] == name
+    check(cfg)
+
+
+def test_every_group_of_a_training_has_a_default(composed: Compose) -> None:
+    composed()
+    for group in {group for group, _ in YAMLS} - {"experiment", "suite"}:
+        assert HydraConfig.get().runtime.choices[group] in choices(group)
+
+
+@each_choice(among=lambda _, yaml: "_target_" in yaml)
+def test_the_target_takes_every_knob(composed: Compose, group: str, name: str) -> None:
+    cfg = composed(f"{group}={name}")
+    constructors = [kind.__init__ for kind in get_class(cfg[group]["_target_"]).__mro__ if "__init__" in vars(kind)]
+    taken = {parameter for constructor in constructors for parameter in inspect.signature(constructor).parameters}
+    knobs = given(cfg, group).keys() - ONLY_FOR_CHECKS.get(group, set())
+    assert knobs | GIVEN_BY_COMPOSE.get(group, set()) <= taken
+
+
+def test_each_of_lightnings_arguments_can_be_overridden(composed: Compose) -> None:
+    arguments = inspect.signature(Trainer.__init__).parameters.keys() - {"self"}
+    assert arguments >= NOT_CONFIGURED
+    assert given(composed("trainer=default"), "trainer").keys() == arguments - NOT_CONFIGURED
+
+
+@pytest.mark.parametrize("name", choices("trainer"))
+def test_lightning_takes_every_trainer(composed: Compose, name: str) -> None:
+    arguments = given(composed(f"trainer={name}"), "trainer")
+    if arguments["accelerator"] == "gpu" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    trainer = build_trainer(arguments | {"enable_checkpointing": False}, logger=False)
+    assert trainer.max_epochs == arguments["max_epochs"]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_default_lies_within_its_bounds(name: str) -> None:
+    knob = BOUNDED[name]
+    assert knob.metadata.keys() <= LIMITS.keys() | {"choices"}
+    _check_bounds(name, knob.default, knob.metadata)
+
+
+@pytest.mark.parametrize("name", choices("loader"))
+def test_a_loader_states_what_it_reads(name: str) -> None:
+    assert set(YAMLS["loader", name].reads) <= set(BOUNDED["DataConfig.form"].metadata["choices"])
+
+
+@each_choice(among=lambda group, yaml: group != "experiment" and "defaults" in yaml)
+def test_a_choice_states_only_what_differs(group: str, name: str) -> None:
+    stated = OmegaConf.to_container(YAMLS[group, name])
+    base = stated.pop("defaults")[0]
+    if base.startswith("/"):
+        schema = CHOSEN[base.removeprefix("/").removesuffix("@_here_")]
+        inherited = {knob.name: knob.default for knob in dataclasses.fields(schema)}
+    else:
+        inherited = OmegaConf.to_container(YAMLS[group, base])
+    assert stated.keys() <= inherited.keys()
+    assert [key for key, value in stated.items() if value == inherited[key]] == []

@@ -1,0 +1,169 @@
+"""Every loader keeps the same promises; new ones are found by listing conf/loader."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from numpy.typing import NDArray
+
+from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.sampler import Indices
+from strobe.app.loaders.base import Loader
+from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
+from strobe.errors import DataError
+from support.choices import choices
+from support.choices import make as made
+
+CHOICES = choices("loader")
+TILE_LOADERS = [name for name, node in CHOICES.items() if "tiles" in node.reads]
+ARRAY_LOADERS = [name for name, node in CHOICES.items() if "array" in node.reads]
+BANDS = [(3, 2, 1), tuple(range(13)), (12, 0)]
+
+
+def make(name: str, **options: object) -> Loader:
+    """The loader as its schema has it, but for ``options``."""
+    loader: Loader = made(CHOICES[name], **options)
+    return loader
+
+
+def reference(path: str, bands: tuple[int, ...]) -> NDArray[np.uint16]:
+    """Pixels by hand, from the directory's strips: no library that a loader uses."""
+    data = Path(path).read_bytes()
+    order = "<" if data[:2] == b"II" else ">"
+
+    def number(at: int, kind: str) -> int:
+        return int(np.frombuffer(data, order + kind, 1, at)[0])
+
+    directory = number(4, "u4")
+    tags = {}
+    for entry in range(number(directory, "u2")):
+        at = directory + 2 + 12 * entry
+        tag, size, count = number(at, "u2"), {3: 2, 4: 4}.get(number(at + 2, "u2"), 0), number(at + 4, "u4")
+        if size:
+            start = at + 8 if size * count <= 4 else number(at + 8, "u4")
+            tags[tag] = np.frombuffer(data, f"{order}u{size}", count, start)
+    strips = [data[start : start + size] for start, size in zip(tags[273], tags[279], strict=True)]
+    height, width, samples = (int(tags[tag][0]) for tag in (257, 256, 277))
+    pixels = np.frombuffer(b"".join(strips), order + "u2").reshape(height, width, samples)
+    return np.stack([pixels[..., band] for band in bands])
+
+
+def source(paths: list[str], bands: tuple[int, ...] = (3, 2, 1), bands_in_file: int = 13) -> TileSource:
+    everything = torch.arange(len(paths))
+    return TileSource(PathTable(paths), everything, everything, (bands_in_file, 64, 64), bands, 4000.0)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader may keep files below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def paths(tiles: Path) -> list[str]:
+    return [str(path) for path in sorted(tiles.glob("*/*.tif"))[::7]]
+
+
+def test_there_are_loaders_for_each_form() -> None:
+    assert {"rasterio", "skimage", "tifffile"} <= set(TILE_LOADERS)
+    assert "memory" in ARRAY_LOADERS
+
+
+@pytest.mark.parametrize("bands", BANDS, ids=str)
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_pixels_equal_the_reference(name: str, bands: tuple[int, ...], paths: list[str]) -> None:
+    dataset = make(name).dataset(source(paths, bands))
+    assert len(dataset) == len(paths)
+    for index, path in enumerate(paths):
+        pixels, label = dataset[index]
+        assert pixels.dtype == torch.uint16
+        np.testing.assert_array_equal(pixels.numpy(), reference(path, bands))
+        assert label == index
+
+
+@pytest.mark.parametrize("scale", ["numpy", "torch"])
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_scaled_pixels_equal_the_reference(name: str, scale: str, paths: list[str]) -> None:
+    dataset = make(name, scale=scale).dataset(source(paths[:5]))
+    for index, path in enumerate(paths[:5]):
+        pixels, _ = dataset[index]
+        assert pixels.dtype == torch.float32
+        expected = np.clip(reference(path, (3, 2, 1)) / 4000, 0, 1)
+        np.testing.assert_allclose(pixels.numpy(), expected, rtol=2e-7)
+
+
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_a_batch_collates(name: str, paths: list[str]) -> None:
+    dataset = make(name).dataset(source(paths[:3]))
+    pixels, labels = WholeBatches(dataset).__getitems__(Indices([2, 0, 1], split="train", epoch=0, number=0))
+    assert pixels.shape == (3, 3, 64, 64)
+    assert labels.tolist() == [2, 0, 1]
+    for place, index in enumerate(labels.tolist()):
+        np.testing.assert_array_equal(pixels[place].numpy(), reference(paths[index], (3, 2, 1)))
+
+
+def damage(path: Path, kind: str) -> None:
+    whole = path.read_bytes()
+    {
+        "truncated": lambda: path.write_bytes(whole[: len(whole) // 2]),
+        "header only": lambda: path.write_bytes(whole[:100]),
+        "empty": lambda: path.write_bytes(b""),
+        "text": lambda: path.write_text("This is not an image.\n" * 50),
+        "missing": path.unlink,
+        "a folder": lambda: (path.unlink(), path.mkdir()),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["truncated", "header only", "empty", "text", "missing", "a folder"])
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_an_unreadable_tile_is_named(name: str, kind: str, paths: list[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tif"
+    bad.write_bytes(Path(paths[0]).read_bytes())
+    damage(bad, kind)
+    with pytest.raises(DataError, match=r"bad\.tif cannot be read as a tile") as caught:
+        make(name).dataset(source([str(bad)]))[0]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(32, 32, 13), (64, 64, 4), (64, 64)], ids=str)
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_a_tile_of_another_shape_is_named_with_both(
+    name: str, shape: tuple[int, ...], paths: list[str], tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd.tif"
+    tifffile.imwrite(odd, np.zeros(shape, np.uint16), planarconfig="contig" if len(shape) == 3 else None)
+    both = source([paths[0], str(odd)])
+    with pytest.raises(DataError, match=r"odd\.tif has shape .* but .* has 13 bands of 64x64") as caught:
+        make(name).dataset(both)[1]
+    assert paths[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("scale", ["device", "numpy", "torch"])
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("name", ARRAY_LOADERS)
+def test_arrays_give_the_chosen_images(name: str, batched: bool, scale: str) -> None:
+    images = torch.randint(256, (20, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    chosen = torch.tensor([3, 17, 5, 11])
+    dataset = make(name, batched=batched, scale=scale).dataset(ArraySource(images, torch.arange(20), chosen))
+    assert len(dataset) == 4
+    wanted = [2, 0, 3]
+    fetched = dataset.__getitems__(wanted) if batched else [dataset[i] for i in wanted]
+    pixels, labels = dataset.collate(fetched)
+    expected = images[[5, 3, 11]]
+    assert labels.tolist() == [5, 3, 11]
+    if scale == "device":
+        assert torch.equal(pixels, expected)
+    else:
+        torch.testing.assert_close(pixels, expected.float() / 255)
+
+
+def test_path_table_holds_any_path() -> None:
+    paths = ["a/b.tif", "", "ü/é.tif", "x" * 300]
+    table = PathTable(paths)
+    assert list(table) == paths
+    assert table[-1] == paths[-1]
+    assert table[1:3] == paths[1:3]
+    with pytest.raises(IndexError):
+        table[4]

@@ -1,0 +1,182 @@
+"""Every loader of photos gives the same pixels of the same boxes; new ones are found by listing conf/loader."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from conftest import DATA
+from strobe.app.engines.sampler import Indices
+from strobe.app.loaders.crop_policy import Framing
+from strobe.errors import DataError
+from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
+
+# How far a photo's pixels may lie from Pillow's in the mean, of 256 levels; as they are, and resized.
+CROPPED = {"spdl": 3.0}
+RESIZED = {"pil": 0.0, "torchvision": 0.25, "spdl": 3.0, "packed": 0.0}
+SOME = 2.0  # for a loader that is not named above
+
+RANDOM = [Framing("random_crop", 48, True, 5), Framing("random_resized_crop", 40, True, 5)]
+CENTRED = [Framing("random_crop", 48), Framing("random_resized_crop", 40)]
+
+
+def kinds(*framings: Framing) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("framing", framings, ids=lambda framing: framing.kind)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Eight of different sizes, and some real ones where there are any."""
+    folder = tmp_path_factory.mktemp("photos")
+    sizes = [(101, 67), (67, 101), (64, 64), (48, 48), (120, 51), (49, 200), (97, 99), (150, 113)]
+    made = [
+        save(folder / f"{place}.{'png' if place % 4 == 3 else 'jpg'}", photograph(*size, seed=place))
+        for place, size in enumerate(sizes)
+    ]
+    return made + [str(path) for path in sorted((DATA / "photos").glob("*.jpg"))[:4]]
+
+
+def batch(indices: list[int], epoch: int = 0) -> Indices:
+    return Indices(indices, split="train", epoch=epoch, number=0)
+
+
+def size_of(path: str) -> tuple[int, int]:
+    with Image.open(path) as photo:
+        return photo.height, photo.width
+
+
+def expected(path: str, framing: Framing, photo: int, epoch: int) -> tuple[NDArray[np.uint8], bool]:
+    """A photo's pixels by Pillow, and whether they were resized."""
+    (box,) = framing.boxes(np.array([size_of(path)]), np.array([photo]), epoch).tolist()
+    return reference(path, tuple(box), framing.size), box[2:] != [framing.size] * 2
+
+
+def require_like(name: str, found: NDArray[np.uint8], wanted: NDArray[np.uint8], *, resized: bool) -> None:
+    limit = RESIZED.get(name, SOME) if resized else CROPPED.get(name, 0.0)
+    difference = np.abs(found.astype(int) - wanted)
+    assert difference.mean() <= limit
+    if name == "torchvision":
+        assert difference.max() <= 1
+
+
+@kinds(*RANDOM, *CENTRED)
+@pytest.mark.parametrize("name", FRAMED)
+def test_pixels_are_those_of_the_box(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+    data = made(name, photo_source(photos, framing), tmp_path)
+    assert len(data) == len(photos)
+    assert data.varies == framing.random
+    for epoch in (0, 3):
+        pixels, labels = data.__getitems__(batch(list(range(len(photos))), epoch))
+        assert pixels.shape == (len(photos), 3, framing.size, framing.size)
+        assert pixels.dtype == torch.uint8
+        assert labels.tolist() == list(range(len(photos)))
+        for photo, path in enumerate(photos):
+            wanted, resized = expected(path, framing, photo, epoch)
+            require_like(name, pixels[photo].numpy(), wanted, resized=resized)
+
+
+@pytest.mark.parametrize("size", [24, 96])
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_whole_photos_are_resized(name: str, size: int, photos: list[str], tmp_path: Path) -> None:
+    framing = Framing("resize", size)
+    data = made(name, photo_source(photos, framing), tmp_path)
+    pixels, _ = data.__getitems__(batch(list(range(len(photos)))))
+    for photo, path in enumerate(photos):
+        require_like(name, pixels[photo].numpy(), expected(path, framing, photo, 0)[0], resized=True)
+
+
+@kinds(*RANDOM)
+@pytest.mark.parametrize("name", FRAMED)
+def test_a_photo_is_framed_alike_in_any_batch(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+    chosen = [5, 0, 7, 2, 6]
+    whole = made(name, photo_source(photos, framing), tmp_path)
+    part = made(name, photo_source(photos, framing, chosen), tmp_path)
+    wanted = whole.__getitems__(batch(chosen, 2))
+    pixels, labels = part.__getitems__(batch([0, 1, 2, 3, 4], 2))
+    assert labels.tolist() == chosen
+    assert torch.equal(pixels, wanted[0])
+    backwards, _ = part.__getitems__(batch([4, 3, 2, 1, 0], 2))
+    assert torch.equal(backwards.flip(0), pixels)
+    for place in range(len(chosen)):
+        (alone,), _ = part.__getitems__(batch([place], 2))
+        assert torch.equal(alone, pixels[place])
+    later, _ = part.__getitems__(batch([0, 1, 2, 3, 4], 3))
+    assert not torch.equal(later, pixels)
+
+
+@kinds(*CENTRED)
+@pytest.mark.parametrize("name", FRAMED)
+def test_without_chance_epochs_are_alike(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+    data = made(name, photo_source(photos, framing), tmp_path)
+    first, _ = data.__getitems__(batch([0, 1, 2], 0))
+    assert torch.equal(data.__getitems__(batch([0, 1, 2], 9))[0], first)
+    pixels, label = data[1]
+    assert torch.equal(pixels, first[1])
+    assert label == 1
+
+
+@pytest.mark.parametrize("scale", ["numpy", "torch"])
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_scaled_pixels_lie_between_0_and_1(name: str, scale: str, photos: list[str], tmp_path: Path) -> None:
+    source = photo_source(photos[:3], Framing("resize", 32))
+    integers, _ = made(name, source, tmp_path).__getitems__(batch([2, 0, 1]))
+    pixels, labels = made(name, source, tmp_path, scale=scale).__getitems__(batch([2, 0, 1]))
+    assert labels.tolist() == [2, 0, 1]
+    torch.testing.assert_close(pixels, integers.float() / 255)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_every_form_of_file_becomes_rgb(name: str, suffix: str, tmp_path: Path) -> None:
+    """Turned: EXIF's orientation is ignored by all."""
+    forms = JPEG if suffix == "jpg" else PNG
+    paths = [save(tmp_path / f"{form}.{suffix}", photograph(71, 93), **how) for form, how in forms.items()]
+    framing = Framing("random_crop", 56) if name in FRAMED else Framing("resize", 56)
+    pixels, _ = made(name, photo_source(paths, framing), tmp_path).__getitems__(batch(list(range(len(paths)))))
+    for photo, path in enumerate(paths):
+        wanted, resized = expected(path, framing, photo, 0)
+        if suffix == "png" and not resized:
+            np.testing.assert_array_equal(pixels[photo].numpy(), wanted)
+        require_like(name, pixels[photo].numpy(), wanted, resized=resized)
+
+
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_the_content_tells_the_format(name: str, tmp_path: Path) -> None:
+    """ImageNet holds a PNG whose name ends with JPEG."""
+    image = photograph(40, 40)
+    save(tmp_path / "photo.png", image)
+    path = tmp_path / "photo.JPEG"
+    (tmp_path / "photo.png").rename(path)
+    pixels, _ = made(name, photo_source([str(path)], Framing("resize", 40)), tmp_path)[0]
+    np.testing.assert_array_equal(pixels.numpy(), np.moveaxis(np.asarray(image), -1, 0))
+
+
+@pytest.mark.parametrize("kind", ["truncated", "end missing", "header only", "empty", "text", "missing", "a folder"])
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_an_unreadable_photo_is_named(
+    name: str, suffix: str, kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = save(tmp_path / f"good.{suffix}", photograph(64, 80))
+    bad = tmp_path / f"bad.{suffix}"
+    framing = Framing("resize", 32)
+    made(name, photo_source([good], framing), tmp_path)[0]
+    content = Path(good).read_bytes()
+    {
+        "truncated": lambda: bad.write_bytes(content[: len(content) // 2]),
+        "end missing": lambda: bad.write_bytes(content[:-60]),
+        "header only": lambda: bad.write_bytes(content[:100]),
+        "empty": lambda: bad.write_bytes(b""),
+        "text": lambda: bad.write_text("This is not an image.\n" * 50),
+        "missing": lambda: None,
+        "a folder": bad.mkdir,
+    }[kind]()
+    capfd.readouterr()
+    with pytest.raises(DataError, match=rf"bad\.{suffix} cannot be read") as caught:
+        made(name, photo_source([good, str(bad)], framing), tmp_path).__getitems__(batch([0, 1]))
+    assert "\n" not in str(caught.value)
+    if name != "packed":  # which draws a progress bar
+        assert capfd.readouterr().err == ""

@@ -1,0 +1,95 @@
+"""What a run says at its end: ceilings, findings, the report; also when something is in the way."""
+
+import html
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conftest import Ended
+from strobe.app.run import after_training as verdict
+from strobe.app.run.ceilings import Ceilings
+
+Train = Callable[..., Ended]
+MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")
+
+
+def shown(ended: Ended) -> str:
+    return html.unescape((ended.directory / "report.html").read_text())
+
+
+def test_a_run_ends_with_a_verdict(train: Train) -> None:
+    ended = train(*MEASURED)
+    assert ended.code == 0, ended.output
+    summary = ended.summary
+    ceilings = summary["ceilings"]
+    for side in ("loader", "model"):
+        low, high = ceilings["intervals"][side]
+        assert 0 < low <= ceilings[side] <= high
+    assert ceilings["joint"] < min(ceilings["loader"], ceilings["model"])  # one process loads and computes in turn
+    assert ceilings["alternatives"]
+    smallest = min(ceilings["loader"], ceilings["model"], ceilings["joint"])
+    assert summary["efficiency"] == pytest.approx(summary["images_per_second"]["median"] / smallest)
+    assert summary["findings"]
+    text = " ".join(ended.output.split())
+    for sentence in (summary["verdict"], summary["findings"][0]["title"]):
+        assert sentence in text
+        assert sentence.split(" (")[0] in shown(ended)
+    assert "report.html" in ended.output
+
+
+def test_each_callback_is_named(train: Train) -> None:
+    slow = "+callbacks.slow._target_=strobe.validation.injected_faults.SlowCallback"
+    ended = train("trainer.limit_train_batches=8", slow, "+callbacks.slow.seconds=0.5")
+    assert ended.code == 0, ended.output
+    (first, *_) = ended.summary["callbacks"]
+    assert first["name"] == "SlowCallback"
+    assert first["kind"] == "callback"
+    assert first["mean"] == pytest.approx(ended.summary["step_seconds"]["callbacks"], rel=0.2)
+    assert first["mean"] >= 0.5
+    finding = ended.summary["findings"][0]
+    assert finding["cause"] == "callback"
+    assert finding["overrides"] == ["~callbacks.slow"]
+
+
+@pytest.mark.parametrize("place", ["measure", "alternative"])
+def test_ctrl_c_ends_the_measuring_and_not_the_run(train: Train, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ceilings, place, interrupted)
+    ended = train(*MEASURED)
+    assert ended.code == 0
+    assert ended.summary["status"] == "completed"
+    assert (ended.summary["ceilings"]["model"] is None) == (place == "measure")
+    assert "interrupted" in ended.output
+    assert ended.summary["verdict"] in " ".join(ended.output.split())
+
+
+def test_a_run_that_fails_has_a_report_too(train: Train) -> None:
+    stopping = "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping"
+    ended = train(stopping, "+callbacks.stop.monitor=nothing", "trainer.limit_train_batches=8")
+    assert ended.code == 1
+    assert ended.summary["status"] == "failed"
+    assert ended.summary["ceilings"] is None
+    assert "Early stopping conditioned on metric" in shown(ended)
+    assert "until then" in ended.summary["verdict"]
+
+
+def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> None:
+        raise ArithmeticError("the rule's own")
+
+    monkeypatch.setattr(verdict, "conclude", broken)
+    ended = train()
+    assert ended.code == 0
+    assert ended.summary["status"] == "completed"
+    assert "No report" in ended.output
+    assert "the rule's own" in ended.output
+
+
+@pytest.mark.slow  # tests/ceilings compares weights, random numbers and order
+def test_training_is_the_same_with_and_without_ceilings(train: Train) -> None:
+    with_them = train(*MEASURED, "trainer.max_epochs=2", name="with")
+    without = train(*MEASURED, "trainer.max_epochs=2", "ceilings=false", name="without")
+    assert with_them.summary["metrics"] == without.summary["metrics"]

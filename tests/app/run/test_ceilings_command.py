@@ -1,0 +1,88 @@
+"""``python -m strobe.ceilings``, in this process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from strobe.app.run.ceilings import blank
+from strobe.app.run.ceilings_table import explain, print_ceilings
+from strobe.ceilings import main
+from support.ceilings_parts import SMALL
+from support.helpers import tree
+
+
+def test_it_prints_a_table_and_writes_nothing(
+    sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main([*SMALL, f"data.root={sample_root}"])
+    printed = " ".join(capsys.readouterr().out.split())
+    for words in ("loader", "model", "joint", "95% interval", "bounds training", "in turn"):
+        assert words in printed
+    assert tree(tmp_path) == {}
+
+
+def test_the_record_can_be_had_as_json(sample_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*SMALL, f"data.root={sample_root}", "--json"])
+    record = json.loads(capsys.readouterr().out)
+    assert set(record) == set(blank())
+    assert record["loader"] > 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["data.batch_size=0"], "data.batch_size=0 is out of range"),
+        (["data.batchsize=2"], "Could not override 'data.batchsize'"),
+        (["loader=nothing"], "Could not find 'loader/nothing'"),
+        (["data.batch_size=="], "Error parsing override"),
+    ],
+)
+def test_errors_are_one_line(overrides: list[str], words: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(overrides)
+    assert words in str(stop.value)
+    assert "\n" not in str(stop.value)
+
+
+def test_missing_data_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["data=eurosat", f"data.root={tmp_path}/nowhere"])
+    assert f"data.root={tmp_path}/nowhere is not a folder" in str(stop.value)
+    assert "\n" not in str(stop.value)
+
+
+def test_nothing_measured_is_an_error(sample_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*SMALL, f"data.root={sample_root}", "trainer=ddp", "trainer.devices=2"])
+    assert stop.value.code == 1
+    assert "several ranks" in capsys.readouterr().out
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys, strobe.ceilings.__main__; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).strip() == "False"
+
+
+def test_the_table_names_what_bounds_what() -> None:
+    record = blank("model: out of memory")
+    record |= {"loader": 50.0, "intervals": {"loader": [49.0, 51.0], "model": None, "transfer": None}}
+    assert explain(record, workers=2) == []
+    record |= {"model": 200.0, "joint": 40.0}
+    record["intervals"]["model"] = [190.0, 210.0]
+    bounds, shares = explain(record, workers=2)
+    assert "The loader bounds training" in bounds
+    assert "4.0 times" in bounds
+    assert "cannot be reached together" in shares
+    assert "40.0 images/s" in shares
+    console = Console(width=100, record=True)
+    cfg = OmegaConf.create({"data": {"batch_size": 4}, "engine": {"num_workers": 2}})
+    print_ceilings(record, cfg, console)
+    text = console.export_text()
+    assert "Not measured: model: out of memory" in text
+    assert "49.0 to 51.0" in text

@@ -1,0 +1,158 @@
+"""The profilers other than the trace, through the application."""
+
+import csv
+import os
+import pstats
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lightning import Trainer
+
+from conftest import Ended
+from strobe.app.model.classifier import ImageClassifier
+
+Train = Callable[..., Ended]
+STEPS = "trainer.limit_train_batches=6"
+FILES = {
+    "events": {"python_events.prof", "python_events.txt"},
+    "sampling": {"python_sampling.html", "python_sampling.txt"},
+}
+
+
+def tables(ended: Ended) -> set[str]:
+    return {path.name for path in (ended.directory / "tables").iterdir()}
+
+
+def marked(ended: Ended) -> str:
+    with (ended.directory / "steps.csv").open() as file:
+        return "".join(row["profiled"] for row in csv.DictReader(file))
+
+
+def calls(ended: Ended, function: str) -> int:
+    stats: Any = pstats.Stats(str(ended.directory / "tables" / "python_events.prof"))
+    return sum(row[1] for (_, _, name), row in stats.stats.items() if name == function)
+
+
+def test_memory(train: Train) -> None:
+    ended = train("profiler=memory", STEPS, "profiler.active=2")
+    assert ended.code == 0, ended.output
+    assert {"operators_by_memory.txt", "operators_by_memory.csv", "memory.txt"} <= tables(ended)
+    with (ended.directory / "tables" / "operators_by_memory.csv").open(newline="") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    assert int(rows["aten::convolution"]["calls"]) == 2 * 20  # of resnet18
+    assert int(next(iter(rows.values()))["self_cpu_bytes"]) > 1_000_000
+    assert "Peak resident memory" in (ended.directory / "tables" / "memory.txt").read_text()
+    assert marked(ended) == "111100"  # the wait ends with the profiler's start
+    assert ended.summary["choices"]["profiler"] == "memory"
+    assert ended.summary["traces"] == []
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_python(train: Train, kind: str) -> None:
+    ended = train("profiler=python", f"profiler.kind={kind}", STEPS, "profiler.skip_first=2", "profiler.steps=3")
+    assert ended.code == 0, ended.output
+    assert tables(ended) == FILES[kind]
+    assert marked(ended) == "011110"
+    tree = (ended.directory / "tables" / f"python_{kind}.txt").read_text()
+    for part in ("training_step", "run_backward", "adam"):
+        assert part in tree
+    if kind == "events":
+        assert calls(ended, "training_step") == 2 * 3  # the model's, and the strategy's round it
+        assert calls(ended, "read") >= 3 * 4
+    else:
+        page = (ended.directory / "tables" / "python_sampling.html").read_text()
+        assert "strobe/loaders/skimage.py" in page
+        assert "torch/utils/data/dataloader.py" in page
+    assert ended.summary["traces"] == []
+
+
+def test_python_by_default_counts_events_from_the_fourth_step(train: Train) -> None:
+    ended = train("profiler=python", STEPS)
+    assert tables(ended) == FILES["events"]
+    assert calls(ended, "training_step") == 2 * 3
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_python_of_a_run_that_is_terminated(train: Train, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    step = ImageClassifier.training_step
+
+    def terminated(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassifier, "training_step", terminated)
+    ended = train("profiler=python", f"profiler.kind={kind}", "profiler.skip_first=1", STEPS)
+    assert ended.code == 143
+    assert ended.summary["status"] == "interrupted"
+    assert tables(ended) == FILES[kind]
+
+
+@pytest.mark.parametrize("profiler", ["memory", "python"])
+def test_the_runs_own_error_is_what_the_user_sees(train: Train, monkeypatch: pytest.MonkeyPatch, profiler: str) -> None:
+    step = ImageClassifier.training_step
+
+    def broken(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == 4:
+            raise ZeroDivisionError("the run's own")
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassifier, "training_step", broken)
+    ended = train(f"profiler={profiler}", STEPS)
+    assert ended.code == 1
+    assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "the run's own"}
+    assert {"python_events.txt", "operators_by_memory.txt"} & tables(ended)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["profiler=python", "profiler.kind=guess"],
+            "profiler.kind=guess is not a choice; choose one of events, sampling",
+        ),
+        (["profiler=python", "profiler.steps=-1"], "profiler.steps=-1 is out of range; it must be at least 0"),
+        (
+            ["profiler=python", "profiler.interval=0"],
+            "profiler.interval=0.0 is out of range; it must be greater than 0",
+        ),
+        (["profiler=memory", "profiler.active=0"], "profiler.active=0 is out of range; it must be at least 1"),
+        (["profiler=memory", "profiler.kind=events"], "Could not override 'profiler.kind'"),
+        (["profiler=flame"], "Available options in 'profiler'"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, list) else None,
+)
+def test_what_cannot_work_is_refused_before_a_run_begins(train: Train, overrides: list[str], words: str) -> None:
+    ended = train(*overrides, quick=False)
+    assert ended.code == 1
+    assert words in ended.output
+    assert "Traceback" not in ended.output
+    assert not ended.directory.exists()
+
+
+def test_none_leaves_no_trace(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    fit = Trainer.fit
+
+    def watched(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        fit(self, *args, **kwargs)
+        seen.extend(self.callbacks)
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("a profiler was made")
+
+    monkeypatch.setattr(Trainer, "fit", watched)
+    monkeypatch.setattr(torch.profiler.profile, "__init__", refused)
+    ended = train("profiler=none", STEPS)
+    assert ended.code == 0, ended.output
+    assert not [callback for callback in seen if "Profiler" in type(callback).__name__]
+    assert len(seen) > 2
+    left = {path.name for path in ended.directory.rglob("*")}
+    assert not [name for name in left if "trace" in name or "operators" in name or "python_" in name]
+    assert "tables" not in left
+    assert marked(ended) == "000000"
+    assert ended.summary["traces"] == []
+    assert ended.summary["steps"]["profiled"] == 0

@@ -1,0 +1,169 @@
+"""Whole runs: what they leave behind, and what TensorBoard shows of it."""
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import DATA, Ended
+from strobe.records.steps import PHASES
+from support.readers import Plugin, ask, board
+
+Train = Callable[..., Ended]
+RUN = ("profiler=trace", "trainer.max_epochs=2", "trainer.limit_train_batches=11", "trainer.limit_test_batches=null")
+
+
+@pytest.fixture(scope="module")
+def _kept() -> dict[str, Ended]:
+    return {}
+
+
+@pytest.fixture
+def ended(train: Train, tmp_path_factory: pytest.TempPathFactory, _kept: dict[str, Ended]) -> Ended:
+    """One run of two epochs, with traces, for all tests of this module."""
+    if not _kept:
+        run = train(*RUN)
+        assert run.code == 0, run.output
+        _kept["run"] = Ended(run.code, run.output, run.directory.rename(tmp_path_factory.mktemp("kept") / "run"))
+    return _kept["run"]
+
+
+def test_the_record_is_complete(ended: Ended) -> None:
+    summary = ended.summary
+    assert summary["schema"] == 1
+    assert summary["status"] == "completed"
+    assert summary["error"] is None
+    assert summary["choices"]["data"] == "sample"
+    assert summary["data"] == "generated sample data"
+    assert summary["batch_size"] == 4
+    assert summary["world_size"] == 1
+    assert sum(summary["steps"].values()) == 22
+    assert summary["steps"]["profiled"] == 10  # two cycles of wait 1, warmup 1, active 3; waits start a warm-up
+    rate = summary["images_per_second"]
+    assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+    seconds = summary["step_seconds"]
+    assert seconds["total"] == pytest.approx(sum(seconds[name] for name in PHASES), rel=1e-3)
+    assert set(summary["metrics"]) >= {
+        f"{stage}/{name}" for stage in ("train", "val", "test") for name in ("loss", "accuracy")
+    }
+    assert "test/accuracy/SeaLake" in summary["metrics"]
+
+
+def test_the_terminal_says_what_it_was_and_where_it_lies(ended: Ended) -> None:
+    assert "run completed" in ended.output
+    assert "generated sample data" in ended.output
+    assert "images/s" in ended.output
+    assert re.search(r"2, look at them with: python -m strobe.view \S+/run --perfetto", ended.output)
+
+
+def test_every_step_has_a_row(ended: Ended) -> None:
+    with (ended.directory / "steps.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(22))
+    assert [int(row["epoch"]) for row in rows] == [0] * 11 + [1] * 11
+    assert {row["images"] for row in rows} == {"4"}
+
+
+def test_the_directory_holds_what_the_design_says(ended: Ended) -> None:
+    names = {path.relative_to(ended.directory).as_posix() for path in ended.directory.rglob("*") if path.is_file()}
+    assert {".hydra/config.yaml", "summary.json", "steps.csv", "train.log"} <= names
+    assert {"checkpoints/best.ckpt", "checkpoints/last.ckpt"} <= names
+    assert len(ended.summary["traces"]) == 2
+    assert set(ended.summary["traces"]) <= names
+    assert not [name for name in names if "partial" in name]
+    log = (ended.directory / "train.log").read_text()
+    assert "epoch 1" in log
+    assert "test/accuracy" in log
+
+
+def test_checkpoints_load_without_running_code(ended: Ended) -> None:
+    state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 22
+
+
+def test_tensorboard_shows_scalars_pictures_texts_and_traces(ended: Ended) -> None:
+    run = "run/tensorboard"
+    with board(ended.directory.parent) as address:
+        tabs = f"{address}/data/plugin"
+        scalars = ask(f"{tabs}/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
+        assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
+        assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
+        images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
+        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline", "strobe/step"}
+        texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
+        told = {tag.removesuffix("/text_summary") for tag in texts}
+        assert told >= {"profiler/schedule", "profiler/operators", "strobe/verdict"}
+        plugin = Plugin(address, run)
+        (worker,) = plugin.workers()
+        assert plugin.spans(worker) == ["1", "2"]
+        assert plugin.shares(worker, "1")["DataLoader"] > 0
+
+
+def test_tables_lie_beside_the_traces(ended: Ended) -> None:
+    with (ended.directory / "tables" / "operators_by_cpu_time.csv").open(newline="") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    steps = int(ended.summary["steps"]["profiled"])
+    assert int(rows["aten::conv2d"]["calls"]) == 6 * 20 < steps * 20  # three active steps of two cycles
+    assert {"operators_by_shape.txt", "operators_by_cpu_time.txt"} <= {
+        p.name for p in (ended.directory / "tables").iterdir()
+    }
+
+
+def test_a_sweep_runs_each_cell(train: Train, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep"
+    less = [f"trainer.limit_{stage}_batches={count}" for stage, count in {"train": 1, "val": 0, "test": 0}.items()]
+    ended = train("-m", "data.batch_size=2,8", f"hydra.sweep.dir={sweep}", "trainer.enable_checkpointing=false", *less)
+    assert ended.code == 0, ended.output
+    records = [json.loads(path.read_text()) for path in sorted(sweep.glob("*/summary.json"))]
+    assert [record["batch_size"] for record in records] == [2, 8]
+    assert [path.name[:2] for path in sorted(sweep.glob("*-*"))] == ["0-", "1-"]
+
+
+def test_the_csv_logger_leaves_pictures_as_files(train: Train) -> None:
+    ended = train("logger=csv")
+    assert ended.code == 0, ended.output
+    assert (ended.directory / "csv" / "metrics.csv").is_file()
+    assert {path.name for path in (ended.directory / "pictures").iterdir()} == {"first_batch.png", "test_confusion.png"}
+
+
+def test_all_bands(train: Train) -> None:
+    ended = train("data.bands=all", "model.stem=cifar", "data.batch_size=2", "trainer.limit_train_batches=2")
+    assert ended.code == 0, ended.output
+
+
+def test_real_cifar10(train: Train) -> None:
+    if not (DATA / "cifar10").is_dir():
+        pytest.skip("no CIFAR-10 in STROBE_DATA")
+    ended = train("data=cifar10", f"data.root={DATA / 'cifar10'}", "data.verify=false")
+    assert ended.code == 0, ended.output
+    assert ended.summary["choices"]["loader"] == "memory"
+
+
+def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strobe.app.model.classifier import ImageClassifier
+
+    def broken(self: ImageClassifier, batch: Any, batch_idx: int) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(ImageClassifier, "training_step", broken)
+    ended = train()
+    assert ended.code == 1
+    assert "Traceback" in ended.output
+    assert "ZeroDivisionError: ours" in ended.output
+    assert ended.summary["status"] == "failed"
+    assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "ours"}
+
+
+def test_checkpoints_every_few_epochs_and_at_the_end(train: Train) -> None:
+    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2")
+    assert ended.code == 0, ended.output
+    state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["global_step"] == 12
+    with (ended.directory / "steps.csv").open(newline="") as file:
+        saved = [int(row["step"]) for row in csv.DictReader(file) if float(row["checkpoints"]) > 0.02]
+    assert saved == [7, 11]

@@ -1,0 +1,155 @@
+"""Traces of whole runs of the application: with loader workers, and of runs that do not end well."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Ended
+from strobe.app.model.classifier import ImageClassifier
+from strobe.callbacks.tracefile import read_trace
+from support.readers import crossing
+
+Train = Callable[..., Ended]
+Event = dict[str, Any]
+
+
+def events_of(path: Path) -> list[Event]:
+    return [event for event in read_trace(path)["traceEvents"] if event["ph"] == "X"]
+
+
+def numbers(events: list[Event]) -> list[int]:
+    steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
+    return [int(step["name"].partition("#")[2]) for step in sorted(steps, key=lambda step: step["ts"])]
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "status"),
+    [(signal.SIGTERM, 143, "interrupted"), (signal.SIGINT, 130, "interrupted"), (None, 1, "failed")],
+)
+def test_a_run_that_is_stopped_leaves_a_trace(
+    train: Train, monkeypatch: pytest.MonkeyPatch, stop: signal.Signals | None, code: int, status: str
+) -> None:
+    step = ImageClassifier.training_step
+
+    def stopped(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == 3:
+            if stop is None:
+                raise ZeroDivisionError("the run's own")
+            os.kill(os.getpid(), stop)
+        return step(self, batch, batch_idx)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(ImageClassifier, "training_step", stopped)
+    ended = train("profiler=trace", "profiler.active=9", "trainer.limit_train_batches=7")
+    signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
+    assert ended.code == code
+    assert ended.summary["status"] == status
+    (name,) = ended.summary["traces"]
+    assert "_rank0_partial." in name
+    events = events_of(ended.directory / name)
+    assert numbers(events) == [2, 3]
+    assert not crossing(events)
+    assert (ended.directory / "tables" / "operators_by_cpu_time.txt").is_file()
+    assert ("ZeroDivisionError: the run's own" in ended.output) == (stop is None)
+
+
+def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
+    ended = train(
+        "profiler=trace",
+        "profiler.active=4",
+        "profiler.warmup=2",
+        "profiler.repeat=1",
+        "engine.num_workers=2",
+        "trainer.limit_train_batches=9",
+        "loader=tifffile",
+    )
+    assert ended.code == 0, ended.output
+    trace = read_trace(ended.directory / ended.summary["traces"][0])
+    names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
+    workers = {pid: name for pid, name in names.items() if name.startswith("loader worker")}
+    assert sorted(workers.values()) == ["loader worker 0", "loader worker 1"]
+    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert not crossing(events)
+    steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
+    assert len(steps) == 4
+    work = [event for event in events if event.get("cat") == "loader"]
+    assert {event["pid"] for event in work} == workers.keys()
+    batches = {event["args"]["batch"]: event for event in work if event["name"] == "batch"}
+    files = Counter(e["args"]["batch"] for e in work if e["name"] == "decode" and e["args"]["batch"] in batches)
+    whole = [number for number, event in batches.items() if "unfinished" not in event["args"]]
+    assert {files[number] for number in whole} == {4}
+    for step in steps:  # its batch was made before it was fetched, and waited from then on
+        number = int(step["name"].partition("#")[2])
+        (fetch,) = (
+            event
+            for event in events
+            if event["name"] == "fetch" and step["ts"] <= event["ts"] <= step["ts"] + step["dur"]
+        )
+        fetched = fetch["ts"] + fetch["dur"]
+        if number in batches:
+            assert batches[number]["ts"] + batches[number]["dur"] <= fetched + 1000
+        waits = [event for event in work if event["name"] == f"batch {number} waiting"]
+        for wait in waits:
+            assert wait["ts"] + wait["dur"] == pytest.approx(fetched, abs=1000)
+            assert workers[wait["pid"]] == f"loader worker {number % 2}"
+
+
+def test_a_second_cycle_shows_only_what_waits_in_it(train: Train) -> None:
+    ended = train(
+        "profiler=trace",
+        "profiler.wait=8",
+        "profiler.active=2",
+        "engine.num_workers=1",
+        "trainer.max_epochs=2",
+        "trainer.limit_train_batches=15",
+    )
+    assert ended.code == 0, ended.output
+    first, second = (events_of(ended.directory / name) for name in ended.summary["traces"])
+    assert (numbers(first), numbers(second)) == ([9, 10], [20, 21])
+    for events, earliest in ((first, (0, 9)), (second, (1, 5))):
+        waits = [event["args"] for event in events if event["name"].endswith(" waiting")]
+        assert waits
+        assert min((args["epoch"], args["batch"]) for args in waits) >= earliest
+
+
+def test_the_first_steps_loading_is_seen(train: Train) -> None:
+    ended = train("profiler=trace", "profiler.wait=0", "profiler.warmup=0", "profiler.active=2", "profiler.repeat=1")
+    assert ended.code == 0, ended.output
+    events = events_of(ended.directory / ended.summary["traces"][0])
+    assert [event["args"]["batch"] for event in events if event["name"] == "batch"] == [0, 1]
+
+
+def test_the_schedule_can_end_the_run(train: Train) -> None:
+    ended = train(
+        "profiler=trace", "profiler.stop_after=true", "profiler.repeat=1", "trainer.max_epochs=9", "data.batch_size=16"
+    )
+    assert ended.code == 0, ended.output
+    assert sum(ended.summary["steps"].values()) == 5
+    assert len(ended.summary["traces"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("profiler.max_mb=0", "profiler.max_mb=0.0 is out of range; it must be greater than 0"),
+        ("profiler.keep=0", "profiler.keep=0 is out of range; it must be at least 1"),
+        ("profiler.repeat=0", "profiler.stop_after=true does not fit profiler.repeat=0"),
+    ],
+)
+def test_a_bad_limit_is_refused(train: Train, override: str, words: str) -> None:
+    ended = train("profiler=trace", "profiler.stop_after=true", override)
+    assert ended.code == 1
+    assert words in ended.output
+    assert not ended.directory.exists()
+
+
+def test_files_need_folders(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = train("profiler=trace", f"profiler.directory={tmp_path / 'file'}")
+    assert ended.code == 1
+    assert "file is not a folder; name one below the run's" in ended.output

@@ -1,0 +1,161 @@
+"""The search over made-up machines: what it keeps, when it ends, and how it goes on after an interruption."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from strobe.app.tuning.record import NAME, Tuning, begin, resumed
+from strobe.app.tuning.search import BUDGET, NOTHING, Outcome, Search
+from support.landscape import Made, Silent, finding, settings
+
+OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
+
+
+def rate(chosen: Mapping[str, str]) -> float:
+    """Native is faster, larger batches up to 128 are, the other layout is slower."""
+    size = int(chosen["data.batch_size"])
+    factors = {"native": 1.4, "skimage": 1.0}[chosen["loader"]] * (1.3 if size >= 128 else 1.0)
+    return 100 * factors * (0.8 if chosen["model.channels_last"] == "true" else 1.0)
+
+
+def fresh(folder: Path, *given: str, budget: float = 1000.0) -> Tuning:
+    return begin(folder, given, None, command="python -m strobe.tune", budget=budget)
+
+
+def searched(machine: Made, tuning: Tuning) -> Tuning:
+    Search(tuning, machine, Silent(), clock=machine.clock).run()
+    return tuning
+
+
+def test_it_keeps_what_is_faster_and_nothing_else(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
+    assert settings(tuning.best) == settings(["data=eurosat", "loader=native", "data.batch_size=128"])
+    assert tuning.ended == NOTHING
+    assert tuning.proof is not None
+    assert tuning.proof["ratio"]["median"] == pytest.approx(1.4 * 1.3)
+    assert machine.compared[-1] == (["data=eurosat"], tuning.best)  # the proof
+    assert [trial["kept"] for trial in tuning.trials] == [True, True, False]
+
+
+def test_it_looks_again_after_each_change_and_only_then(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    tuning = searched(machine, fresh(tmp_path))
+    assert [len(look) for look in machine.looks] == [0, 1, 2]
+    assert machine.looks[-1] == tuning.best
+
+
+def test_each_trial_is_against_the_best_so_far(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    searched(machine, fresh(tmp_path))
+    assert machine.compared[:2] == [([], ["loader=native"]), (["loader=native"], ["loader=native", *OFFERS[1][:1]])]
+
+
+def test_nothing_helps(tmp_path: Path) -> None:
+    tuning = searched(Made(tmp_path, lambda _: 100.0, OFFERS), fresh(tmp_path, "loader=skimage"))
+    assert tuning.best == ["loader=skimage"]
+    assert (tuning.kept, tuning.proof, tuning.ended) == ([], None, NOTHING)
+    assert len(tuning.trials) == len(OFFERS)
+
+
+def test_the_budget_ends_it_and_leaves_time_for_the_proof(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    tuning = searched(machine, fresh(tmp_path, budget=50.0))
+    assert tuning.ended == BUDGET
+    assert len(tuning.kept) == 1
+    assert tuning.proof is not None
+    assert machine.now <= 50
+
+
+def test_memory_that_runs_out_is_a_bound(tmp_path: Path) -> None:
+    def limited(chosen: Mapping[str, str]) -> float:
+        return 0.0 if int(chosen["data.batch_size"]) >= 128 else rate(chosen)
+
+    offers = (("data.batch_size=128", 1.5), ("data.batch_size=256", 1.4), ("data.batch_size=64", 1.2), OFFERS[0])
+    machine = Made(tmp_path, limited, offers)
+    tuning = searched(machine, fresh(tmp_path))
+    tried = [" ".join(trial["overrides"]) for trial in tuning.trials]
+    again = "data.batch_size=64"  # which the next look prescribes anew; 256 is beyond the bound
+    assert tried == ["data.batch_size=128", "data.batch_size=64", "loader=native", again]
+    assert tuning.trials[0]["verdict"] == "out of memory"
+    assert tuning.best == ["loader=native"]
+
+
+def test_memory_that_another_move_runs_out_of_is_no_bound_of_batches(tmp_path: Path) -> None:
+    def limited(chosen: Mapping[str, str]) -> float:
+        return 0.0 if chosen.get("engine") == "resident" else rate(chosen)
+
+    machine = Made(tmp_path, limited, (("engine=resident", 1.5), ("data.batch_size=128", 1.3)))
+    tuning = searched(machine, fresh(tmp_path, "data.batch_size=64"))
+    assert tuning.best == ["data.batch_size=128"]
+    assert len([trial for trial in tuning.trials if trial["overrides"] == ["engine=resident"]]) == 1  # and not again
+
+
+def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS[:1])
+    lucky = machine.compare
+
+    def unlucky(before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+        return lucky(after, before) if proof else lucky(before, after)
+
+    machine.compare = unlucky  # type: ignore[method-assign]
+    tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
+    assert tuning.best == ["data=eurosat", "loader=native"]
+    assert tuning.recommended == ["data=eurosat"]
+
+
+def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    machine.look = lambda overrides: (None, "looks/1")  # type: ignore[method-assign]
+    machine.failure = "data.root=nowhere holds no tiles"
+    tuning = searched(machine, fresh(tmp_path))
+    assert (tuning.status, tuning.ended) == ("failed", machine.failure)
+    assert resumed(fresh(tmp_path), tmp_path / NAME) is not None
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, broken: int) -> None:
+    whole = searched(Made(tmp_path / "whole", rate, OFFERS), fresh(tmp_path / "whole"))
+    machine = Made(tmp_path, rate, OFFERS)
+    machine.breaks = broken
+    tuning = fresh(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        searched(machine, tuning)
+    assert tuning.status == "interrupted"
+    assert tuning.seconds == machine.now
+    machine.breaks, machine.trainings = None, 0  # in a process of its own
+    found = resumed(fresh(tmp_path), tmp_path / NAME)
+    assert found is not None
+    searched(machine, found)
+    assert found.best == whole.best
+    assert found.proof == whole.proof
+    assert found.trainings == len(machine.compared) + len(machine.looks) + 1  # the trial that was broken off
+    assert len({(tuple(before), tuple(after)) for before, after in machine.compared}) == len(machine.compared)
+    assert len(machine.looks) == len(whole.looks)
+
+
+@pytest.mark.parametrize("change_of", [("given",), ("over",), ("completed",)])
+def test_another_search_is_not_gone_on_with(tmp_path: Path, change_of: Sequence[str]) -> None:
+    earlier = fresh(tmp_path, "loader=skimage")
+    earlier.status = "completed" if change_of == ("completed",) else "interrupted"
+    earlier.save()
+    given = ["loader=pil"] if change_of == ("given",) else ["loader=skimage"]
+    over = ["loader"] if change_of == ("over",) else None
+    later = begin(tmp_path, given, over, command="", budget=10.0)
+    assert resumed(later, tmp_path / NAME) is None
+
+
+def test_only_what_is_asked_for_is_changed(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS)
+    tuning = begin(tmp_path, [], ["loader"], command="", budget=1000.0)
+    searched(machine, tuning)
+    assert tuning.best == ["loader=native"]
+    assert len(tuning.trials) == 1
+
+
+def test_what_cannot_be_searched_is_told(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, [("~callbacks.slow", 2.0)])
+    tuning = searched(machine, fresh(tmp_path))
+    assert tuning.trials == []
+    assert tuning.advice == [f"{finding('~callbacks.slow', 2.0)['title']}. Take it."]

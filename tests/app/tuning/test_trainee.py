@@ -1,0 +1,227 @@
+"""Trainings that train when they are told to, stand still in between, and leave nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from strobe.app.engines.memory_check import require_room
+from strobe.app.engines.torch import lost_batch
+from strobe.app.tuning.failures import failure_of
+from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, Turn
+from strobe.process.fork import Failure, members
+from support import faults_of_training
+from support.helpers import interrupt_once
+
+BATCH = 8
+
+
+def given(root: Path, *overrides: str) -> list[str]:
+    common = ("data=sample", "data.tiles_per_class=10", f"data.root={root}", "trainer=cpu", "threads=1")
+    return [*common, f"data.batch_size={BATCH}", "trainer.enable_progress_bar=false", *overrides]
+
+
+@pytest.fixture(scope="module")
+def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trainee, Ready | Failure]]:
+    """A training with a worker, which has been started; what it is asked to end or keep, it must not."""
+    ending = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "profiler.active=3", "model.scheduler=one_cycle")
+    overrides = given(sample_root, "engine.num_workers=1", *ending)
+    with Trainee(overrides, tmp_path_factory.mktemp("loading"), timeout=100) as trainee:
+        yield trainee, trainee.start()
+
+
+def fault(how: str) -> tuple[str, str]:
+    """A callback with which a training goes wrong."""
+    return f"+callbacks.fault._target_={faults_of_training.__name__}.Fault", f"+callbacks.fault.how={how}"
+
+
+def ends(session: int) -> bool:
+    """Whether all processes of a session end soon."""
+    deadline = time.monotonic() + 20
+    while members(session) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not members(session)
+
+
+def states(session: int) -> list[str]:
+    """proc(5): T for what is stopped."""
+    return [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in members(session)]
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+
+
+def test_it_is_warm_and_takes_turns_without_an_end(loading: tuple[Trainee, Ready | Failure]) -> None:
+    trainee, ready = loading
+    assert isinstance(ready, Ready), ready
+    assert ready.images <= BATCH
+    assert ready.step_seconds > 0
+    for seconds in (0.2, 1.0):  # 50 images are trained on, or so: an epoch is 7 steps
+        turn = trainee.turn(seconds)
+        assert isinstance(turn, Turn), turn
+        assert turn.seconds >= seconds
+        assert turn.steps >= 2
+        assert 0 < turn.images <= BATCH * turn.steps
+        assert turn.rate == turn.images / turn.seconds
+
+
+def test_however_short_a_turn_has_two_steps_and_their_time(loading: tuple[Trainee, Ready | Failure]) -> None:
+    trainee, _ = loading
+    turn = trainee.turn(1e-6)
+    assert isinstance(turn, Turn), turn
+    assert turn.steps == 2
+
+
+def test_it_stands_still_between_turns(loading: tuple[Trainee, Ready | Failure]) -> None:
+    trainee, _ = loading
+    trainee.turn(0.1)
+    assert trainee.session is not None
+    session = members(trainee.session)
+    assert len(session) == 2  # training and its worker
+    time.sleep(0.05)
+    before = cpu_seconds(session)
+    time.sleep(0.5)
+    assert cpu_seconds(session) == before > 0
+    assert states(trainee.session) == ["T", "T"]
+
+
+def test_memory_is_that_of_training_and_of_what_loads(loading: tuple[Trainee, Ready | Failure]) -> None:
+    trainee, _ = loading
+    peak = trainee.memory["rss_peak_bytes"]
+    assert trainee.session is not None
+    status = Path(f"/proc/{trainee.session}/status").read_text()
+    own = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    assert peak is not None
+    assert peak > own
+    assert trainee.memory["device_peak_bytes"] is None
+
+
+def test_after_its_end_nothing_is_left(sample_root: Path, tmp_path: Path) -> None:
+    trainee = Trainee(given(sample_root, "engine.num_workers=1"), tmp_path, timeout=100)
+    ready = trainee.start()
+    session = trainee.session
+    assert session is not None, ready
+    assert len(members(session)) == 2
+    trainee.close()
+    assert not members(session)
+    trainee.close()
+    assert trainee.session is None
+    assert trainee.turn(0.1) == Failure("its training has ended")
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("loader=nix", "Could not find 'loader/nix'"),
+        ("data.batch_size=0", "data.batch_size=0 is out of range; it must be at least 1"),
+        ("trainer.devices=2", "trainer.devices=2: trainings take turns on one device only"),
+        ("trainer.precision=bf17", "trainer.precision=bf17 has a wrong type"),
+    ],
+)
+def test_a_users_mistake_is_told_in_its_own_words(
+    sample_root: Path, tmp_path: Path, *, override: str, reason: str
+) -> None:
+    with Trainee(given(sample_root, override), tmp_path, timeout=100) as trainee:
+        failure = trainee.start()
+        assert isinstance(failure, Failure)
+        assert reason in failure.reason
+        assert not failure.memory
+        assert "\n" not in failure.reason
+        assert "Error:" not in failure.reason
+        assert trainee.session is None
+
+
+@pytest.mark.parametrize(
+    ("how", "failure"),
+    [
+        ("user", Failure("data.root=nowhere is not a folder; give another")),
+        ("mistake", Failure("ValueError: a mistake of ours")),
+        ("memory", Failure("MemoryError", memory=True)),
+        ("killed", Failure("its process was ended by SIGKILL, for example because memory ran out", memory=True)),
+        ("ends", Failure("training ended by itself; leave out what ends it, such as one of callbacks")),
+    ],
+)
+def test_what_goes_wrong_is_a_failure(sample_root: Path, tmp_path: Path, *, how: str, failure: Failure) -> None:
+    with Trainee(given(sample_root, *fault(how)), tmp_path, timeout=100) as trainee:
+        assert trainee.start() == failure
+        assert trainee.session is None
+    assert "about to go wrong" in (tmp_path / OUTPUT).read_text()
+
+
+def test_a_turn_that_hangs_is_a_failure(sample_root: Path, tmp_path: Path) -> None:
+    with Trainee(given(sample_root, *fault("hangs")), tmp_path, timeout=100) as trainee:
+        ready = trainee.start()
+        assert isinstance(ready, Ready), ready
+        trainee.timeout = 0.9
+        assert trainee.turn(0.1) == Failure("it took more than 1 s")
+        assert trainee.session is None
+
+
+def test_ctrl_c_ends_a_turn_and_closing_all_the_rest(sample_root: Path, tmp_path: Path) -> None:
+    with Trainee(given(sample_root, "engine.num_workers=1"), tmp_path, timeout=100) as trainee:
+        ready = trainee.start()
+        session = trainee.session
+        assert session is not None, ready
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(interrupt_once, lambda: "T" not in states(session))
+            with pytest.raises(KeyboardInterrupt):
+                trainee.turn(60)
+        assert len(members(session)) == 2
+    assert not members(session)
+
+
+def test_it_ends_with_the_command_also_while_it_stands_still(sample_root: Path, tmp_path: Path) -> None:
+    command = [sys.executable, faults_of_training.__file__, str(tmp_path / "run")]
+    with subprocess.Popen(
+        [*command, *given(sample_root, "engine.num_workers=1")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        session = int(parent.stdout.readline())
+        standing = states(session)
+        os.killpg(parent.pid, signal.SIGKILL)  # the server of processes too
+    assert standing == ["T", "T"]
+    assert ends(session)
+    assert ends(parent.pid)
+
+
+def failed(call: Callable[[], object]) -> Failure:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one it is, is what is looked at
+        call()
+    return failure_of(caught.value)
+
+
+def no_room() -> None:
+    raise lost_batch(RuntimeError("unable to write to file </torch_1>: No space left on device (28)")) or AssertionError
+
+
+def killed_worker() -> None:
+    raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.empty(2**50),
+        lambda: require_room({"train": 2**60}, 1, torch.device("cpu")),
+        no_room,
+        killed_worker,
+    ],
+)
+def test_running_out_of_memory_is_told_from_other_errors(call: Callable[[], object]) -> None:
+    failure = failed(call)
+    assert failure.memory, failure
+    assert "\n" not in failure.reason
+    assert not failed(lambda: torch.zeros(2) @ torch.zeros(3)).memory

@@ -1,0 +1,100 @@
+"""``python -m strobe.tune`` on generated tiles: what it shows, leaves behind, and goes on with after Ctrl-C."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import begin, is_running, wait_for
+
+COMMAND = (
+    "data=sample",
+    "data.tiles_per_class=10",
+    "data.batch_size=8",
+    "trainer.accelerator=cpu",
+    "threads=1",
+    "loader=tifffile",
+    "loader._target_=strobe.validation.injected_faults.SlowDisk",
+    "+loader.seconds=0.02",
+    "tune.over=[workers]",
+    "tune.look_seconds=2",
+    "tune.ceilings_seconds=0.2",
+    "tune.turns=4",
+    "tune.turn_seconds=0.2",
+    "tune.budget=20m",  # on a busy machine
+)
+
+
+def told(record: dict[str, Any], output: str) -> None:
+    """The output tells what the record does."""
+    for trial in record["trials"]:
+        assert " ".join(trial["overrides"]) in output
+    line = output.splitlines()[-2]  # before the path
+    assert line.startswith("python train.py data=sample data.tiles_per_class=10 ")
+    for override in record["recommended"]:
+        assert override in line
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> tuple[Path, str, str]:
+    """A search that Ctrl-C broke off after its first look, and that the same command went on with; both outputs."""
+    folder = tmp_path_factory.mktemp("tune")
+    given = (*COMMAND, f"data.root={sample_root}", f"hydra.run.dir={folder}/search")
+    record = folder / "search" / "tune.json"
+    first = begin("strobe.tune", *given, cwd=folder)
+    assert wait_for(lambda: record.is_file() and bool(json.loads(record.read_text())["looks"]), 120)
+    first.send_signal(signal.SIGINT)
+    broken = first.communicate(timeout=120)[0]
+    assert first.returncode == 130, broken  # before all was tried
+    assert "Traceback" not in broken
+    assert json.loads(record.read_text())["status"] == "interrupted"
+    second = begin("strobe.tune", *given, cwd=folder)
+    output = second.communicate(timeout=240)[0]
+    assert second.returncode == 0, output
+    return folder / "search", broken, output
+
+
+def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(searched: tuple[Path, str, str]) -> None:
+    folder, broken, output = searched
+    assert "The same command goes on from here" in broken
+    assert f"Going on with {folder / 'tune.json'}" in output
+    assert len(list((folder / "looks").iterdir())) == len(json.loads((folder / "tune.json").read_text())["looks"])
+
+
+def test_it_shows_what_it_tried_and_the_command_to_copy(searched: tuple[Path, str, str]) -> None:
+    folder, _, output = searched
+    record = json.loads((folder / "tune.json").read_text())
+    assert record["status"] == "completed"
+    assert record["trials"], "nothing was tried, so that nothing was tested"
+    told(record, output)
+    for trial in record["trials"]:
+        assert {"faster", "slower", "no difference"} >= {trial["verdict"]}, trial["error"]
+        assert trial["predicted"]["low"] <= trial["predicted"]["median"] <= trial["predicted"]["high"]
+        assert 4 <= len(trial["turns"]["before"]) == len(trial["turns"]["after"]) <= 3 * 4
+        assert trial["kept"] == (trial["measured"]["low"] > 1)
+
+
+def test_a_look_is_a_run_like_any_other(searched: tuple[Path, str, str]) -> None:
+    folder, _, _ = searched
+    for run in (folder / "looks").iterdir():
+        assert (run / "report.html").is_file()
+        assert json.loads((run / "summary.json").read_text())["status"] == "completed"
+
+
+def test_no_process_is_left(searched: tuple[Path, str, str]) -> None:
+    folder, _, _ = searched
+    left = subprocess.run(["pgrep", "-f", str(folder)], capture_output=True, text=True, check=False)
+    assert left.stdout.split() == []
+
+
+def test_data_that_is_missing_is_told_in_a_sentence(tmp_path: Path) -> None:
+    given = ("data=eurosat", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path}/search")
+    command = begin("strobe.tune", *given, cwd=tmp_path)
+    output = command.communicate(timeout=120)[0]
+    assert command.returncode == 1
+    assert "Traceback" not in output
+    assert str(tmp_path) in output
+    assert not is_running(command.pid)

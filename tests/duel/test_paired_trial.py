@@ -1,0 +1,114 @@
+"""Duels, by made-up turns on a machine that drifts: what they say of equals, and in which order they take turns."""
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from strobe.app.tuning.trainee import Turn
+from strobe.duel.paired_trial import EARLY, FEWEST, Defeat, Duel, alone, duel
+from strobe.measure.statistics import paired
+from strobe.process.fork import Failure
+
+TURN = 2.0  # seconds
+
+
+class Machine:
+    """Time passes by turns; how fast it is meanwhile, is a function of time."""
+
+    def __init__(self, speed: Callable[[float], float]) -> None:
+        self.speed = speed
+        self.now = 0.0
+        self.turns: list[tuple[str, float]] = []  # who, and for how many seconds
+
+
+class Made:
+    """Turns on a machine at so many images/s; steps of so many seconds; an end after so many turns."""
+
+    def __init__(self, machine: Machine, name: str, rate: float, *, step: float = 0.1, last: float = math.inf) -> None:
+        self.machine, self.name, self.rate, self.step, self.last = machine, name, rate, step, last
+
+    def turn(self, seconds: float) -> Turn | Failure:
+        machine = self.machine
+        if sum(name == self.name for name, _ in machine.turns) >= self.last:
+            return Failure("memory ran out", memory=True)
+        steps = max(2, math.ceil(seconds / self.step))
+        machine.turns.append((self.name, seconds))
+        machine.now += steps * self.step
+        images = self.rate * machine.speed(machine.now) * steps * self.step
+        return Turn(round(images), steps * self.step, steps)
+
+
+def made(speed: Callable[[float], float], ratio: float, **options: float) -> Duel:
+    machine = Machine(speed)
+    ended = duel(Made(machine, "A", 1e6), Made(machine, "B", 1e6 * ratio), seconds=TURN, **options)
+    assert isinstance(ended, Duel)
+    return ended
+
+
+def noisy(seed: int, drift: float, *, heavy: bool) -> Callable[[float], float]:
+    """A machine whose speed falls by ``drift`` in a minute, each turn 2% off; if ``heavy``, 20% now and then."""
+    generator = np.random.default_rng(seed)
+
+    def speed(now: float) -> float:
+        noise = 0.02 * (generator.standard_t(3) if heavy else generator.normal())
+        return math.exp(noise) * (1 - drift * now / 60)
+
+    return speed
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("drift", [0.0, 0.3])
+def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
+    verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0).verdict for seed in range(400)]
+    assert verdicts.count("no difference") >= 0.95 * len(verdicts)
+    assert "too few runs" not in verdicts
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower")])
+def test_what_differs_is_told_apart_and_soon_if_it_is_clear(ratio: float, verdict: str) -> None:
+    duels = [made(noisy(seed, 0.1, heavy=False), ratio) for seed in range(50)]
+    assert [each.verdict for each in duels].count(verdict) >= 45
+    assert {len(each.ours) for each in duels} == {EARLY, 6}
+    clear = made(noisy(0, 0.1, heavy=False), ratio**10)
+    assert (len(clear.ours), len(clear.theirs), clear.verdict) == (EARLY, EARLY, verdict)
+
+
+def test_a_steady_drift_cancels() -> None:
+    duels = made(lambda now: math.exp(-now / 60), 1.2)  # by the same share with each turn
+    assert duels.ratio["median"] == pytest.approx(1.2, rel=1e-3)
+    assert duels.ratio == paired([ours / theirs for ours, theirs in zip(duels.ours, duels.theirs, strict=True)])
+    assert duels.theirs[0] == pytest.approx(1e6, rel=0.05)
+    assert duels.theirs == sorted(duels.theirs, reverse=True)
+
+
+def test_turns_alternate_and_are_as_long_as_the_slower_one_needs() -> None:
+    machine = Machine(lambda _: 1.0)
+    duel(Made(machine, "A", 10), Made(machine, "B", 10, step=5.0), turns=5, seconds=TURN)
+    assert "".join(name for name, _ in machine.turns) == "ABBAABBAAB"
+    assert [seconds for _, seconds in machine.turns] == [TURN] * 2 + [10.0] * 8
+
+
+@pytest.mark.parametrize(("left", "pairs"), [(-1.0, FEWEST), (60.0, 6)])
+def test_after_the_deadline_no_more_pairs_begin(left: float, pairs: int) -> None:
+    ended = made(noisy(0, 0.0, heavy=False), 1.0, deadline=time.monotonic() + left)
+    assert len(ended.ours) == len(ended.theirs) == pairs
+    assert ended.ratio["low"] is not None
+
+
+@pytest.mark.parametrize(("last", "side"), [((3, math.inf), "incumbent"), ((math.inf, 2), "candidate")])
+def test_who_fails_loses(last: tuple[float, float], side: str) -> None:
+    machine = Machine(lambda _: 1.0)
+    sides = [Made(machine, name, 10, last=turns) for name, turns in zip("AB", last, strict=True)]
+    ended = duel(*sides)
+    assert ended == Defeat("memory ran out", memory=True, side=side)
+    assert isinstance(ended, Failure)
+
+
+def test_one_that_has_no_room_beside_another_takes_turns_alone() -> None:
+    machine = Machine(lambda _: 1.0)
+    assert alone(Made(machine, "B", 50), turns=3, seconds=TURN) == pytest.approx([50.0] * 3)
+    assert machine.turns == [("B", TURN)] * 3
+    assert alone(Made(machine, "B", 50, last=4), turns=3) == Failure("memory ran out", memory=True)

