@@ -1,19 +1,17 @@
 """A rate from blocks of batches, until it is known well enough or the time is up."""
 
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from strobe.records.steps import median_interval
+from strobe.measure.statistics import series
 
 BLOCK = 0.1  # seconds that a block should last, so that neither the clock nor a synchronisation weighs
 BLOCKS = 8  # at least, before a rate can be well known
 WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
-STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # the 97.5% quantile of Student's t for so many values
 SOON = 1.0  # seconds after which a well-known rate is believed
 
 
@@ -93,7 +91,8 @@ class Meter:
         """What was counted; call it when :meth:`add` has said that it is enough."""
         spent = self._cpu()
         cpu = None if spent is None or self._spent is None else (spent - self._spent) / self._total
-        return Rate(*_interval(self._rates), cpu)
+        found = series(self._rates)
+        return Rate(found.middle, found.low or 0.0, found.high or 0.0, cpu)
 
     def _restart(self) -> None:
         self._rates.clear()
@@ -111,20 +110,8 @@ class Meter:
             return len(self._rates) >= 2
         if len(self._rates) < BLOCKS or elapsed < SOON:
             return False
-        median, low, high = _interval(self._rates)
-        return high - median <= WELL_KNOWN * median and median - low <= WELL_KNOWN * median
-
-
-def _interval(rates: list[float]) -> tuple[float, float, float]:
-    """The median and its 95% interval, by order statistics; for few rates by Student's t of their logarithms."""
-    found = median_interval(rates)
-    median, low, high = (float(found[name] or 0) for name in ("median", "low", "high"))
-    if len(rates) in STUDENT:
-        logs = [math.log(rate) for rate in rates]
-        width = STUDENT[len(rates)] * statistics.stdev(logs) / math.sqrt(len(rates))
-        centre = statistics.fmean(logs)
-        low, high = min(low, math.exp(centre - width)), max(high, math.exp(centre + width))
-    return median, low, high
+        within = series(self._rates).within
+        return within is not None and within <= WELL_KNOWN
 
 
 def clock(device: torch.device) -> Callable[[], float]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from strobe.measure.statistics import median, recorded, series
 from strobe.records.files import whole
 
 SCHEMA = 1
@@ -49,7 +50,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
             "profiled": profiled,
             "skipped": len(rows) - len(counted) - profiled,
         },
-        "images_per_second": median_interval(rates := _rates(counted, block), independent=independent(rates)),
+        "images_per_second": recorded(series(rates) if (rates := _rates(counted, block)) else None),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
         "device_seconds": _means(counted, DEVICE, "device_") if counted and "device_total" in counted[-1] else None,
@@ -105,32 +106,9 @@ def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
 
 
-def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
-    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
-
-    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
-    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
-    """
-    if not values:
-        return {"median": None, "low": None, "high": None}
-    ordered, count = sorted(values), len(values)
-    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
-    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
-
-
-def independent(values: Sequence[float]) -> float:
-    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
-
-    Bayley and Hammersley 1946, for a first-order autoregression.
-    """
-    if len(values) < 3:
-        return float(len(values))
-    mean = statistics.fmean(values)
-    spread = sum((value - mean) ** 2 for value in values)
-    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
-    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
-    return max(1.0, len(values) * (1 - r) / (1 + r))
+def median_interval(values: Sequence[float]) -> dict[str, Any]:
+    """The median and its 95% interval as records have them; None without values."""
+    return recorded(median(values) if values else None)
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:

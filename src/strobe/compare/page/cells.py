@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from strobe.compare.knee import BATCH
+from strobe.compare.cells import BATCH
 from strobe.records.run import Record, as_number
 from strobe.records.steps import PHASES
 from strobe.report.html.text import counted
