@@ -20,7 +20,7 @@ def prepare(given: list[str]) -> None:
     check(cfg)
     suite = declared(cfg)
     own_overrides(suite)
-    wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
+    wanted(cfg.baseline, cfg.fail_if_slower, suite.name, settings_of(cfg, suite).rounds)
 
 
 @pytest.mark.parametrize(

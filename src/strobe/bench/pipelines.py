@@ -86,7 +86,7 @@ PARTS: dict[str, Callable[[list[str], Options], list[Table]]] = {
 
 def _micros(result: Result) -> str:
     rate = median_interval(result.rates)
-    return f"{1e6 / rate['median']:.2f} ({1e6 / rate['high']:.2f} to {1e6 / rate['low']:.2f})"  # type: ignore[operator]
+    return f"{1e6 / rate['median']:.2f} ({1e6 / rate['high']:.2f} to {1e6 / rate['low']:.2f})"
 
 
 def _reached(title: str, reached: Sequence[Reached]) -> Table:

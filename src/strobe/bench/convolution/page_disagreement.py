@@ -7,8 +7,8 @@ from strobe.bench.convolution.reading import Reading
 from strobe.bench.convolution.saved import Saved, own_of_parts
 from strobe.bench.convolution.study import EVENTS, EVENTS_OF_PYTHON, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.bench.harness.declare import Section
-from strobe.bench.harness.results import Interval
 from strobe.bench.harness.wording import ratio
+from strobe.measure.statistics import Interval
 from strobe.report.html.pieces import interval, table
 from strobe.report.html.text import duration, esc, percent, times
 

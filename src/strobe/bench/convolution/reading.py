@@ -7,9 +7,9 @@ from typing import Any
 from strobe.bench.convolution.disagreement import Looking, total_variation
 from strobe.bench.convolution.event_profile import Price
 from strobe.bench.convolution.study import CALLS, LOOKING, PARTS, PLAIN, PROFILERS, TIME, TO_CALLEE, TO_CALLER
-from strobe.bench.harness.baseline import FEWEST
-from strobe.bench.harness.results import Interval, by_round
+from strobe.bench.harness.results import by_round
 from strobe.bench.harness.wording import ratio
+from strobe.measure.statistics import Interval
 
 Cell = Mapping[str, Any]  # of results.json
 
@@ -55,9 +55,9 @@ class Reading:
     def doubt(self, name: str, other: str, side: int) -> str:
         """What must be said where a way that seems the faster may not be."""
         found = self.faster(name, other, side)
-        if min(len(self.times[each][side]["visits"]) for each in (name, other)) < FEWEST:
+        if found is not None and found["low"] is None:
             return ", by too few visits to tell"
-        unsure = found is None or (found["low"] or 0) <= 1
+        unsure = found is None or found["low"] <= 1
         return ", which is no difference that the interval would show" if unsure else ""
 
     def factor(self, profiler: str) -> Interval | None:
