@@ -15,7 +15,8 @@ from strobe.bench.training import cells as trainings
 from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.callbacks import StepRecorder, TraceProfiler
 from strobe.errors import ConfigError
-from support.suite_parts import bench_config, recorded, times_as_fast, visit_to
+from support.composing import bench_config
+from support.suite_parts import recorded, times_as_fast, visit_to
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -12,7 +12,8 @@ from strobe.app.build.instantiate import build
 from strobe.bench.training import cells as trainings
 from strobe.errors import ConfigError
 from strobe.measure import window as windows
-from support.suite_parts import bench_config, visit_to
+from support.composing import bench_config
+from support.suite_parts import visit_to
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

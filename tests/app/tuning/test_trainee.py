@@ -18,7 +18,7 @@ from strobe.app.tuning.failures import failure_of
 from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, Turn
 from strobe.process.fork import Failure, members
 from support import faults_of_training
-from support.helpers import interrupt_once
+from support.interruptions import interrupt_once
 
 BATCH = 8
 
