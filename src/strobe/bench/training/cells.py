@@ -19,9 +19,9 @@ from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.bench.training.refusals import require_endless, require_plain
 from strobe.errors import ConfigError
-from strobe.measure.meter import clock
-from strobe.measure.window import Watch, Window
-from strobe.records.steps import DEVICE, PHASES, WARMUP_STEPS, read_rows
+from strobe.measure.stepping import Stepping
+from strobe.measure.timing import WARMUP_STEPS, Window, clock
+from strobe.records.steps import DEVICE, PHASES, read_rows
 
 
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
@@ -101,7 +101,7 @@ def profile(cfg: DictConfig, folder: Path, profiler: Callback, *, most: int) -> 
 def _fit(parts: Parts, window: Window, besides: Sequence[Callback], without: type[Callback] | None = None) -> None:
     trainer: Any = parts.trainer
     kept = [callback for callback in trainer.callbacks if without is None or not isinstance(callback, without)]
-    trainer.callbacks = [*kept, Watch(window), *besides]
+    trainer.callbacks = [*kept, Stepping(window.add), *besides]
     trainer.fit(parts.model, datamodule=parts.data)
 
 
