@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -36,7 +37,7 @@ FINDING = 600.0  # seconds in which the input must have been found, or generated
 
 def names() -> list[str]:
     """The suites, in alphabetical order."""
-    return sorted(path.stem for path in SUITES.glob("*.py") if path.stem != "__init__")
+    return sorted(module.name for module in iter_modules([str(SUITES)]))
 
 
 def declared(cfg: DictConfig) -> Suite:
