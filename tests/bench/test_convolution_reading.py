@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from strobe.bench.harness.declare import Suite
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure
 from strobe.bench.suites.convolution import declare
 from strobe.bench.suites.convolution.profiles import Price, Profile

@@ -11,9 +11,9 @@ from strobe.app.config.checks import check
 from strobe.app.native import convolution as native
 from strobe.app.native.build import missing
 from strobe.bench.command import own_overrides
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.visit import Report, measure
+from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites.convolution import cells, declare
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
 from strobe.bench.suites.convolution.page import LESS
@@ -59,9 +59,9 @@ def timed(suite: Suite) -> dict[str, list[int]]:
     return found
 
 
-def visit_in(folder: Path, given: Input = NOISE) -> Visit:
+def visit_in(folder: Path, given: Input = NOISE) -> Trial:
     folder.mkdir(parents=True, exist_ok=True)
-    return Visit(folder, 0, (), given)
+    return Trial(folder, 0, (), given)
 
 
 def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from strobe.bench.harness.declare import Done, Visit, Work
+from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.suites.convolution import implementations
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation, padded, valid_shape
 from strobe.bench.suites.convolution.profiles import (
@@ -64,7 +64,7 @@ def grey_image(photo: str | None, side: int) -> Array:
 
 
 @contextmanager
-def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> Iterator[Work]:
+def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
     """One convolution, whose result is checked before it is measured.
 
     Raises:
@@ -90,7 +90,7 @@ def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> Iterator[Wor
 
 
 @contextmanager
-def profile(visit: Visit, *, profiler: str, repetitions: int) -> Iterator[Work]:
+def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     """So many convolutions by im2col of the source document's image, under a profiler or alone.
 
     Figures are own seconds of the parts: under a profiler what it says; alone what they take when timed one by one. The
