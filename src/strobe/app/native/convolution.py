@@ -12,6 +12,7 @@ def _valid(image: Tensor, kernel: Tensor) -> Tensor:
 LIBRARY = Library(
     "convolution",
     ("convolution.cpp",),
+    serves="suite=convolution",
     instead="leave native out of suite.implementations",
     fakes=(("strobe::convolve", _valid),),
 )

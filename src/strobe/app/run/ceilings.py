@@ -21,7 +21,7 @@ from strobe.app.loaders.base import Batch
 from strobe.diagnose.rank import applied
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
-from strobe.measure.meter import Rate
+from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
 from strobe.probe.loader import load_batch, measure_loader, repeat
 from strobe.probe.model import lone_trainer, measure_model
