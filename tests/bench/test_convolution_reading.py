@@ -13,10 +13,9 @@ import pytest
 from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure
-from strobe.bench.suites.convolution import declare
 from strobe.bench.suites.convolution.profiles import Price, Profile
 from strobe.bench.suites.convolution.reading import corrected, fit_growth, questions, total_variation
-from strobe.bench.suites.convolution.suite import (
+from strobe.bench.suites.convolution.study import (
     CALLS,
     EVENTS,
     LARGEST,
@@ -28,9 +27,8 @@ from strobe.bench.suites.convolution.suite import (
     TIME,
     TO_CALLEE,
     TO_CALLER,
-    conclude,
-    sections,
 )
+from strobe.bench.suites.convolution.suite import conclude, declare, sections
 from support.suite_parts import bench_config, recorded
 
 pytestmark = pytest.mark.usefixtures("own_hydra")

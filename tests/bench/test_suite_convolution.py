@@ -14,12 +14,12 @@ from strobe.bench.command import own_overrides
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.trial import Report, measure
-from strobe.bench.suites.convolution import cells, declare
+from strobe.bench.suites.convolution import cells
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
 from strobe.bench.suites.convolution.page import LESS
 from strobe.bench.suites.convolution.profiles import FILE, PAGE, load_profile
 from strobe.bench.suites.convolution.reading import own_of_parts
-from strobe.bench.suites.convolution.suite import (
+from strobe.bench.suites.convolution.study import (
     CALLS,
     EVENTS,
     LARGEST,
@@ -30,10 +30,8 @@ from strobe.bench.suites.convolution.suite import (
     REFERENCE,
     TIME,
     TO_CALLEE,
-    convolve,
-    profiled_cells,
-    sections,
 )
+from strobe.bench.suites.convolution.suite import convolve, declare, profiled_cells, sections
 from strobe.errors import ConfigError, DataError
 from support.photo_files import photograph
 from support.suite_parts import bench_config, recorded

@@ -19,7 +19,7 @@ from strobe.bench.suites.convolution.reading import (
     shares,
     total_variation,
 )
-from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
+from strobe.bench.suites.convolution.study import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.report.html.pieces import interval, more, named, table
 from strobe.report.html.text import TIMES, duration, esc, percent, times
 

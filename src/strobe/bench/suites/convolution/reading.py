@@ -13,7 +13,7 @@ from strobe.bench.harness.baseline import FEWEST
 from strobe.bench.harness.results import Interval, by_round
 from strobe.bench.harness.wording import ratio
 from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
-from strobe.bench.suites.convolution.suite import (
+from strobe.bench.suites.convolution.study import (
     CALLS,
     CONV2D,
     EVENTS,
