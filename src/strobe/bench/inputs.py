@@ -9,6 +9,7 @@ import numpy as np
 
 from strobe.bench.harness.declare import Input, Request
 from strobe.errors import DataError
+from strobe.overrides import key_of
 
 MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 GENERATED_PHOTOS = 48  # of 800x533, 50 to 100 kB each
@@ -18,7 +19,7 @@ JPEG = (".jpg", ".jpeg")
 
 def is_given(overrides: Sequence[str]) -> bool:
     """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
-    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {key_of(override) for override in overrides}
     return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
 
 

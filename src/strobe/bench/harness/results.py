@@ -11,7 +11,8 @@ from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.visit import Report
 from strobe.errors import ConfigError
 from strobe.process.fork import Failure
-from strobe.records.steps import median_interval, write_summary
+from strobe.records.files import write_summary
+from strobe.records.steps import median_interval
 
 SCHEMA = 1
 NAME = "results.json"

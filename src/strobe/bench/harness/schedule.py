@@ -31,7 +31,7 @@ class Settings:
 class Watcher(Protocol):
     """Is told how it goes."""
 
-    def begins(self, cell: Cell, number: int, left: float) -> None:
+    def visits(self, cell: Cell, number: int, left: float) -> None:
         """Visit ``number`` to a cell begins; about so many seconds are left."""
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
@@ -60,7 +60,7 @@ class Campaign:
             if number and results.seconds + self.lengths.get(cell.name, 0.0) > self.settings.budget:
                 results.budget_spent = True
                 continue
-            watcher.begins(cell, number, self.left())
+            watcher.visits(cell, number, self.left())
             outcome = self._visit(cell, number, in_round)
             results.seconds = time.perf_counter() - began
             results.save(self.folder, "running")

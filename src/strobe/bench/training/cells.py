@@ -14,14 +14,16 @@ from torch.nn import functional as F
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.config.compose import configure
+from strobe.app.config.presets import require_endless
 from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
-from strobe.bench.training.refusals import require_endless, require_plain
+from strobe.bench.training.refusals import require_plain
+from strobe.callbacks.columns import DEVICE, PHASES
 from strobe.errors import ConfigError
 from strobe.measure.meter import clock
 from strobe.measure.window import Watch, Window
-from strobe.records.steps import DEVICE, PHASES, WARMUP_STEPS, read_rows
+from strobe.records.steps import WARMUP_STEPS, read_rows
 
 
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
