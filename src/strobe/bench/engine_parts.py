@@ -12,8 +12,8 @@ from strobe.app.build.instantiate import build_model
 from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
-from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
+from strobe.bench.inputs import prepared
 from strobe.bench.loading_parts import alike, loader_keys
 from strobe.measure.meter import Meter, Rate
 from strobe.probe.loader import load_batch

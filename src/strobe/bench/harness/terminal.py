@@ -9,23 +9,23 @@ from rich.text import Text
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
 
-ENOUGH = 6  # visits, as in strobe.records.steps.median_interval: of fewer the interval is their range
+ENOUGH = 6  # trials, as in strobe.records.steps.median_interval: of fewer the interval is their range
 
 
 class Bar(ProgressDisplay):
-    """Visits that are done, and the time left; into a file, a line for each failure only."""
+    """Trials that are done, and the time left; into a file, a line for each failure only."""
 
     def __init__(self, console: Console, results: Results, rounds: int) -> None:
-        self._visits = results.visits
-        super().__init__(console, rounds * len(results.visits), self._done())
+        self._trials = results.trials
+        super().__init__(console, rounds * len(results.trials), self._done())
 
-    def visits(self, cell: Cell, number: int, left: float) -> None:
-        """Say which cell is visited, and the time left."""
+    def tries(self, cell: Cell, number: int, left: float) -> None:
+        """Say which cell is measured, and the time left."""
         self.begins(f"{cell.name} ({number + 1})", left)
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
@@ -35,7 +35,7 @@ class Bar(ProgressDisplay):
             self.say(f"{cell.name} failed: {outcome.reason}")
 
     def _done(self) -> int:
-        return sum(len(visits) for visits in self._visits.values())
+        return sum(len(trials) for trials in self._trials.values())
 
 
 def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
@@ -91,7 +91,7 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
         if cell["visits"]:
             median, low, high = (figure(value) for value in in_unit(table, cell))
             spread = cell["seconds"]["spread"]
-            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one visit"
+            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [ratio(cell["ratio"])] * against
             made.add_row(*map(Text, row))

@@ -2,13 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch.nn import functional as F
 
 from strobe.app.build.instantiate import Parts, build
@@ -18,12 +18,20 @@ from strobe.app.config.presets import require_endless
 from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
-from strobe.bench.training.refusals import require_plain
 from strobe.callbacks.columns import DEVICE, PHASES
 from strobe.errors import ConfigError
 from strobe.measure.meter import clock
 from strobe.measure.window import Watch, Window
 from strobe.records.steps import WARMUP_STEPS, read_rows
+
+PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
+    "trainer.precision": ("32-true", "32", 32, "bf16-mixed", "bf16"),
+    "trainer.accumulate_grad_batches": (1,),
+    "trainer.gradient_clip_val": (None, 0),
+    "trainer.detect_anomaly": (False,),
+    "trainer.strategy": ("auto",),
+    "model.lr_scaling": ("none",),
+}
 
 
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
@@ -149,3 +157,17 @@ def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
     phases = {name: statistics.fmean(row.get(column, 0.0) for row in rows) for name, column in columns.items()}
     own = {"timed_images": window.images, "epochs": window.images / window.epoch, "steps": window.steps}
     return Done(window.epoch, window.seconds * window.epoch / window.images, own | phases)
+
+
+def require_plain(cfg: DictConfig) -> None:
+    """Refuse what the plain loop does not do, for the two would not train the same.
+
+    Raises:
+        ConfigError: a key has another value than those of ``PLAIN``.
+    """
+    for key, values in PLAIN.items():
+        if (value := OmegaConf.select(cfg, key)) not in values:
+            raise ConfigError(
+                f"{key}={value} is nothing that the plain loop does, and the two would not train the same; give "
+                f"{key}={'null' if values[0] is None else values[0]}"
+            )
