@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from strobe.callbacks.columns import COLUMNS, PHASES
+from strobe.measure.statistics import independent, median_interval
 from strobe.records.files import write_summary
 from strobe.records.run import read_summary
-from strobe.records.steps import independent, measure_steps, median_interval
+from strobe.records.steps import measure_steps
 
 NOTHING = {"median": None, "low": None, "high": None}
 

@@ -20,7 +20,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
-from strobe.measure.meter import Rate
+from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
 from strobe.probe.loader import load_batch, measure_loader, repeat

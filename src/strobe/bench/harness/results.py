@@ -10,9 +10,9 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
+from strobe.measure.statistics import median_interval
 from strobe.process.fork import Failure
 from strobe.records.files import write_summary
-from strobe.records.steps import median_interval
 
 SCHEMA = 1
 NAME = "results.json"

@@ -14,7 +14,7 @@ from strobe.bench.harness.wording import figure, in_unit, ratio
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
 
-ENOUGH = 6  # trials, as in strobe.records.steps.median_interval: of fewer the interval is their range
+ENOUGH = 6  # trials, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
 
 
 class Bar(ProgressDisplay):
