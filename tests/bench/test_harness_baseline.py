@@ -22,7 +22,7 @@ from strobe.bench.harness.trial import Report
 from strobe.compare.gather import Asked, gather
 from strobe.errors import ConfigError
 from strobe.process.fork import Failure
-from support.helpers import refusal
+from support.refusals import refusal
 from support.run_folders import write_sweep
 from support.tiny_cells import HEADER, cell, suite
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from strobe.callbacks.columns import GAPS, PHASES
 from strobe.compare.runs import Trained
 from strobe.measure.statistics import FEWEST, interval
 from strobe.records import environment_difference
 from strobe.records.environment_difference import Origin
-from strobe.records.steps import GAPS, PHASES
 
 CEILINGS = ("loader", "model", "joint")
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")

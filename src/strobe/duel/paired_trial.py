@@ -4,8 +4,9 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from strobe.app.tuning.trainee import Turn
+from strobe.measure.rounds import mirrored
 from strobe.measure.statistics import FEWEST, PATIENT, Estimate, Verdict, is_over, paired
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
 STEPS = 2  # that a turn of either has room for
@@ -14,9 +15,9 @@ Side = Literal["incumbent", "candidate"]
 
 
 class Competitor(Protocol):
-    """What trains by turns, such as a :class:`strobe.app.tuning.trainee.Trainee`."""
+    """What trains by turns, and stands still in between."""
 
-    def turn(self, seconds: float) -> Turn | Failure:
+    def turn(self, seconds: float) -> Block | Failure:
         """Train for so long."""
 
 
@@ -78,7 +79,7 @@ def duel(
     for pair in range(PATIENT * turns if early else turns):
         if pair >= FEWEST and deadline is not None and time.monotonic() >= deadline:
             break
-        for side in order if pair % 2 == 0 else reversed(order):
+        for side in mirrored(order, pair):
             turn = sides[side].turn(seconds)
             if isinstance(turn, Failure):
                 return Defeat(turn.reason, turn.memory, side)

@@ -1,35 +1,14 @@
-"""The record of a run: ``summary.json``, from the configuration, the recorded steps and the metrics."""
+"""What a run's ``steps.csv`` says: its rows, and what ``summary.json`` tells of them."""
 
 import csv
-import json
-import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strobe.measure.statistics import median, recorded, series
-from strobe.records.files import whole
-
-SCHEMA = 1
-WARMUP_STEPS = 3  # the first steps of a run pay for allocation and caches, and are not measured
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU
-GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
-OWNED = "callbacks/"  # before the name of a callback, logger or module, in a column of steps.csv
-
-
-def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the record so that it is whole or not there; numbers that are not finite become null."""
-    with whole(path) as partial:
-        partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """The record of a run."""
-    summary: dict[str, Any] = json.loads(path.read_text())
-    return summary
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
+from strobe.measure.timing import WARMUP_STEPS
 
 
 def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
@@ -39,6 +18,8 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
     by the device's own time where it was measured.
     """
+    from strobe.measure.statistics import recorded, series  # which import NumPy
+
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
@@ -106,11 +87,6 @@ def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
 
 
-def median_interval(values: Sequence[float]) -> dict[str, Any]:
-    """The median and its 95% interval as records have them; None without values."""
-    return recorded(median(values) if values else None)
-
-
 def read_rows(path: Path) -> list[dict[str, float]]:
     """The rows that are whole, without their empty cells; the last one of a killed run may not be."""
     if not path.is_file():
@@ -118,11 +94,3 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     with path.open(newline="") as file:
         whole = [line for line in file if line.endswith("\n")]
     return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(whole)]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
