@@ -9,7 +9,7 @@ import pytest
 from strobe.errors import ConfigError
 from strobe.measure.gate import Case, Ruling, parse_share, rule
 from strobe.measure.statistics import unpaired
-from support.helpers import refusal
+from support.refusals import refusal
 
 TRIALS = 600
 LIMIT = 0.05
