@@ -15,7 +15,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 
 from strobe.app.data.synthetic import generate
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 
 # Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
 torch.set_num_threads(1)

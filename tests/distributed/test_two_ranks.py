@@ -12,7 +12,7 @@ import pytest
 
 from conftest import ROOT, Ended
 from strobe.callbacks.tracefile import read_trace
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 
 PROBE = Path(__file__).with_name("probe.py")
 LAUNCHERS = {

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from conftest import ROOT
 from strobe.app.build.instantiate import build_data
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import register
 from strobe.app.data.base import ImageData
 

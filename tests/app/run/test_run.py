@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conftest import DATA, Ended
-from strobe.records.steps import PHASES
+from strobe.callbacks.columns import PHASES
 from support.readers import Plugin, ask, board
 
 Train = Callable[..., Ended]

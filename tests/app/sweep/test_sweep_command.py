@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Ended
 from strobe.process.locks import alone_in
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from support.sweeping import living, start, swept, training_into, wait_for
 
 Train = Callable[..., Ended]
