@@ -9,16 +9,18 @@ import torch
 from torch.utils.data import DataLoader
 
 from strobe.app.build.instantiate import build_model
+from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
+from strobe.app.run.ceilings import load_batch, train_on
 from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
 from strobe.bench.loading_parts import alike, loader_keys
 from strobe.measure.statistics import median_interval
+from strobe.measure.stepping import Stepping
 from strobe.measure.timing import Meter, Rate
-from strobe.probe.loader import load_batch
-from strobe.probe.model import WARMUP, CountSteps, lone_trainer, measure_model
+from strobe.probe.model import WARMUP
 
 WORKERS = (0, 1, 2, 4)
 LOADERS = ("tifffile", "native")
@@ -124,7 +126,8 @@ def training(overrides: list[str], rounds: int, seconds: float) -> list[Reached]
                 if cfg.threads is not None:
                     torch.set_num_threads(cfg.threads)
                 own = alike(data, given)
-                ceiling = measure_model(cfg, own, load_batch(own), seconds=seconds)
+                cfg.ceilings_seconds = seconds
+                ceiling = train_on(load_batch(own), cfg, own)
                 rate = train(cfg, own, seconds=2 * seconds)
                 if turn:
                     entry.ceiling.append(ceiling.median)
@@ -138,6 +141,6 @@ def train(cfg: Any, data: ImageData, *, seconds: float) -> Rate:
     workers = cfg.engine.num_workers
     warmup = max(WARMUP, workers * (cfg.engine.get("prefetch_factor", 1) + 1) + 2)
     meter = Meter(seconds, multiple=max(1, workers), warmup=warmup)
-    trainer.callbacks.append(CountSteps(meter))  # type: ignore[attr-defined]
+    trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
     trainer.fit(build_model(cfg, data), datamodule=data)
     return meter.rate()

@@ -13,19 +13,21 @@ from lightning import Trainer
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.build.instantiate import build_data
+from strobe.app.build.instantiate import build_data, build_model
+from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.recompose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
+from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
 from strobe.diagnose.rank import applied
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
-from strobe.probe.loader import load_batch, measure_loader, repeat
-from strobe.probe.model import lone_trainer, measure_model
-from strobe.probe.transfer import measure_transfer
+from strobe.probe.loader import measure_loader, measure_transfer
+from strobe.probe.model import measure_model
 
 log = logging.getLogger(__name__)
 
@@ -179,8 +181,8 @@ class Ceilings:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
         loading = measure_loader(
-            data,
-            shuffle=not cfg.trainer.overfit_batches,
+            data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True),
+            device=trainer.strategy.root_device,
             seconds=cfg.ceilings_seconds,
         )
         if cfg is self.cfg:
@@ -188,7 +190,7 @@ class Ceilings:
         return loading.rate
 
     def _model(self, cfg: DictConfig, data: ImageData) -> Rate:
-        return measure_model(cfg, data, self._fitting(cfg, data), seconds=cfg.ceilings_seconds)
+        return train_on(self._fitting(cfg, data), cfg, data)
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device
@@ -223,6 +225,31 @@ class Ceilings:
         workers = workers_beside(self.cfg.engine)
         on_cpu = trainer.strategy.root_device.type == "cpu"
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
+
+
+def train_on(batch: Batch, cfg: DictConfig, data: ImageData) -> Rate:
+    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again."""
+    if cfg.model.compile:
+        torch.compiler.reset()  # or another batch size would be compiled as one that varies
+    settings = cfg.copy()
+    settings.model.weights = None  # what they are makes no difference
+    return measure_model(
+        lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds
+    )
+
+
+def load_batch(data: ImageData) -> Batch:
+    """One batch of the training images, loaded in this process."""
+    dataset = data.datasets["train"]
+    count = min(data.batch_size, len(dataset))
+    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
+
+
+def repeat(batch: Batch, size: int) -> Batch:
+    """A batch of ``size`` images, made of those of another one."""
+    pixels, labels = batch
+    times = -(-size // len(labels))
+    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
 
 
 def _same_images(cfg: DictConfig, other: DictConfig) -> bool:

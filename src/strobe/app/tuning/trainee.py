@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
+from strobe.app.build import PRELOAD
 from strobe.app.tuning.failures import failure_of
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, members, print_into
@@ -59,7 +60,7 @@ class Trainee:
     def start(self) -> Ready | Failure:
         """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = FreshProcess(_train, self.overrides, self.folder, guarded=True)
+        self._process = FreshProcess(_train, self.overrides, self.folder, preload=[PRELOAD], guarded=True)
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 

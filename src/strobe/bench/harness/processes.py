@@ -3,6 +3,7 @@
 import contextlib
 from pathlib import Path
 
+from strobe.app.build import PRELOAD
 from strobe.bench.harness.declare import Cell, Visit
 from strobe.bench.harness.visit import LOG, Report, attend
 from strobe.process.fork import Failure, in_fresh_process
@@ -12,7 +13,7 @@ def visit_cell(cell: Cell, visit: Visit, *, turn: float, timeout: float) -> Repo
     """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
     visit.folder.mkdir(parents=True, exist_ok=True)
     try:
-        outcome = in_fresh_process(attend, cell, visit, turn, timeout=timeout)
+        outcome = in_fresh_process(attend, cell, visit, turn, timeout=timeout, preload=[PRELOAD])
     finally:
         _tidy(visit.folder)
     if isinstance(outcome, Failure):
