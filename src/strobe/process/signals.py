@@ -14,16 +14,17 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a request to end raise ``KeyboardInterrupt(its number)`` within the block, so that nothing is left behind.
+def interruptible(*numbers: signal.Signals) -> Iterator[None]:
+    """Let these requests to end, or all, raise ``KeyboardInterrupt(its number)`` within the block.
 
-    Handlers of the caller's own stay, such as Python's for Ctrl-C.
+    So nothing is left behind. Handlers of the caller's own stay, such as Python's for Ctrl-C.
     """
 
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    with _handled([number for number in REQUESTS if signal.getsignal(number) == signal.SIG_DFL], interrupt):
+    taken = [number for number in numbers or REQUESTS if signal.getsignal(number) == signal.SIG_DFL]
+    with _handled(taken, interrupt):
         yield
 
 
