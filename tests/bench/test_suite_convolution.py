@@ -27,9 +27,9 @@ from strobe.bench.convolution.study import (
     TIME,
     TO_CALLEE,
 )
-from strobe.bench.harness.declare import Cell, Done, Input, Request, Suite, Visit
+from strobe.bench.harness.declare import Cell, Done, Input, Request, Suite, Trial
 from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.visit import Report, measure
+from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites import convolution
 from strobe.errors import ConfigError, DataError
 from support.photo_files import photograph
@@ -56,9 +56,9 @@ def timed(suite: Suite) -> dict[str, list[int]]:
     return found
 
 
-def visit_in(folder: Path, given: Input = NOISE) -> Visit:
+def visit_in(folder: Path, given: Input = NOISE) -> Trial:
     folder.mkdir(parents=True, exist_ok=True)
-    return Visit(folder, 0, (), given)
+    return Trial(folder, 0, (), given)
 
 
 def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:

@@ -24,7 +24,7 @@ from strobe.bench.convolution.study import (
     TO_CALLER,
 )
 from strobe.bench.harness.declare import Suite
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure
 from strobe.bench.suites import convolution
 from support.profiled_cells import visited_profilers

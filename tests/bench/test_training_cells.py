@@ -8,10 +8,10 @@ import pytest
 from lightning.pytorch.callbacks import Callback
 
 from strobe.app.build.instantiate import build
-from strobe.bench.training import cells as trainings
+from strobe.bench import steady as trainings
 from strobe.errors import ConfigError
 from strobe.measure.timing import Window
-from support.suite_parts import bench_config, visit_to
+from support.suite_parts import bench_config, trial_of
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 
@@ -37,13 +37,13 @@ class Ending(Callback):
 
 
 def test_a_training_that_ends_before_its_measurement_is_an_error(tmp_path: Path) -> None:
-    cfg = trainings.ready(visit_to(tmp_path).overrides)
+    cfg = trainings.ready(trial_of(tmp_path).overrides)
     with pytest.raises(ConfigError, match="training ended by itself after 0 timed steps"):
         trainings.apply(cfg, tmp_path, 0.1, Ending())
 
 
 def test_workers_are_warm_after_a_wave_and_timed_in_whole_turns(tmp_path: Path) -> None:
-    overrides = [*visit_to(tmp_path).overrides, "engine.num_workers=4", "engine.prefetch_factor=3"]
+    overrides = [*trial_of(tmp_path).overrides, "engine.num_workers=4", "engine.prefetch_factor=3"]
     cfg = trainings.ready(overrides)
     window = trainings.window_of(cfg, build(cfg, tmp_path), math.inf, most=5)  # less than an epoch of 23 steps
     calls = 1

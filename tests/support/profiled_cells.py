@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from strobe.bench.harness.declare import Input, Visit
+from strobe.bench.harness.declare import Input, Trial
 from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.visit import Report, measure
+from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites.convolution import QUICK_REPETITIONS, _profiled
 
 
@@ -14,6 +14,6 @@ def visited_profilers(folder: Path) -> dict[str, Report]:
     for cell in _profiled(QUICK_REPETITIONS):
         place = folder / "cells" / slug(cell.name)
         place.mkdir(parents=True)
-        with cell.make(Visit(place, 0, (), Input("noise", generated=True))) as work:
+        with cell.make(Trial(place, 0, (), Input("noise", generated=True))) as work:
             found[cell.column] = measure(cell, work, 0.0)
     return found

@@ -1,4 +1,4 @@
-"""A suite of conf/ as it is declared, a small CIFAR-10 to train on, and a record of visits that never were."""
+"""A suite of conf/ as it is declared, a small CIFAR-10 to train on, and a record of trials that never were."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 
 from strobe.app.config.compose import CONF
 from strobe.app.config.register import register
-from strobe.bench.harness.declare import Input, Suite, Visit
+from strobe.bench.harness.declare import Input, Suite, Trial
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.cifar10_files import generated
 from support.suite_records import HEADER
@@ -29,15 +29,15 @@ def bench_config(*overrides: str) -> DictConfig:
     return cfg
 
 
-def visit_to(folder: Path, number: int = 0, *overrides: str) -> Visit:
-    """A visit to a cell of one thread that trains on a small CIFAR-10 below ``folder``; its place is there too."""
+def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:
+    """A trial to a cell of one thread that trains on a small CIFAR-10 below ``folder``; its place is there too."""
     root = folder / "data"
     if not root.is_dir():
         generated(root)
     given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", *overrides)
     place = folder / "cells" / "one"
     place.mkdir(parents=True, exist_ok=True)
-    return Visit(place, number, given, Input("a small set", generated=True, facts={"images": TRAINED}))
+    return Trial(place, number, given, Input("a small set", generated=True, facts={"images": TRAINED}))
 
 
 def recorded(suite: Suite, found: Mapping[str, Sequence[Report] | str]) -> dict[str, Any]:

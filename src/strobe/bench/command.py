@@ -37,7 +37,7 @@ FINDING = 600.0  # seconds in which the input must have been found, or generated
 
 def names() -> list[str]:
     """The suites, in alphabetical order."""
-    return sorted(path.stem for path in SUITES.glob("*.py") if path.stem != "__init__")
+    return sorted(name for name in (path.stem for path in SUITES.iterdir()) if not name.startswith("_"))
 
 
 def declared(cfg: DictConfig) -> Suite:
@@ -46,7 +46,9 @@ def declared(cfg: DictConfig) -> Suite:
     Raises:
         ConfigError: a value of ``suite`` makes no sense.
     """
-    suite: Suite = import_module(f"strobe.bench.suites.{HydraConfig.get().runtime.choices['suite']}").declare(cfg)
+    chosen = HydraConfig.get().runtime.choices["suite"]
+    module = f"strobe.bench.suites.{chosen}" + ".suite" * (SUITES / chosen).is_dir()
+    suite: Suite = import_module(module).declare(cfg)
     known = {cell.name for cell in suite.cells}
     if len(known) < len(suite.cells):
         raise ConfigError(f"suite={suite.name} would measure a cell twice; give each value of its lists once")

@@ -14,8 +14,8 @@ from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
 from strobe.app.run.ceilings import load_batch, train_on
-from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
+from strobe.bench.inputs import prepared
 from strobe.bench.loading_parts import alike, loader_keys
 from strobe.measure.statistics import median_interval
 from strobe.measure.stepping import Stepping

@@ -62,11 +62,11 @@ class BenchConfig(Config):
 
     suite: SuiteConfig = MISSING
     quick: bool = False  # under a minute on two cores, to see that it works
-    rounds: int | None = knob(None, min=1, max=1000)  # visits to each cell, at most
-    turn_seconds: float | None = knob(None, above=0, max=3600)  # timed in a visit; one repetition at least
-    budget_seconds: float | None = knob(None, min=0)  # after which nothing but a cell's first visit begins
+    rounds: int | None = knob(None, min=1, max=1000)  # trials of each cell, at most
+    turn_seconds: float | None = knob(None, above=0, max=3600)  # timed in a trial; one repetition at least
+    budget_seconds: float | None = knob(None, min=0)  # after which nothing but a cell's first trial begins
     precision: float = knob(0.02, min=0, below=1)  # a cell is done when its 95% interval is so near, as a share
-    timeout_seconds: float = knob(900.0, above=0, max=86400)  # of one visit
+    timeout_seconds: float = knob(900.0, above=0, max=86400)  # of one trial
     baseline: str | None = None  # an earlier results.json, or its folder, to compare with
     fail_if_slower: str | None = None  # such as 5%: exit with code 3 if a cell is that much slower than in baseline
 

@@ -26,7 +26,7 @@ from strobe.bench.convolution.study import (
     TO_CALLER,
 )
 from strobe.bench.convolution.timer_profile import profile_by_timer
-from strobe.bench.harness.declare import Done, Visit, Work
+from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.errors import DataError
 
 WITHIN = 1e-4  # of the largest value, between an implementation's result and SciPy's: float32 sums in other orders
@@ -81,7 +81,7 @@ def check_result(name: str, found: Array, image: Array, kernel: Array) -> None:
 
 
 @contextmanager
-def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> Iterator[Work]:
+def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
     """One convolution, whose result was checked before."""
     implementation = IMPLEMENTATIONS[name]
     image, weights = grey_image(visit.input.facts.get("photo"), side), kernel_of(kernel)
@@ -95,7 +95,7 @@ def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> Iterator[Wor
 
 
 @contextmanager
-def profile(visit: Visit, *, profiler: str, repetitions: int) -> Iterator[Work]:
+def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     """So many convolutions by im2col of the source document's image, under a profiler or alone.
 
     Figures are own seconds of the parts: under a profiler what it says; alone what they take when timed one by one. The

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
 from strobe.process.fork import Failure
 
-ENOUGH = 6  # visits, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
+ENOUGH = 6  # trials, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
 
 
 class Bar:
@@ -34,7 +34,7 @@ class Bar:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=rounds * len(results.visits), completed=self._done(), left="?")
+        self._task = self._progress.add_task("", total=rounds * len(results.trials), completed=self._done(), left="?")
 
     def __enter__(self) -> "Bar":
         self._progress.start()
@@ -45,7 +45,7 @@ class Bar:
             self._progress.stop()
 
     def begins(self, cell: Cell, number: int, left: float) -> None:
-        """Say which cell is visited, and the time left."""
+        """Say which cell is measured, and the time left."""
         self._progress.update(self._task, description=f"{cell.name} ({number + 1})", left=clock(left))
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
@@ -55,7 +55,7 @@ class Bar:
             self._console.print(f"{cell.name} failed: {outcome.reason}", markup=False, highlight=False, soft_wrap=True)
 
     def _done(self) -> int:
-        return sum(len(visits) for visits in self._results.visits.values())
+        return sum(len(trials) for trials in self._results.trials.values())
 
 
 def clock(seconds: float) -> str:
@@ -118,7 +118,7 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
         if cell["visits"]:
             median, low, high = (figure(value) for value in in_unit(table, cell))
             spread = cell["seconds"]["spread"]
-            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one visit"
+            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [ratio(cell["ratio"])] * against
             made.add_row(*map(Text, row))

@@ -25,7 +25,7 @@ def figure(value: float) -> str:
 
 
 def ratio(interval: Mapping[str, Any] | None) -> str:
-    """A ratio with its interval, if there is one; of a single visit, without."""
+    """A ratio with its interval, if there is one; of a single trial, without."""
     if interval is None or interval["median"] is None:
         return ""
     median, low, high = (figure(interval[key]) for key in ("median", "low", "high"))

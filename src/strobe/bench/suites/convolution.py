@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.convolution.study import IM2COL, LARGEST, LOOKING, PLAIN, PROFILERS, REFERENCE, TIME, fits
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
 from strobe.bench.inputs import find_photos
 from strobe.errors import ConfigError
 
@@ -100,14 +100,14 @@ def _profiled(repetitions: int) -> list[Cell]:
     return [plain, *others]
 
 
-def convolve(visit: Visit, *, name: str, side: int, kernel: int) -> AbstractContextManager[Work]:
+def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> AbstractContextManager[Work]:
     """One image by one implementation."""
     from strobe.bench.convolution import cells
 
     return cells.convolve(visit, name=name, side=side, kernel=kernel)
 
 
-def profile(visit: Visit, *, profiler: str, repetitions: int) -> AbstractContextManager[Work]:
+def profile(visit: Trial, *, profiler: str, repetitions: int) -> AbstractContextManager[Work]:
     """The same work under one profiler."""
     from strobe.bench.convolution import cells
 

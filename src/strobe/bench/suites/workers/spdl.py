@@ -10,7 +10,7 @@ from torchvision.datasets import ImageFolder as Photos
 
 from strobe.app.loaders.base import Batch
 from strobe.app.loaders.spdl import SpdlLoader
-from strobe.bench.workers.jobs import Job, Pipeline, moved, standardiser
+from strobe.bench.suites.workers.jobs import Job, Pipeline, moved, standardiser
 
 
 @contextmanager

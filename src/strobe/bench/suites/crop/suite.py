@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
 from strobe.bench.inputs import find_photos
 from strobe.errors import ConfigError, DataError
 
@@ -35,7 +35,7 @@ def declare(cfg: DictConfig) -> Suite:
         title="Crops of photos",
         about="Alone: 256x256 pixels at a random place of an encoded photo in memory, on one thread. In training: "
         f"worker processes do what a published pipeline does to each crop (a random mask, YCbCr, scaling), {batch} of "
-        "them a step, and the network is so small that the loader sets the pace, as it did there. The first visit to "
+        "them a step, and the network is so small that the loader sets the pace, as it did there. The first trial to "
         "each step also records a few steps in a trace that TensorBoard reads (below tensorboard/): they load in the "
         "training process, because the profiler sees no other, and are not among the timed ones. spdl crops at whole "
         "samples of colour, which is its quickest way. Photos that are smaller or grey are left out; of more than "
@@ -87,25 +87,25 @@ def _named(table: str, row: str, decoder: str) -> str:
     return Cell(table, row, decoder, partial(decode, decoder=decoder, batch=None)).name
 
 
-def decode(visit: Visit, *, decoder: str, batch: int | None) -> AbstractContextManager[Work]:
+def decode(trial: Trial, *, decoder: str, batch: int | None) -> AbstractContextManager[Work]:
     """Crops from memory."""
-    from strobe.bench.crop import cells as crop_cells
+    from strobe.bench.suites.crop import cells as crop_cells
 
-    return crop_cells.decode(visit, decoder=decoder, batch=batch)
+    return crop_cells.decode(trial, decoder=decoder, batch=batch)
 
 
-def train(visit: Visit, *, decoder: str, workers: int, batch: int, traced: bool) -> AbstractContextManager[Work]:
+def train(trial: Trial, *, decoder: str, workers: int, batch: int, traced: bool) -> AbstractContextManager[Work]:
     """Training steps on what worker processes prepare of crops."""
-    from strobe.bench.crop import cells as crop_cells
+    from strobe.bench.suites.crop import cells as crop_cells
 
-    return crop_cells.train(visit, decoder=decoder, workers=workers, batch=batch, traced=traced)
+    return crop_cells.train(trial, decoder=decoder, workers=workers, batch=batch, traced=traced)
 
 
 def _find(asked: Request, scratch: Path) -> Input:
     """The photos that are large enough, with their sizes; each is decoded once, to see that it is whole."""
     import numpy as np
 
-    from strobe.bench.crop.decoders import CROP, Size, measured
+    from strobe.bench.suites.crop.decoders import CROP, Size, measured
 
     device = _device(asked.cfg.trainer.accelerator)
     found = find_photos(asked, scratch)
@@ -149,13 +149,13 @@ def _device(accelerator: str) -> str:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What decoding only the crop gains."""
-    from strobe.bench.crop.report import conclusions
+    from strobe.bench.suites.crop.report import conclusions
 
     return conclusions(record)
 
 
 def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
     """Where a step's time goes."""
-    from strobe.bench.crop.report import parts_of_a_step
+    from strobe.bench.suites.crop.report import parts_of_a_step
 
     return parts_of_a_step(record)

@@ -1,5 +1,6 @@
-"""One visit to a cell, in the cell's own process."""
+"""One trial of a cell, in a process of its own."""
 
+import contextlib
 import math
 import statistics
 import time
@@ -7,21 +8,23 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 
-from strobe.bench.harness.declare import Cell, Done, Visit, Work
+from strobe.app.build import PRELOAD
+from strobe.bench.harness.declare import Cell, Done, Trial, Work
 from strobe.errors import StrobeError
 from strobe.measure.pagecache import COLD, bring, require_cold, resident
 from strobe.measure.timing import repeated
-from strobe.process.fork import Failure, print_into
+from strobe.process.fork import Failure, in_fresh_process, print_into
 
 LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
-MOST = 200  # timed pieces of a visit
+MOST = 200  # timed pieces of a trial
 LOG = "output.txt"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a visit found: for each timed piece, the seconds and the images of one repetition."""
+    """What a trial found: for each timed piece, the seconds and the images of one repetition."""
 
     seconds: list[float]
     images: list[float]
@@ -30,15 +33,37 @@ class Report:
     repetitions: int = 1  # in all
 
 
-def attend(pipe: Connection, cell: Cell, visit: Visit, turn: float) -> None:
+def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Report | Failure:
+    """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
+    finally:
+        _tidy(trial.folder)
+    if isinstance(outcome, Failure):
+        return outcome
+    assert isinstance(outcome, Report)
+    return outcome
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what is empty of what a trial has left."""
+    log = folder / LOG
+    if log.is_file() and not log.stat().st_size:
+        log.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
     """The body of a cell's process: measure, and send a Report or a Failure; what is printed goes to a file."""
-    print_into(visit.folder / LOG)
+    print_into(trial.folder / LOG)
     outcome: Report | Failure
     try:
         import torch
 
         torch.set_num_threads(cell.threads)
-        with cell.make(visit) as work:
+        with cell.make(trial) as work:
             outcome = measure(cell, work, turn)
     except StrobeError as error:
         outcome = Failure(" ".join(str(error).split()))

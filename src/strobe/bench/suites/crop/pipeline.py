@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch.profiler import record_function
 from torch.utils.data import IterableDataset, get_worker_info
 
-from strobe.bench.crop.decoders import Decode, Places
-from strobe.validation.injected_faults import SmallNetwork
+from strobe.bench.small import SmallNetwork
+from strobe.bench.suites.crop.decoders import Decode, Places
 
 CLASSES = 10
 MASKED = 0.25  # of the pixels, before each grows to its four neighbours

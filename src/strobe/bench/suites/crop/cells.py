@@ -9,9 +9,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 from torch.utils.data import DataLoader
 
-from strobe.bench.crop.decoders import DECODERS, Decode, Places, decode_batches
-from strobe.bench.crop.pipeline import RANGES, Prepared, Step
-from strobe.bench.harness.declare import Done, Visit, Work
+from strobe.bench.harness.declare import Done, Trial, Work
+from strobe.bench.suites.crop.decoders import DECODERS, Decode, Places, decode_batches
+from strobe.bench.suites.crop.pipeline import RANGES, Prepared, Step
 from strobe.measure.timing import clock
 
 AHEAD = 2  # batches that each worker keeps ready
@@ -21,9 +21,9 @@ WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
 
 
 @contextmanager
-def decode(visit: Visit, *, decoder: str, batch: int | None) -> Iterator[Work]:
+def decode(trial: Trial, *, decoder: str, batch: int | None) -> Iterator[Work]:
     """Crops from memory, one at a time, or so many in one call of the native operator."""
-    places = _places(visit)
+    places = _places(trial)
     figures = {PIXELS: places.pixels()}
     if batch is not None:
         together = decode_batches(places, batch)
@@ -39,14 +39,14 @@ def decode(visit: Visit, *, decoder: str, batch: int | None) -> Iterator[Work]:
 
 
 @contextmanager
-def train(visit: Visit, *, decoder: str, workers: int, batch: int, traced: bool) -> Iterator[Work]:
-    """Training steps on what worker processes prepare; the first visit traces a few without workers before."""
-    places, one = _places(visit), DECODERS[decoder]()
-    device = torch.device(visit.input.facts["device"])
+def train(trial: Trial, *, decoder: str, workers: int, batch: int, traced: bool) -> Iterator[Work]:
+    """Training steps on what worker processes prepare; the first trial traces a few without workers before."""
+    places, one = _places(trial), DECODERS[decoder]()
+    device = torch.device(trial.input.facts["device"])
     step, now = Step(device), clock(device)
     figures = {PIXELS: places.pixels()}
-    if traced and visit.number == 0:
-        figures |= trace(places, one, step, batch, visit.folder.parents[1] / "tensorboard" / decoder)
+    if traced and trial.number == 0:
+        figures |= trace(places, one, step, batch, trial.folder.parents[1] / "tensorboard" / decoder)
     batches = DataLoader(
         Prepared(places, one), batch, num_workers=workers, prefetch_factor=AHEAD, multiprocessing_context="fork"
     )
@@ -99,5 +99,5 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
     return found
 
 
-def _places(visit: Visit) -> Places:
-    return Places(visit.input.facts["paths"], visit.input.facts["sizes"])
+def _places(trial: Trial) -> Places:
+    return Places(trial.input.facts["paths"], trial.input.facts["sizes"])

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from strobe.bench.aims import verdict
-from strobe.bench.crop.cells import PIXELS, WHOLE
-from strobe.bench.crop.pipeline import COLOUR, DECODE, MASK, SCALE, STEP
 from strobe.bench.harness.declare import Section
 from strobe.bench.harness.results import Interval, by_round
 from strobe.bench.harness.wording import ratio as written
 from strobe.bench.page.picture import Picture, width_of, words
 from strobe.bench.page.scale import Scale
+from strobe.bench.suites.crop.cells import PIXELS, WHOLE
+from strobe.bench.suites.crop.pipeline import COLOUR, DECODE, MASK, SCALE, STEP
 from strobe.report.html.drawing import label, line, rect
 from strobe.report.html.pieces import table
 from strobe.report.html.text import esc, milliseconds

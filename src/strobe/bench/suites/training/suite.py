@@ -14,9 +14,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
-from strobe.bench.inputs import find_data
-from strobe.bench.training.report import DEVICES, TRACES, conclude, sections, traced
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.inputs import find_data, require_batch
+from strobe.bench.suites.training.report import DEVICES, TRACES, conclude, sections, traced
 from strobe.errors import ConfigError, StrobeError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ BEST = {  # by the form of data; and by the device
     "cpu": ["model.channels_last=true"],
     "gpu": ["model.channels_last=true", "trainer.precision=bf16-mixed"],
 }
-QUICK, FULL = 1.0, 15.0  # seconds timed in a visit
+QUICK, FULL = 1.0, 15.0  # seconds timed in a trial
 MOST = 20  # steps of a profiled training, which its profiler ends earlier: wait 1, warm up 1, record 3, twice
 
 
@@ -52,8 +52,8 @@ def declare(cfg: DictConfig) -> Suite:
         about="One network, resnet18 unless the configuration says otherwise, is trained by the application, without "
         "augmentation or validation, on the same images in the same order: in small batches that the training process "
         "loads image by image and scales with NumPy; then with worker processes; then in large batches; then with the "
-        f"best overrides known. A visit times {seconds:g} s of one training after its first steps, three steps at "
-        "least, and whole epochs where they fit; its seconds are those of an epoch. Afterwards a first visit to each "
+        f"best overrides known. A trial times {seconds:g} s of one training after its first steps, three steps at "
+        "least, and whole epochs where they fit; its seconds are those of an epoch. Afterwards a first trial to each "
         "row is profiled (wait 1, warm up 1, record 3 steps, twice) for TensorBoard; profiled steps are not timed.",
         cells=cells,
         tables=[Table(device, f"Training on {DEVICES[device]}") for device in devices],
@@ -126,8 +126,7 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
     Raises:
         StrobeError: a value cannot work, or images are missing.
     """
-    from strobe.bench.training.cells import ready
-    from strobe.bench.training.sizes import require_batch
+    from strobe.bench.steady import ready
 
     found = find_data(asked, scratch)
     for device in devices:
@@ -149,16 +148,16 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
 
 
 @contextmanager
-def train(visit: Visit, *, row: str, overrides: tuple[str, ...], seconds: float) -> Iterator[Work]:
-    """A training with these overrides, which warms itself up; after the first visit's measurement it is profiled."""
-    from strobe.bench.training.cells import profile, ready, with_phases
+def train(trial: Trial, *, row: str, overrides: tuple[str, ...], seconds: float) -> Iterator[Work]:
+    """A training with these overrides, which warms itself up; after the first trial's measurement it is profiled."""
+    from strobe.bench.steady import profile, ready, with_phases
 
-    cfg = ready([*visit.overrides, *overrides])
+    cfg = ready([*trial.overrides, *overrides])
     with TemporaryDirectory(prefix="strobe-") as scratch:
         yield Work(partial(with_phases, cfg, Path(scratch), seconds), warm_up=lambda: None, once=True)
-        if visit.number == 0:
+        if trial.number == 0:
             try:
-                profile(cfg, Path(scratch), _profiler(visit.folder.parents[1], cfg.trainer.accelerator, row), most=MOST)
+                profile(cfg, Path(scratch), _profiler(trial.folder.parents[1], cfg.trainer.accelerator, row), most=MOST)
             except Exception:  # what was measured before is worth more
                 traceback.print_exc()
 

@@ -17,7 +17,7 @@ from strobe.report.html.text import duration, esc, milliseconds, percent
 
 TRACES = "tensorboard"  # a run's folder, with one of each row's traces in it
 DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
-INTERVAL = 6  # visits, from which on the order statistics enclose the median in 95 of 100 cases
+INTERVAL = 6  # trials, from which on the order statistics enclose the median in 95 of 100 cases
 Cell = Mapping[str, Any]  # of results.json
 
 
@@ -111,7 +111,7 @@ def _few(cells: Sequence[Cell]) -> str:
     """That brackets hold no intervals, if so."""
     if min(len(cell["visits"]) for cell in cells) >= INTERVAL:
         return ""
-    return f"Brackets hold the range of the visits where these are fewer than {INTERVAL}. "
+    return f"Brackets hold the range of the trials where these are fewer than {INTERVAL}. "
 
 
 def _traces(device: str, cells: Sequence[Cell], folder: Path) -> str:
@@ -157,7 +157,7 @@ def _epoch(cell: Cell) -> str:
 
 
 def _how(cell: Cell) -> str:
-    """Whether an epoch was timed in every visit."""
+    """Whether an epoch was timed in every trial."""
     if cell["figures"]["epochs"]["low"] >= 1:
         return "measured"
     return f"extrapolated from {cell['figures']['timed_images']['median']:,.0f} images"

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos
 from strobe.errors import ConfigError
 
@@ -198,14 +198,14 @@ def _require_sound(asked: Request, facts: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
+def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
     """One pipeline's items, as fast as it makes them."""
     import torch
 
     from strobe.app.data.image_folder import ImageFolder
-    from strobe.bench.composing import prepared
-    from strobe.bench.workers.jobs import Draining, Job
-    from strobe.bench.workers.pipelines import PIPELINES
+    from strobe.bench.inputs import prepared
+    from strobe.bench.suites.workers.jobs import Draining, Job
+    from strobe.bench.suites.workers.pipelines import PIPELINES
     from strobe.measure.environment import usable_cores
     from strobe.measure.timing import clock
 
@@ -213,7 +213,7 @@ def deliver(visit: Visit, *, pipeline: str, stage: str, workers: int, limited: b
     before = torch.get_num_threads()
     if name in PUBLISHED and not limited:
         torch.set_num_threads(usable_cores())
-    data, cfg = prepared([*visit.overrides, *_own(pipeline, stage, workers, visit.input.facts)])
+    data, cfg = prepared([*trial.overrides, *_own(pipeline, stage, workers, trial.input.facts)])
     assert isinstance(data, ImageFolder)
     device = torch.device(GPU) if stage == "transfer" else None
     job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
@@ -244,6 +244,6 @@ def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> l
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What the best of ours reaches, against the others."""
-    from strobe.bench.workers.conclusions import conclusions
+    from strobe.bench.suites.workers.conclusions import conclusions
 
     return conclusions(record, STAGES, COLUMNS)
