@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.recompose import recomposed
 from strobe.app.config.register import register
+from strobe.errors import StrobeError
 from strobe.process.launch import quieten_kineto
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     register()
     try:
         record, cfg = _measure(given.overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, StrobeError) as error:
         raise SystemExit(" ".join(str(error).split())) from None
     if given.json:
         print(json.dumps(record, indent=2))

@@ -32,9 +32,9 @@ from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites import convolution
 from strobe.errors import ConfigError, DataError
+from support.composing import bench_config
 from support.photo_files import photograph
 from support.profiled_cells import visited_profilers
-from support.suite_parts import bench_config
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)

@@ -27,8 +27,9 @@ from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure
 from strobe.bench.suites import convolution
+from support.composing import bench_config
 from support.profiled_cells import visited_profilers
-from support.suite_parts import bench_config, recorded
+from support.suite_parts import recorded
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

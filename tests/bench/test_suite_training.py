@@ -16,8 +16,9 @@ from strobe.bench.inputs import prepared
 from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
-from strobe.measure import window as windows
-from support.suite_parts import TRAINED, bench_config, recorded, times_as_fast, trial_of
+from strobe.measure.timing import FEWEST_STEPS
+from support.composing import bench_config
+from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 
@@ -137,7 +138,7 @@ def test_a_trial_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path
         with cell.make(trial_of(tmp_path, number)) as work:
             report = measure(cell, work, 0.0)
         figures = report.figures
-        assert figures["steps"] >= windows.LEAST
+        assert figures["steps"] >= FEWEST_STEPS
         assert report.images == [TRAINED]  # an epoch, however much was timed
         assert figures["epochs"] == pytest.approx(figures["timed_images"] / TRAINED)
         assert report.seconds[0] > 0

@@ -59,7 +59,7 @@ def test_nothing_is_left_behind_by_an_error(
     sample_root: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, persistent: str
 ) -> None:
     """The error comes while workers run, from the loader or from the person."""
-    from strobe.measure.meter import Meter
+    from strobe.measure.timing import Meter
 
     shared = shared_memory()
 
@@ -70,7 +70,7 @@ def test_nothing_is_left_behind_by_an_error(
     monkeypatch.setattr(Meter, "add", failing)
     given = "engine.num_workers=2", f"engine.persistent_workers={persistent}"
     with composed(sample_root, *given) as (_, data, _overrides), pytest.raises(type(error)) as caught:
-        measure_loader(data, shuffle=True, seconds=0.3)
+        measure_loader(data.batches("train", 4, shuffle=True, endless=True), device=torch.device("cpu"), seconds=0.3)
     assert caught.value is error  # and its traceback is held here, with all its frames
     assert not multiprocessing.active_children()
     assert shared_memory() <= shared

@@ -14,7 +14,8 @@ import pytest
 
 from strobe.callbacks import phases, step_rows
 from strobe.callbacks.phases import PHASES as RECORDED
-from strobe.records.steps import PHASES, independent, measure_steps, median_interval, read_summary, write_summary
+from strobe.measure.statistics import independent, median_interval
+from strobe.records.steps import PHASES, measure_steps, read_summary, write_summary
 
 NOTHING = {"median": None, "low": None, "high": None}
 

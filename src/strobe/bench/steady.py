@@ -18,9 +18,9 @@ from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.errors import ConfigError
-from strobe.measure.meter import clock
-from strobe.measure.window import Watch, Window
-from strobe.records.steps import DEVICE, PHASES, WARMUP_STEPS, read_rows
+from strobe.measure.stepping import Stepping
+from strobe.measure.timing import WARMUP_STEPS, Window, clock
+from strobe.records.steps import DEVICE, PHASES, read_rows
 
 SINGLE = (1, "1")
 ENDLESS: Mapping[str, tuple[Any, ...]] = {  # what a training without an end, validation or checkpoints has
@@ -127,7 +127,7 @@ def profile(cfg: DictConfig, folder: Path, profiler: Callback, *, most: int) -> 
 def _fit(parts: Parts, window: Window, besides: Sequence[Callback], without: type[Callback] | None = None) -> None:
     trainer: Any = parts.trainer
     kept = [callback for callback in trainer.callbacks if without is None or not isinstance(callback, without)]
-    trainer.callbacks = [*kept, Watch(window), *besides]
+    trainer.callbacks = [*kept, Stepping(window.add), *besides]
     trainer.fit(parts.model, datamodule=parts.data)
 
 

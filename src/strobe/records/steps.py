@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.files import whole
 
 SCHEMA = 1
-WARMUP_STEPS = 3  # the first steps of a run pay for allocation and caches, and are not measured
 PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
 DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
@@ -38,6 +38,8 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
     by the device's own time where it was measured.
     """
+    from strobe.measure.statistics import independent, median_interval  # which import NumPy
+
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
@@ -103,34 +105,6 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     """The first steps of epochs other than the run's first."""
     return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
-
-
-def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
-    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
-
-    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
-    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
-    """
-    if not values:
-        return {"median": None, "low": None, "high": None}
-    ordered, count = sorted(values), len(values)
-    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
-    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
-
-
-def independent(values: Sequence[float]) -> float:
-    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
-
-    Bayley and Hammersley 1946, for a first-order autoregression.
-    """
-    if len(values) < 3:
-        return float(len(values))
-    mean = statistics.fmean(values)
-    spread = sum((value - mean) ** 2 for value in values)
-    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
-    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
-    return max(1.0, len(values) * (1 - r) / (1 + r))
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:

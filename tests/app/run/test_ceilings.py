@@ -12,10 +12,8 @@ from strobe.app.engines.sampler import EndlessBatches, EpochOrder, ShardedBatche
 from strobe.app.loaders.base import TileData
 from strobe.app.model.classifier import ImageClassifier
 from strobe.app.run import ceilings as measuring
-from strobe.app.run.ceilings import SEVERAL, Ceilings, blank
+from strobe.app.run.ceilings import SEVERAL, Ceilings, blank, load_batch, repeat, train_on
 from strobe.errors import DataError
-from strobe.probe.loader import load_batch, repeat
-from strobe.probe.model import measure_model
 from support.ceilings_parts import composed, slow
 
 KEYS = {
@@ -91,7 +89,7 @@ def test_each_kind_of_training_can_be_replayed(sample_root: Path, tmp_path: Path
     with composed(sample_root, override) as (cfg, data, _):
         batch = load_batch(data)
         before = [tensor.clone() for tensor in batch]
-        assert measure_model(cfg, data, batch, seconds=0.1).median > 0
+        assert train_on(batch, cfg, data).median > 0
     assert all(torch.equal(now, then) for now, then in zip(batch, before, strict=True))
 
 
@@ -110,7 +108,7 @@ def test_the_step_is_the_runs_own(sample_root: Path, monkeypatch: pytest.MonkeyP
             seen.clear()
             given = f"data.augment={augment}", f"loader.scale={scale}"
             with composed(sample_root, *given) as (cfg, data, _):
-                measure_model(cfg, data, load_batch(data), seconds=0.1)
+                train_on(load_batch(data), cfg, data)
                 plain = data.normalise(load_batch(data)[0])
             assert len(seen) >= 3
             assert seen[0].dtype == torch.float32

@@ -6,6 +6,7 @@ session is stopped (SIGSTOP): its loader processes and threads make no batches i
 """
 
 import contextlib
+import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from strobe.app.tuning.failures import failure_of
+from hydra.errors import HydraException
+
+from strobe.app.build import PRELOAD
+from strobe.errors import StrobeError
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, members, print_into
 
 OUTPUT = "output.txt"
+# torch's words on a GPU's and on this machine's memory, and this project's on it and on what workers pass batches by
+MEMORY = re.compile(
+    r"out of memory|allocate memory|not enough memory|ALLOC_FAILED|MemoryError|/dev/shm|often memory ran out|"
+    r"engine=resident does not fit",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -30,26 +41,6 @@ class Ready:
 
     step_seconds: float
     images: int
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Consecutive steps of a training, after one that was not timed.
-
-    Attributes:
-        images: of these steps.
-        seconds: that they took, with what lies between epochs; until a GPU has done them.
-        steps: how many.
-    """
-
-    images: int
-    seconds: float
-    steps: int
-
-    @property
-    def rate(self) -> float:
-        """Images/s."""
-        return self.images / self.seconds
 
 
 class Trainee:
@@ -78,11 +69,11 @@ class Trainee:
     def start(self) -> Ready | Failure:
         """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = FreshProcess(_train, self.overrides, self.folder, guarded=True)
+        self._process = FreshProcess(_train, self.overrides, self.folder, preload=[PRELOAD], guarded=True)
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 
-    def turn(self, seconds: float) -> Turn | Failure:
+    def turn(self, seconds: float) -> Block | Failure:
         """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
         if self._process is None:
             return Failure("its training has ended")
@@ -108,16 +99,17 @@ class Trainee:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, process: FreshProcess, timeout: float) -> Turn | Failure:
+    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)
         if isinstance(found, Failure):
             self.close()
             return found
         process.pause()
+        turn: Block
         turn, peaks = found
         loading = sum(_own_memory(pid) for pid in members(process.pid) if pid != process.pid)
         self.memory = peaks | {"rss_peak_bytes": peaks["rss_peak_bytes"] + loading}
-        return Turn(**turn)
+        return turn
 
 
 def _own_memory(pid: int) -> int:
@@ -140,3 +132,16 @@ def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         traceback.print_exc()
         failure = failure_of(error)
     pipe.send(failure)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What is told of the error that ended a training: a user's mistake in its own words, others with their type."""
+    from strobe.app.run.train import explained
+
+    known = explained(error) if isinstance(error, Exception) else error
+    text = " ".join(str(known).split())
+    if isinstance(known, HydraException | StrobeError):
+        text = text.partition(" Config search path:")[0]
+    else:
+        text = f"{type(known).__name__}: {text}".removesuffix(": ")
+    return Failure(text, memory=MEMORY.search(text) is not None)

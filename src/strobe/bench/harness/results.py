@@ -10,8 +10,9 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
+from strobe.measure.statistics import median_interval
 from strobe.process.fork import Failure
-from strobe.records.steps import median_interval, write_summary
+from strobe.records.steps import write_summary
 
 SCHEMA = 1
 NAME = "results.json"

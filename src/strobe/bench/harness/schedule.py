@@ -1,6 +1,5 @@
 """In which order cells are measured, and when that is enough."""
 
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Protocol
 from strobe.bench.harness.declare import Cell, Input, Trial
 from strobe.bench.harness.results import Results, known_within, rates_of
 from strobe.bench.harness.trial import Report, run_trial
+from strobe.measure.rounds import rounds
 from strobe.process.fork import Failure
 
 LEAST = 6  # trials before a cell can be known well enough: of fewer, the interval is their range
@@ -77,10 +77,8 @@ class Campaign:
 
     def planned(self) -> Iterator[tuple[int, Cell]]:
         """Round and cell of the next trial, decided when asked for; an earlier record is gone on with."""
-        for number in range(self.settings.rounds):
-            cells = list(self.results.suite.cells)
-            random.Random(f"{self.settings.seed} {number}").shuffle(cells)
-            yield from ((number, cell) for cell in cells if self._is_due(cell, number))
+        trials = rounds(self.results.suite.cells, range(self.settings.rounds), self.settings.seed)
+        return ((number, cell) for number, cell in trials if self._is_due(cell, number))
 
     def _is_due(self, cell: Cell, number: int) -> bool:
         trials = self.results.trials[cell.name]

@@ -15,7 +15,7 @@ from strobe.bench.harness.trial import Report
 from strobe.bench.harness.wording import figure, in_unit, ratio
 from strobe.process.fork import Failure
 
-ENOUGH = 6  # trials, as in strobe.records.steps.median_interval: of fewer the interval is their range
+ENOUGH = 6  # trials, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
 
 
 class Bar:

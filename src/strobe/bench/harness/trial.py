@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from strobe.app.build import PRELOAD
 from strobe.bench.harness.declare import Cell, Done, Trial, Work
 from strobe.errors import StrobeError
 from strobe.measure.pagecache import COLD, bring, require_cold, resident
+from strobe.measure.timing import repeated
 from strobe.process.fork import Failure, in_fresh_process, print_into
 
 LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
@@ -35,7 +37,7 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
     """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
     trial.folder.mkdir(parents=True, exist_ok=True)
     try:
-        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout)
+        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
     finally:
         _tidy(trial.folder)
     if isinstance(outcome, Failure):
@@ -112,12 +114,15 @@ def _pieces(turn: float) -> Iterator[int]:
 
 def _timed(work: Work, together: int) -> tuple[Done, bool]:
     """So many repetitions, timed together: seconds and images of one, and whether it timed itself."""
-    began = time.perf_counter()
-    for _ in range(together):
-        done = work.repeat()
-    passed = (time.perf_counter() - began) / together
-    if isinstance(done, int):
-        return Done(done, passed), False
-    if done.seconds is None:
-        return Done(done.images, passed, done.figures), False
-    return done, True
+    done = Done(0)
+
+    def once() -> int:
+        nonlocal done
+        made = work.repeat()
+        done = Done(made) if isinstance(made, int) else made
+        return done.images
+
+    block = repeated(once, multiple=together)
+    if done.seconds is not None:
+        return done, True
+    return Done(done.images, block.seconds / together, done.figures), False

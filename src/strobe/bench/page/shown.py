@@ -11,7 +11,7 @@ from strobe.bench.harness.wording import figure, in_unit
 from strobe.report.html.text import counted
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
-ENOUGH = 6  # visits, from which on there is an interval (strobe.records.steps.median_interval); of fewer their range
+ENOUGH = 6  # visits, from which on there is an interval (median_interval); of fewer their range
 SERIES = 10  # colours; further columns begin again, with broken lines
 Cell = Mapping[str, Any]  # of results.json
 

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.run import Record
-from strobe.records.steps import WARMUP_STEPS
 from strobe.records.tables import Rows
 from strobe.report.html.drawing import anchor_at, dot, label, line, path, rect, stretched, svg, ticks
 from strobe.report.html.lane import between_steps, lane, pauses

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.suites.crop.decoders import DECODERS, Decode, Places, decode_batches
 from strobe.bench.suites.crop.pipeline import RANGES, Prepared, Step
-from strobe.measure.meter import clock
+from strobe.measure.timing import clock
 
 AHEAD = 2  # batches that each worker keeps ready
 WAIT, WARMUP, ACTIVE = 1, 2, 10  # steps of the trace

@@ -12,6 +12,7 @@ from torchvision.transforms import Normalize
 
 from strobe.app.data.image_folder import ImageFolder
 from strobe.bench.harness.declare import Done
+from strobe.measure.timing import Clock, repeated
 
 LEAST_SECONDS = 0.05  # of a repetition
 
@@ -75,20 +76,16 @@ class Draining:
         clock: seconds.
     """
 
-    def __init__(self, take: Callable[[], Any], items: int, holds: int, clock: Callable[[], float]) -> None:
+    def __init__(self, take: Callable[[], Any], items: int, holds: int, clock: Clock) -> None:
         self._take, self._items, self._ready, self._clock = take, items, holds, clock
 
     def __call__(self) -> Done:
         """One repetition: the images of an item, and its share of the seconds."""
-        for _ in range(self._ready):
-            self._take()
-        self._ready = images = 0
-        began = self._clock()
-        taken = 0
-        while (passed := self._clock() - began) < LEAST_SECONDS or not taken:
-            images += sum(_images(self._take()) for _ in range(self._items))
-            taken += self._items
-        return Done(images // taken, passed / taken)
+        block = repeated(
+            lambda: _images(self._take()), LEAST_SECONDS, warmup=self._ready, multiple=self._items, clock=self._clock
+        )
+        self._ready = 0
+        return Done(block.images // block.steps, block.seconds / block.steps)
 
 
 def _images(pixels: Any) -> int:

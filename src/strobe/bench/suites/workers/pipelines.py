@@ -19,9 +19,9 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import Compose, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
+from strobe.app.build.trainer import lone_trainer
 from strobe.bench.suites.workers.jobs import Job, Pipeline, Run, moved, standardiser
 from strobe.bench.suites.workers.spdl import spdl_batches, spdl_source
-from strobe.probe.model import lone_trainer
 
 PREFETCH = 4  # batches for each worker of a tuned DataLoader, twice torch's default
 

@@ -194,7 +194,7 @@ def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: b
     from strobe.bench.suites.workers.jobs import Draining, Job
     from strobe.bench.suites.workers.pipelines import PIPELINES
     from strobe.measure.environment import usable_cores
-    from strobe.measure.meter import clock
+    from strobe.measure.timing import clock
 
     name = pipeline.split(maxsplit=1)[0]
     before = torch.get_num_threads()

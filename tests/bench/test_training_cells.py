@@ -1,8 +1,7 @@
-"""Which steps of a training are timed, and what is told of them."""
+"""Which steps of a measured training are timed, and what is told of them."""
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ from lightning.pytorch.callbacks import Callback
 from strobe.app.build.instantiate import build
 from strobe.bench import steady as trainings
 from strobe.errors import ConfigError
-from strobe.measure import window as windows
-from support.suite_parts import bench_config, trial_of
+from strobe.measure.timing import Window
+from support.composing import bench_config
+from support.suite_parts import trial_of
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 
@@ -21,7 +21,7 @@ def test_phases_are_those_of_the_timed_steps(tmp_path: Path, monkeypatch: pytest
     waits = [100.0, 50.0, 20.0, 3.0, 2.0, 1.0]  # of which the last three were timed
     path = tmp_path / "steps.csv"
     path.write_text("step,total,data_wait\n" + "".join(f"{step},{wait},{wait}\n" for step, wait in enumerate(waits)))
-    window = trainings.Window(1.0, warmup=1, epoch=30, most=3)
+    window = Window(1.0, warmup=1, epoch=30, most=3)
     for _ in range(4):
         window.add(10)
     monkeypatch.setattr(trainings, "apply", lambda *_: window)
@@ -52,45 +52,3 @@ def test_workers_are_warm_after_a_wave_and_timed_in_whole_turns(tmp_path: Path) 
         calls += 1
     assert calls - window.steps == 4 * (3 + 1)
     assert window.steps == 8
-
-
-def test_a_warm_up_does_not_take_for_ever() -> None:
-    window = trainings.Window(0.0, warmup=100)
-    ended = [window.add(8) for _ in range(6)]
-    assert ended == [False] * 5 + [True]
-
-
-class Time:
-    """Passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-
-@pytest.mark.parametrize(
-    ("seconds", "multiple", "epoch", "most", "steps"),
-    [
-        (10.0, 1, 0, math.inf, 10),  # until the time is up
-        (1.0, 1, 0, math.inf, 3),  # three steps in any case
-        (10.0, 1, 0, 5, 5),  # no more than that
-        (10.0, 1, 32, math.inf, 8),  # two epochs of four steps, for a third does not fit
-        (10.0, 1, 160, math.inf, 10),  # no whole epoch fits
-        (10.0, 4, 0, math.inf, 12),  # as many batches of each worker
-        (10.0, 4, 0, 5, 8),
-    ],
-)
-def test_a_window_ends_with_the_time_or_with_an_epoch(
-    monkeypatch: pytest.MonkeyPatch, *, seconds: float, multiple: int, epoch: int, most: float, steps: int
-) -> None:
-    time = Time()
-    monkeypatch.setattr(windows, "time", SimpleNamespace(perf_counter=time.perf_counter))
-    window = windows.Window(seconds, multiple=multiple, epoch=epoch, most=most, clock=time.perf_counter)
-    calls = 1
-    while not window.add(8):
-        calls += 1
-        time.now += 1
-    assert (calls - window.steps, window.steps, window.images) == (3, steps, 8 * steps)
-    assert window.seconds == pytest.approx(steps)
