@@ -66,8 +66,8 @@ def declare(cfg: DictConfig) -> Suite:
         about="Engines: shuffled batches without an end, taken as fast as they come while nobody trains; the "
         "DataLoader by hand has persistent workers, and prefetches as many batches. Buffers: a batch is filled, or "
         "standardised, in memory that is new, shared or used before. Training: the application trains from the files; "
-        "the model alone trains on one batch that lies there already, so that the ratio is the share of its own ceiling "
-        "that a training reaches. With one thread, a second core is left for loading.",
+        "the model alone trains on one batch that lies there already, so that the ratio is the share of its own "
+        "ceiling that a training reaches. With one thread, a second core is left for loading.",
         cells=cells,
         tables=shown,
         quick=Plan(rounds=1, turn=0.1, budget=40),

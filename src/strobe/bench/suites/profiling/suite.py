@@ -42,8 +42,8 @@ def declare(cfg: DictConfig) -> Suite:
         about="Steps that are watched, each beside the same steps in the same process that are not, by turns; a cell's "
         "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, and a trace callback "
         "that waits, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
-        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading alone, in one "
-        "process; recorded ones beside those that are switched off, these beside none. Python: a training under a "
+        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading alone, in "
+        "one process; recorded ones beside those that are switched off, these beside none. Python: a training under a "
         "profile beside one without, and the share of a step that loading seems to take.",
         cells=[
             Cell(
@@ -94,7 +94,7 @@ def _callback(cell: Mapping[str, Any], step: float | None) -> str:
 def _trace(cell: Mapping[str, Any], _: float | None) -> str:
     found = cell["figures"]
     return (
-        f"A trace with {cell['column']}: a recorded step takes {ratio(found['times'])} times as long as one that waits, "
+        f"A trace with {cell['column']}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
         f"{figure(found['bytes']['median'] / 1e3)} kB a step, and a stall of {_times(found['stall'], 1e3)} ms a cycle."
     )
 
