@@ -59,9 +59,7 @@ def test_an_error_leaves_no_worker(monkeypatch: pytest.MonkeyPatch, error: BaseE
 
     monkeypatch.setattr(Meter, "add", failing)
     with pytest.raises(type(error)) as caught:
-        measure_loader(
-            DataLoader(IMAGES, 4, num_workers=2, persistent_workers=persistent), device=CPU, seconds=0.3
-        )
+        measure_loader(DataLoader(IMAGES, 4, num_workers=2, persistent_workers=persistent), device=CPU, seconds=0.3)
     assert caught.value is error  # and its traceback is held here, with all its frames
     assert not multiprocessing.active_children()
     assert shared_memory() <= shared

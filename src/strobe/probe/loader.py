@@ -31,8 +31,8 @@ class Loading:
 def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: float) -> Loading:
     """Drain a loader, epoch after epoch; better is one without an end, whose workers need no break between epochs.
 
-    The workers that it starts, and what they share, are gone when it returns or raises, if nobody else holds the loader. What comes before the first
-    batch is not counted.
+    The workers that it starts, and what they share, are gone when it returns or raises, if nobody else holds the
+    loader. What comes before the first batch is not counted.
 
     Args:
         loader: a ``DataLoader`` or the like. ``num_workers`` and
