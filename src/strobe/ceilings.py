@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import register
 from strobe.errors import StrobeError
 from strobe.process.launch import quieten_kineto

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strobe.callbacks.tracefile import read_trace
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from support.places import ROOT
 from support.runs import Ended
 

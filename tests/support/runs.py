@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from support.places import ROOT
 
 SHORT = (

@@ -28,6 +28,6 @@ def training_into(folder: Path) -> set[int]:
     found = set()
     for process in psutil.process_iter(["cmdline", "status"]):
         called = " ".join(process.info["cmdline"] or ())
-        if f"hydra.run.dir='{folder}" in called and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if f"hydra.run.dir={folder}" in called and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.add(process.pid)
     return found

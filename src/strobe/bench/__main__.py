@@ -1,13 +1,14 @@
 """The command ``python -m strobe.bench``."""
 
 import sys
+from contextlib import nullcontext
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register
+from strobe.app.config.register import register, told_by_hydra
 from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible
 
@@ -22,10 +23,9 @@ def measure(cfg: DictConfig) -> None:
     from strobe.errors import StrobeError
 
     try:
-        codes.append(run(cfg))
+        with told_by_hydra() if HydraConfig.get().mode != RunMode.MULTIRUN else nullcontext():
+            codes.append(run(cfg))
     except StrobeError as error:
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
-            raise
         print(error, file=sys.stderr)  # the others are measured all the same
         codes.append(1)
 

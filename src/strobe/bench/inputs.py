@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Input, Request
 from strobe.errors import ConfigError, DataError
+from strobe.overrides import key_of
 
 if TYPE_CHECKING:
     from strobe.app.data.base import ImageData
@@ -58,7 +59,7 @@ def require_sound(entry: str, overrides: Sequence[str]) -> None:
 
 def is_given(overrides: Sequence[str]) -> bool:
     """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
-    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {key_of(override) for override in overrides}
     return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
 
 

@@ -31,11 +31,11 @@ class Loading:
 def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: float) -> Loading:
     """Drain a loader, epoch after epoch; better is one without an end, whose workers need no break between epochs.
 
-    The workers that it starts, and what they share, are gone when it returns or raises. What comes before the first
-    batch is not counted.
+    The workers that it starts, and what they share, are gone when it returns or raises, if nobody else holds the
+    loader. What comes before the first batch is not counted.
 
     Args:
-        loader: a ``DataLoader`` or the like, which the caller holds no iterator of. ``num_workers`` and
+        loader: a ``DataLoader`` or the like. ``num_workers`` and
             ``prefetch_factor``, where it has them, say how many batches may lie ready when timing begins.
         device: to which its batches may go by themselves.
         seconds: at most, from the first batch on.

@@ -103,7 +103,7 @@ def test_configuration(train: Train, overrides: list[str], words: list[str]) -> 
     ids=lambda value: ",".join(value) if isinstance(value, list) else None,
 )
 def test_what_only_building_finds(train: Train, overrides: list[str], words: list[str]) -> None:
-    refused(train(*overrides), *words)
+    refused(train(*overrides, whole=True), *words)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -64,7 +64,7 @@ def test_python(train: Train, kind: str) -> None:
         assert calls(ended, "read") >= 3 * 4
     else:
         page = (ended.directory / "tables" / "python_sampling.html").read_text()
-        assert "strobe/loaders/skimage.py" in page
+        assert "strobe/app/loaders/skimage.py" in page
         assert "torch/utils/data/dataloader.py" in page
     assert ended.summary["traces"] == []
 

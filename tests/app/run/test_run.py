@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning import Trainer
 
-from strobe.records.steps import PHASES
+from strobe.callbacks.columns import PHASES
 from support.places import DATA
 from support.readers import Plugin, ask, board
 from support.runs import CHECKPOINTS, Ended, Train

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from strobe.process.locks import alone_in
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from support.processes import living, wait_for
 from support.runs import Ended
 from support.sweeping import start, swept, training_into

@@ -15,17 +15,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.build.instantiate import build_data, build_model
 from strobe.app.build.trainer import lone_trainer
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
-from strobe.diagnose.rank import applied
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
+from strobe.overrides import applied
 from strobe.probe.loader import measure_loader, measure_transfer
 from strobe.probe.model import measure_model
 

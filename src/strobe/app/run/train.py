@@ -27,7 +27,8 @@ from strobe.errors import ConfigError, DataError
 from strobe.measure import pagecache
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
-from strobe.records.steps import measure_steps, write_summary
+from strobe.records.files import write_summary
+from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)
