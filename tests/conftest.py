@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hydra._internal.utils
 import pytest
 import torch
 from hydra.core.hydra_config import HydraConfig
@@ -19,6 +20,8 @@ from strobe.records.steps import read_summary
 
 # Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
 torch.set_num_threads(1)
+# Hydra takes the tracer of coverage for a debugger, under which it raises errors instead of reporting them.
+hydra._internal.utils.is_under_debugger = lambda: False
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("STROBE_DATA", ROOT.parent / "shared" / "data"))
