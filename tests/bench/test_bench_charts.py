@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from strobe.bench.convolution.study import LARGEST
 from strobe.bench.harness.declare import Cell, Table
 from strobe.bench.harness.wording import figure
 from strobe.bench.page import write_pictures
@@ -19,6 +18,7 @@ from strobe.bench.page.page import draw
 from strobe.bench.page.picture import STYLE
 from strobe.bench.page.scale import Scale, along, axis
 from strobe.bench.page.shown import SERIES, shown_of, slug
+from strobe.bench.suites.convolution.study import LARGEST
 from strobe.report.colours import contrast
 from strobe.report.html.page import COLOURS
 from support.suite_records import loading, nothing, record_of, suite_of, workers

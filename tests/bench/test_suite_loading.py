@@ -11,9 +11,9 @@ from strobe.app.data.base import ImageData
 from strobe.bench.harness.declare import Input, Request, Suite, Trial
 from strobe.bench.suites import loading
 from strobe.errors import ConfigError, StrobeError
-from support.helpers import refusal
+from support.composing import bench_config
 from support.photo_files import photograph
-from support.suite_parts import bench_config
+from support.refusals import refusal
 from support.suite_records import record_of
 
 BATCH = 4

@@ -2,7 +2,6 @@
 
 import contextlib
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
 from strobe.app.config.checks import check
 from strobe.bench.ending import finish
@@ -25,6 +23,8 @@ from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.terminal import Bar
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.overrides import key_of
+from strobe.present.terminal import console as output
 from strobe.process.fork import Failure, in_fresh_process
 from strobe.process.locks import alone_in
 
@@ -63,7 +63,7 @@ def run(cfg: DictConfig) -> int:
         KeyboardInterrupt: what was measured until then is kept.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    console = output()
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
@@ -120,7 +120,7 @@ def own_overrides(suite: Suite) -> list[str]:
     """
     kept = []
     for override in _task():
-        key = override.lstrip("+~").partition("=")[0]
+        key = key_of(override)
         if key.partition(".")[0] in OWN:
             continue
         if instead := suite.varies.get(key):

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Input, Request
 from strobe.errors import ConfigError, DataError
+from strobe.overrides import key_of
 
 if TYPE_CHECKING:
     from strobe.app.data.base import ImageData
@@ -35,7 +36,7 @@ def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
 
 def is_given(overrides: Sequence[str]) -> bool:
     """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
-    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {key_of(override) for override in overrides}
     return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
 
 

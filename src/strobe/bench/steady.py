@@ -8,38 +8,22 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from torch.nn import functional as F
 
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.config.compose import configure
+from strobe.app.config.presets import require_endless
 from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
+from strobe.callbacks.columns import DEVICE, PHASES
 from strobe.errors import ConfigError
 from strobe.measure.stepping import Stepping
 from strobe.measure.timing import WARMUP_STEPS, Window, clock
-from strobe.records.steps import DEVICE, PHASES, read_rows
+from strobe.records.steps import read_rows
 
-SINGLE = (1, "1")
-ENDLESS: Mapping[str, tuple[Any, ...]] = {  # what a training without an end, validation or checkpoints has
-    "trainer.max_epochs": (-1,),
-    "trainer.max_steps": (-1,),
-    "trainer.max_time": (None,),
-    "trainer.min_epochs": (None,),
-    "trainer.min_steps": (None,),
-    "trainer.fast_dev_run": (False,),
-    "trainer.overfit_batches": (0,),
-    "trainer.limit_train_batches": (None,),
-    "trainer.limit_val_batches": (0,),
-    "trainer.enable_checkpointing": (False,),
-    "trainer.devices": SINGLE,
-    "trainer.num_nodes": SINGLE,
-    "model.scheduler": ("none",),
-    "profiler._target_": (None,),
-    "ckpt_path": (None,),
-}
 PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
     "trainer.precision": ("32-true", "32", 32, "bf16-mixed", "bf16"),
     "trainer.accumulate_grad_batches": (1,),
@@ -175,34 +159,15 @@ def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
     return Done(window.epoch, window.seconds * window.epoch / window.images, own | phases)
 
 
-def require_endless(cfg: DictConfig) -> None:
-    """Refuse what ends a training before its measurement does, or happens between its steps.
-
-    Raises:
-        ConfigError: a key has another value than those of ``ENDLESS``.
-    """
-    _require(
-        cfg,
-        ENDLESS,
-        "does not fit a training that is timed for some seconds, on one device, without validation, schedule, profiler "
-        "or checkpoints; leave it out, and give turn_seconds=S for a longer one",
-    )
-
-
 def require_plain(cfg: DictConfig) -> None:
     """Refuse what the plain loop does not do, for the two would not train the same.
 
     Raises:
         ConfigError: a key has another value than those of ``PLAIN``.
     """
-    _require(cfg, PLAIN, "is nothing that the plain loop does, and the two would not train the same; give {instead}")
-
-
-def _require(cfg: DictConfig, allowed: Mapping[str, tuple[Any, ...]], reason: str) -> None:
-    for key, values in allowed.items():
-        value = OmegaConf.select(cfg, key)
-        if isinstance(value, ListConfig) and len(value) == 1 and values is SINGLE:  # the one with this number
-            continue
-        if value not in values:
-            shown = "null" if values[0] is None else values[0]
-            raise ConfigError(f"{key}={value} {reason.format(instead=f'{key}={shown}')}")
+    for key, values in PLAIN.items():
+        if (value := OmegaConf.select(cfg, key)) not in values:
+            raise ConfigError(
+                f"{key}={value} is nothing that the plain loop does, and the two would not train the same; give "
+                f"{key}={'null' if values[0] is None else values[0]}"
+            )

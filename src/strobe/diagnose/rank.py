@@ -4,7 +4,6 @@ import importlib
 import inspect
 import math
 import pkgutil
-import shlex
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from strobe.diagnose.finding import Finding, duration, figure, percent
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import start_share
 from strobe.diagnose.trace import read_evidence
+from strobe.overrides import applied, command_of, key_of
 from strobe.records.run import Record
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
@@ -40,7 +40,6 @@ EXPLAINED = (
 )
 
 WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
-SHARED = {"loader": ("loader.scale",), "engine": ("engine.num_workers",)}  # keys that every choice of a group has
 LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
 
 
@@ -118,47 +117,6 @@ def command(record: Record, overrides: Sequence[str]) -> str:
     """The line that trains as this run did, with these overrides in place of its own for the same keys."""
     own = [text for text in record.items("overrides") if isinstance(text, str)]
     return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], overrides))
-
-
-def command_of(overrides: Sequence[str]) -> str:
-    """The line that trains with these overrides."""
-    return " ".join(["python", "train.py", *(shlex.quote(text) for text in overrides)])
-
-
-def applied(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """A run's overrides with others in place of its own for the same keys, or after them.
-
-    With another loader or engine, the old one's settings are dropped, unless every choice of the group has them.
-    """
-    own = list(own)
-    for override in overrides:
-        if (group := key_of(override)) in SHARED:
-            own = [text for text in own if not key_of(text).startswith(f"{group}.") or key_of(text) in SHARED[group]]
-        own = _without(own, override) if override.startswith("~") else _with(own, override)
-    return own
-
-
-def _with(own: list[str], override: str) -> list[str]:
-    """The run's overrides and one more, at the place of one for the same key, added as that was (``+``, ``++``)."""
-    key = key_of(override)
-    places = [place for place, text in enumerate(own) if key_of(text) == key]
-    if not places:
-        return [*own, override]
-    last = places[-1]
-    sign = own[last][: len(own[last]) - len(own[last].lstrip("+"))]
-    return [sign + override if place == last else text for place, text in enumerate(own) if place not in places[:-1]]
-
-
-def _without(own: list[str], override: str) -> list[str]:
-    """The run's overrides less those that add a key; the deletion itself if a file adds it."""
-    key = key_of(override)
-    kept = [text for text in own if key_of(text) != key and not key_of(text).startswith(f"{key}.")]
-    return kept if len(kept) < len(own) else [*own, override]
-
-
-def key_of(override: str) -> str:
-    """The key that an override sets, adds or deletes."""
-    return override.lstrip("+~").partition("=")[0]
 
 
 def _helps(finding: Finding) -> bool:

@@ -1,34 +1,14 @@
-"""The record of a run: ``summary.json``, from the configuration, the recorded steps and the metrics."""
+"""What a run's ``steps.csv`` says: its rows, and what ``summary.json`` tells of them."""
 
 import csv
-import json
-import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.records.files import whole
-
-SCHEMA = 1
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU
-GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
-OWNED = "callbacks/"  # before the name of a callback, logger or module, in a column of steps.csv
-
-
-def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the record so that it is whole or not there; numbers that are not finite become null."""
-    with whole(path) as partial:
-        partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """The record of a run."""
-    summary: dict[str, Any] = json.loads(path.read_text())
-    return summary
 
 
 def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
@@ -114,11 +94,3 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     with path.open(newline="") as file:
         whole = [line for line in file if line.endswith("\n")]
     return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(whole)]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

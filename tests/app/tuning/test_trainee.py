@@ -19,7 +19,7 @@ from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, members
 from support import faults_of_training
-from support.helpers import interrupt_once
+from support.interruptions import interrupt_once
 
 BATCH = 8
 

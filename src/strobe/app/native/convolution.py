@@ -1,4 +1,4 @@
-"""A convolution in C++, on one thread: one implementation of the study in ``strobe.bench.convolution``."""
+"""A convolution in C++, on one thread: one implementation of the study in ``strobe.bench.suites.convolution``."""
 
 from torch import Tensor
 

@@ -10,8 +10,8 @@ from strobe.app.config.schema.tune import OVER
 from strobe.diagnose.estimates import estimates
 from strobe.diagnose.finding import Speedup, pace
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.rank import key_of
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
+from strobe.overrides import key_of, split
 from strobe.records.run import Record
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
@@ -98,7 +98,7 @@ def _move(record: Record, overrides: Sequence[str], why: str, predicted: Speedup
 
 def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, int] | None]:
     """What goes with more images an update, the learning rate scaled with them; and their numbers."""
-    new = dict(override.partition("=")[::2] for override in overrides)
+    new = dict(map(split, overrides))
     size, batches = record.whole(BATCH_SIZE) or 0, record.whole(ACCUMULATE) or 1
     now = size * batches * max(1, record.count("world_size") or 1)
     then = now * int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches)) // max(1, size * batches)

@@ -12,7 +12,7 @@ from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
 from strobe.measure.statistics import median_interval
 from strobe.process.fork import Failure
-from strobe.records.steps import write_summary
+from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "results.json"

@@ -30,8 +30,8 @@ class Settings:
 class Watcher(Protocol):
     """Is told how it goes."""
 
-    def begins(self, cell: Cell, number: int, left: float) -> None:
-        """Trial ``number`` to a cell begins; about so many seconds are left."""
+    def tries(self, cell: Cell, number: int, left: float) -> None:
+        """Trial ``number`` of a cell begins; about so many seconds are left."""
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
         """It ended."""
@@ -59,7 +59,7 @@ class Campaign:
             if number and results.seconds + self.lengths.get(cell.name, 0.0) > self.settings.budget:
                 results.budget_spent = True
                 continue
-            watcher.begins(cell, number, self.left())
+            watcher.tries(cell, number, self.left())
             outcome = self._try(cell, number, in_round)
             results.seconds = time.perf_counter() - began
             results.save(self.folder, "running")

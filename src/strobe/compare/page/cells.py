@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from strobe.callbacks.columns import PHASES
 from strobe.compare.knee import BATCH
 from strobe.records.run import Record, as_number
-from strobe.records.steps import PHASES
 from strobe.report.html.text import counted
 
 BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from strobe.callbacks.columns import PHASES
 from strobe.records.run import Record, as_number
-from strobe.records.steps import PHASES
 from strobe.report.html.drawing import label, rect, svg
 from strobe.report.html.pieces import more, named, section, table
 from strobe.report.html.text import duration, esc, milliseconds, percent

@@ -10,7 +10,7 @@ from strobe.bench.harness.results import by_round
 from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.wording import figure
 from strobe.bench.harness.wording import ratio as written
-from strobe.records.steps import PHASES
+from strobe.callbacks.columns import PHASES
 from strobe.report.html.pieces import table
 from strobe.report.html.steps import DEVICE, stacked
 from strobe.report.html.text import duration, esc, milliseconds, percent

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.inputs import find_data, require_batch
 from strobe.bench.suites.training.report import DEVICES, TRACES, conclude, sections, traced
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import ConfigError
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
@@ -133,8 +133,6 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
         for row, overrides in rows(asked.cfg, device).items():
             try:
                 size = ready([*found.overrides, *asked.overrides, *overrides]).data.batch_size
-            except StrobeError:
-                raise
             except (HydraException, OmegaConfBaseException) as error:
                 reason = " ".join(str(error).split())
                 given = json.dumps(list(asked.cfg.suite.best or []))

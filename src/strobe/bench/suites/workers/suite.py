@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos
 from strobe.errors import ConfigError
+from strobe.overrides import key_of
 
 STAGES = {  # each does what those before it do
     "resize": "Decode and resize, one photo at a time",
@@ -109,7 +110,7 @@ def _chosen(key: str, given: Sequence[str] | None, known: Mapping[str, str], oth
         if overrides and name not in OURS:
             raise ConfigError(f"suite.{key}: {entry!r} cannot be configured, as ours can; give {name} alone")
         for override in overrides:
-            path = override.lstrip("+~").partition("=")[0]
+            path = key_of(override)
             if path.partition(".")[0] not in {"loader", "engine"} or path == "engine.num_workers":
                 raise ConfigError(
                     f"suite.{key}: {entry!r} sets {path}, which all pipelines must share; only loader and engine may "

@@ -1,21 +1,14 @@
-"""What ``suite=convolution`` measures, by name. Imports neither torch nor SciPy."""
+"""What ``suite=convolution`` measures, by name, and at which sizes."""
 
 TIME, PROFILERS = "time", "profilers"  # tables
 
 REFERENCE = "scipy convolve2d"
 LOOPS, WINDOW_SUMS, IM2COL, RECURSIVE = "four loops", "window sums", "im2col", "im2col recursive"
 VIEW, CONV2D, NATIVE = "sliding_window_view", "torch conv2d", "native"
-LARGEST: dict[str, int | None] = {  # side of an image that takes about a second with a kernel of 3x3; None: any
-    LOOPS: 256,
-    WINDOW_SUMS: 512,
-    IM2COL: 128,
-    RECURSIVE: None,
-    VIEW: None,
-    REFERENCE: None,
-    "scipy fftconvolve": None,
-    CONV2D: None,
-    "torch unfold": None,
-    NATIVE: None,
+_SLOW = {LOOPS: 256, WINDOW_SUMS: 512, IM2COL: 128}  # side of an image that takes about a second, kernel 3x3
+LARGEST: dict[str, int | None] = {  # side at which each is measured; None: any
+    **_SLOW,
+    **dict.fromkeys((RECURSIVE, VIEW, REFERENCE, "scipy fftconvolve", CONV2D, "torch unfold", NATIVE)),
 }
 
 PLAIN = "no profiler"

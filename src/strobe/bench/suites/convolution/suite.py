@@ -1,4 +1,4 @@
-"""``suite=convolution``: one kernel in ten ways, how their times grow, and where profilers see the time of one go."""
+"""What ``suite=convolution`` measures, by name. Imports neither torch nor SciPy before it is asked."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -8,13 +8,21 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.convolution.study import IM2COL, LARGEST, LOOKING, PLAIN, PROFILERS, REFERENCE, TIME, fits
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
 from strobe.bench.inputs import find_photos
+from strobe.bench.suites.convolution.study import (
+    IM2COL,
+    LARGEST,
+    LOOKING,
+    PLAIN,
+    PROFILERS,
+    REFERENCE,
+    TIME,
+    fits,
+)
 from strobe.errors import ConfigError
 
-SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
-QUICK_SIZES = (8, 32, 64)
+SIZES, QUICK_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024), (8, 32, 64)
 REPETITIONS, QUICK_REPETITIONS = 100, 20  # of the profiled work
 
 
@@ -44,16 +52,9 @@ def declare(cfg: DictConfig) -> Suite:
         "in Python end at the side that takes about a second with a kernel of 3x3"
         f"{f' ({bounded})' if bounded else ''}. Then {repetitions} convolutions by im2col of an image of 7x7 are run "
         "alone and under each profiler; the parts of the work are also timed one by one.",
-        cells=[*cells, *_profiled(repetitions)],
+        cells=[*cells, *profiled_cells(repetitions)],
         tables=[
-            Table(
-                TIME,
-                f"One image, kernel {kernel}",
-                "ms",
-                "lines",
-                rows="side of the image, pixels",
-                logarithmic=True,
-            ),
+            Table(TIME, f"One image, kernel {kernel}", "ms", "lines", "side of the image, pixels", logarithmic=True),
             Table(PROFILERS, "The same work under profilers", "ms"),
         ],
         quick=Plan(rounds=2, turn=0.05, budget=28),
@@ -90,7 +91,8 @@ def _timing(name: str, side: int, kernel: int, names: Sequence[str]) -> Cell:
     return Cell(TIME, str(side), name, make, against=against, at=float(side))
 
 
-def _profiled(repetitions: int) -> list[Cell]:
+def profiled_cells(repetitions: int) -> list[Cell]:
+    """The same work alone and under each profiler."""
     row = f"{IM2COL}, {repetitions} repetitions on 7x7"
     plain = Cell(PROFILERS, row, PLAIN, partial(profile, profiler=PLAIN, repetitions=repetitions))
     others = (
@@ -102,14 +104,14 @@ def _profiled(repetitions: int) -> list[Cell]:
 
 def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> AbstractContextManager[Work]:
     """One image by one implementation."""
-    from strobe.bench.convolution import cells
+    from strobe.bench.suites.convolution import cells
 
     return cells.convolve(visit, name=name, side=side, kernel=kernel)
 
 
 def profile(visit: Trial, *, profiler: str, repetitions: int) -> AbstractContextManager[Work]:
     """The same work under one profiler."""
-    from strobe.bench.convolution import cells
+    from strobe.bench.suites.convolution import cells
 
     return cells.profile(visit, profiler=profiler, repetitions=repetitions)
 
@@ -118,7 +120,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
     if not any(override.lstrip("+").startswith("data.root=") for override in asked.overrides):
         return Input("noise, generated", generated=True)
-    from strobe.bench.convolution.cells import grey_image
+    from strobe.bench.suites.convolution.cells import grey_image
 
     path = find_photos(asked, scratch).facts["paths"][0]
     grey_image(path, 8)
@@ -127,14 +129,13 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """Which way is fastest, and how far profilers can be believed."""
-    from strobe.bench.convolution.answers import conclusions
+    from strobe.bench.suites.convolution.reading import conclusions
 
     return conclusions(record)
 
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     """The study's questions, growth, and what the profilers saw."""
-    from strobe.bench.convolution.page_growth import growth_sections
-    from strobe.bench.convolution.page_profiles import profile_sections
+    from strobe.bench.suites.convolution import page
 
-    return [*growth_sections(record), *profile_sections(record, folder)]
+    return page.sections(record, folder)
