@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from strobe.bench.command import names
-from support.commands import bench, is_running, start, wait_for
+from support.processes import is_running, wait_for
+from support.suite_parts import bench, start
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
 

@@ -17,7 +17,8 @@ from strobe.bench.page import write_page, write_pictures
 from strobe.bench.page.page import draw, render
 from strobe.bench.page.shown import shown_of
 from strobe.report.html.text import TIMES
-from support.helpers import full_disk, names
+from support.files import names
+from support.interruptions import full_disk
 from support.suite_records import loading, nothing, record_of, suite_of, workers
 
 HOSTILE = "<script>alert(1)</script>&\"'"

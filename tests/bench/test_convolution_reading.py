@@ -29,7 +29,8 @@ from strobe.bench.suites.convolution.study import (
     TO_CALLER,
 )
 from strobe.bench.suites.convolution.suite import conclude, declare, sections
-from support.suite_parts import bench_config, recorded
+from support.composing import bench_config
+from support.suite_parts import recorded
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -18,7 +18,7 @@ from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
 from strobe.process.fork import Failure
-from support.helpers import refusal
+from support.refusals import refusal
 from support.tiny_cells import HEADER, cell, suite
 
 

@@ -16,7 +16,8 @@ from strobe.compare.page.cells import comparison_of
 from strobe.compare.page.rows import around_one
 from strobe.report.html.text import TIMES, rate
 from support.comparisons import ERROR, HOSTILE, comparison, hostile, without
-from support.helpers import full_disk, names
+from support.files import names
+from support.interruptions import full_disk
 
 SIZES = (2, 24, 200)
 ALWAYS = ["cells", "speedup", "phases", "operators", "method"]

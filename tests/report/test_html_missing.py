@@ -13,8 +13,8 @@ from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.records.tables import File
 from strobe.report.html import render, write_report
-from support.helpers import refusal
 from support.pages import PHASES, WRONG, Page, complete, page_of, places, steps
+from support.refusals import refusal
 
 
 @pytest.mark.parametrize("key", complete())

@@ -12,14 +12,14 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from conftest import ROOT
 from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.validation import accuracy as grid
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.accuracy_score import Result, Runs, judge, lines, quantile, score, table
-from support.helpers import composed_data
+from support.composing import composed_data
+from support.places import ROOT
 
 SLOW = Cell("slow", "loader", ())
 CONTROL = Cell("control", None, ())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.helpers import plant
+from support.files import plant
 
 BAR = """
 import sys
