@@ -11,6 +11,7 @@ import pytest
 
 from strobe.compare.__main__ import main
 from strobe.compare.command import conclude
+from strobe.overrides import as_typed
 from support.run_folders import write_run, write_sweep
 
 FILES = {"comparison.json", "comparison.csv", "comparison.html"}
@@ -52,7 +53,7 @@ def test_a_sweep_gets_its_comparison_beside_its_cells(sweep: Path, capsys: pytes
 
 
 def test_the_same_at_a_sweeps_end(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conclude(sweep)
+    conclude(sweep, as_typed)
     assert capsys.readouterr().out.splitlines()[-1] == str(sweep / "comparison.html")
     record = json.loads((sweep / "comparison.json").read_text())
     assert record["command"] == f"python -m strobe.compare {sweep}"

@@ -15,6 +15,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
@@ -131,7 +132,7 @@ def own_overrides(suite: Suite) -> list[str]:
 
 def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
     """The input and the machine, by a process of its own: only what was measured imports torch here."""
-    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout))
+    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout), preload=[PRELOAD])
     if isinstance(outcome, Failure):
         raise DataError(
             f"The input of suite={suite.name} was not found or generated: {outcome.reason}; "

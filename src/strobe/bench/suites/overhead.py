@@ -57,7 +57,7 @@ def declare(cfg: DictConfig) -> Suite:
         find=_find,
         conclude=conclude,
         varies={
-            "profiler": "none, or measure other profilers by python -m strobe.bench.profiling,",
+            "profiler": "none, or suite=profiling, which measures other profilers,",
             "trainer.max_epochs": "turn_seconds=S",
             "trainer.max_steps": "turn_seconds=S",
         },
