@@ -104,14 +104,12 @@ def _regression(compared: Comparison) -> str:
     found = compared.record.mapping("regression")
     if not found:
         return ""
-    names = [str(name) for name in found.get("cells") or []] if isinstance(found.get("cells"), list) else []
+    names = [str(name) for name in compared.record.items("regression", "cells")]
     limit = compared.record.number("regression", "limit")
     than = f"by more than {percent(limit)}" if limit is not None else "by more than was allowed"
     if not names:
-        unknown = found.get("unjudged")
-        open_ = len(unknown) if isinstance(unknown, list) else 0
-        but = f", but {counted(open_, 'cell')} could not be judged" if open_ else ""
-        return f'<p class="note"><b>No cell is slower than the baseline {than}, for certain{but}.</b></p>'
+        told = compared.record.text("regression", "text") or f"It is not known whether a cell is slower {than}"
+        return f'<p class="note"><b>{esc(told, 1000)}.</b></p>'
     rest = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
     told = ", ".join(f"<code>{esc(name, 160)}</code>" for name in names[:_MOST])
     count = f"{counted(len(names), 'cell')} {'is' if len(names) == 1 else 'are'}"
