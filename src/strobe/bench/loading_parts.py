@@ -17,7 +17,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch, LoadedData
-from strobe.app.loaders.buffer_pool import Buffers, shared
+from strobe.app.loaders.buffer_pool import BufferPool, shared
 from strobe.app.loaders.sources import TileSource
 from strobe.app.native import tiles as native
 from strobe.app.native.build import load
@@ -83,7 +83,7 @@ def buffers(overrides: list[str], rounds: int, seconds: float) -> dict[int, list
 def _buffer_entrants(data: ImageData, size: int) -> list[Entrant]:
     shape = (size, data.channels, *data.found["train"].shape[1:])
     source = torch.randint(0, 4000, shape).to(torch.uint16)
-    pool = Buffers()
+    pool = BufferPool()
 
     def fill(take: Callable[[], Tensor]) -> Work:
         def work() -> int:
