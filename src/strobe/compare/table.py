@@ -51,21 +51,6 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def gate(comparison: Mapping[str, Any]) -> str:
-    """What ``--fail-if-slower`` found, in one line; empty if it was not asked for."""
-    found = comparison["regression"]
-    if found is None:
-        return ""
-    cells = {cell["name"]: cell for cell in comparison["cells"]}
-    told = [
-        f"{name} is {interval(cells[name]['speedup'])} times as fast" if cells[name]["speedup"] else f"{name} failed"
-        for name in found["cells"]
-    ] or ["no cell is slower by more than that, for certain"]
-    if found["unjudged"]:
-        told.append(f"{len(found['unjudged'])} of {len(cells)} cells could not be judged")
-    return f"--fail-if-slower {100 * found['limit']:.4g}%: {'; '.join(told)}"
-
-
 def interval(value: Mapping[str, Any] | None) -> str:
     """A figure with its ends, if it has any: ``62.7 (50.4 to 78.1)``; empty for none."""
     if value is None:

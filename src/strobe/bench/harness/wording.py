@@ -28,5 +28,7 @@ def ratio(interval: Mapping[str, Any] | None) -> str:
     """A ratio with its interval, if there is one; of a single trial, without."""
     if interval is None or interval["median"] is None:
         return ""
+    if interval["low"] is None or interval["high"] is None:
+        return figure(interval["median"])
     median, low, high = (figure(interval[key]) for key in ("median", "low", "high"))
     return median if low == median == high else f"{median} ({low} to {high})"

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from strobe.bench.harness.baseline import FEWEST
 from strobe.bench.page.shown import ENOUGH
+from strobe.measure.statistics import FEWEST
 from strobe.report.html.pieces import command, interval, section, table
 from strobe.report.html.text import counted, duration, esc, times
 
@@ -53,7 +53,8 @@ def method(record: Mapping[str, Any]) -> str:
         "A round visits the cells in random order, another one each round, so that slow and fast minutes of the "
         "machine meet all of them alike.",
         "A visit counts with its median; a figure is the median over visits, and its 95% interval is of order "
-        "statistics over visits. Ratios are taken round by round.",
+        "statistics over visits. Ratios are taken round by round, with a 97% interval by Student's t of their "
+        "logarithms.",
     ]
     if counts:
         repetitions = _range([cell["repetitions"] for cell in cells if cell["visits"]], "timed repetition")

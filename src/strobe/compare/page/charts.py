@@ -9,7 +9,7 @@ from strobe.bench.page.page import wide
 from strobe.bench.page.picture import cut
 from strobe.bench.page.scale import axis, written
 from strobe.bench.page.shown import SERIES
-from strobe.compare.knee import LEARNING_RATE
+from strobe.compare.cells import LEARNING_RATE
 from strobe.compare.page.cells import BATCH_SIZE, WORKERS, Cell, Comparison, Value
 from strobe.compare.page.words import value_interval
 from strobe.report.html.pieces import more, named, section, table
