@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from strobe.report.pictures import batch_grid, confusion_matrix
+from strobe.present.raster import batch_grid, confusion_matrix
 
 Pixels = NDArray[np.uint8]
 EMPTY, FULL, NO_DATA = (238, 243, 250), (8, 48, 107), (242, 242, 240)
