@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,17 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:[µm]?s|min|h|[kMGT]?B)\b)")  # a number stay
 
 def shown(value: object, longest: int = LONGEST) -> Markup:
     """A text for HTML and its attributes: escaped, without what XML cannot hold, and cut where it is too long."""
-    return value if isinstance(value, Markup) else exact(_UNIT.sub("\u00a0", str(value)), longest)
+    return value if isinstance(value, Markup) else _shown(str(value), longest)
 
 
 def exact(value: object, longest: int = 20_000) -> Markup:
     """The same for what is copied or followed: no space of it becomes another one."""
-    return escape(cut(_NOT_XML.sub("\ufffd", str(value)), longest))
+    return value if isinstance(value, Markup) else escape(cut(_NOT_XML.sub("\ufffd", str(value)), longest))
+
+
+@lru_cache(maxsize=4096)
+def _shown(text: str, longest: int) -> Markup:
+    return exact(_UNIT.sub("\u00a0", text), longest)
 
 
 @cache

@@ -40,7 +40,7 @@ class Cell:
 class Row:
     """A row of a table with a class of its own."""
 
-    cells: Sequence[Words | Cell]
+    cells: Sequence[object]  # Words and Cells
     css: str = ""
 
 
@@ -49,8 +49,8 @@ class Table:
     """Rows below headings; one that starts with ``#`` stands over figures, which are set flush right."""
 
     kind: ClassVar = "table"
-    heads: Sequence[str | Text | Cell]
-    rows: Sequence[Sequence[Words | Cell] | Row]
+    heads: Sequence[Words | Cell]
+    rows: Sequence[Sequence[object] | Row]  # of Words and Cells
     css: str = ""
     label: str = ""  # of a long table that scrolls in a box of its own
     tall: bool = False
@@ -258,7 +258,7 @@ class Section:
 
     anchor: str
     title: str
-    note: str
+    note: Words
     parts: Sequence[Part]
     wide: bool = False  # with its heading above, for what is broad
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
+from strobe.present.parts import Part
+
 Cache = Literal["warm", "cold"]
 
 
@@ -108,10 +110,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a suite adds; ``html`` is trusted, ``text`` is what the terminal shows of it."""
+    """A part of the page that a suite adds; ``text`` is what the terminal shows of it."""
 
     title: str
-    html: str
+    parts: Sequence[Part] | str  # tables, charts, paragraphs; or, for a short while yet, trusted HTML
     text: str = ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.bench.harness.results import Interval, by_round
-from strobe.bench.harness.wording import ratio as written
+from strobe.present.format import estimate as written
 
 PLAIN = "plain loop"
 APPLICATION = "application"

@@ -102,12 +102,14 @@ def stacks(rows: Sequence[Stack], of: str = "an image") -> Rows:
     per, unit = (1e6, "µs") if longest < 1e-3 else (1e3, "ms")
     scale = Scale(0.0, per * longest)
     marks = scale.marks(6)
+
+    def in_unit(one: Segment) -> str:
+        return milliseconds(one.seconds * per / 1e3)
+
     lines = []
     for row in rows:
         told = ", ".join(f"{one.name} {percent(one.seconds / row.total)}" for one in row.segments if one.seconds)
-        parts = _stacked(
-            row.segments, row.total, longest, (3, ROW - 6), lambda one: milliseconds(one.seconds * per / 1e3)
-        )
+        parts = _stacked(row.segments, row.total, longest, (3, ROW - 6), in_unit, f" {of}")
         drawing = svg(ROW, f"{row.title}: {duration(row.total)} {of}; {told}", [*_grid(scale, marks), *parts])
         lines.append(Line(row.name, drawing, Text(duration(row.total), "b"), "stack", row.title))
     return on_axis(lines, scale, marks, f"{unit} {of}")
@@ -157,18 +159,19 @@ def on_axis(lines: Sequence[Line], scale: Scale, marks: Sequence[float], unit: s
     return Rows(lines, below, unit, above, "compared")
 
 
-def _stacked(
+def _stacked(  # noqa: PLR0917
     segments: Sequence[Segment],
     total: float,
     widest: float,
     place: tuple[float, float],
     written_on: Callable[[Segment], str],
+    of: str = "",
 ) -> list[Markup]:
     """Parts side by side, ``place`` from the top and so high, each with its figure where that fits."""
     (top, height), start, drawn = place, 0.0, []
     for one in segments:
         share = one.seconds / widest
-        title = f"{one.name}: {duration(one.seconds)}, {percent(one.seconds / total)}"
+        title = f"{one.name}: {duration(one.seconds)}{of}, {percent(one.seconds / total)}"
         drawn.append(rect(start, top, share, height, f"fill {one.css}", title))
         if share >= _WIDE:
             base = top + height / 2 + (5 if height > ROW else 4)

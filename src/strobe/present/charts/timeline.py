@@ -86,7 +86,7 @@ class Timeline:
         numbers = tag("svg", axis, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
         return tag("div", [numbers, drawn], class_="plot")
 
-    def keys(self) -> list[Key]:
+    def legend(self) -> list[Key]:
         """What the marks mean."""
         found = []
         for kind, name in SHAPES.items():

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from strobe.compare.knee import BATCH
+from strobe.present.format import TIMES, counted, interval, times
+from strobe.present.parts import Text
 from strobe.records.run import Record, as_number
 from strobe.records.steps import PHASES
-from strobe.report.html.text import counted
 
 BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"
 _USED = {  # what a record says of the keys that are not called the same there
@@ -18,6 +19,8 @@ _USED = {  # what a record says of the keys that are not called the same there
 }
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
+MARKS = {"faster": "\u25b2", "slower": "\u25bc", "no difference": "=", "baseline": "\u25c6", "too few runs": "?"}
+_CSS = {"faster": "good", "slower": "bad", "too few runs": "fair"}
 _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 
@@ -32,6 +35,21 @@ class Value:
     low: float | None
     high: float | None
     of: str = "runs"
+
+    @property
+    def interval(self) -> str:
+        """``75.0 to 80.7``; empty where it is not known."""
+        return interval(self.low, self.high)
+
+    @property
+    def factors(self) -> str:
+        """``1.31 to 1.55``: the interval of a ratio, beside which the sign for times stands already."""
+        return interval(self.low, self.high, lambda value: times(value).removesuffix(TIMES))
+
+    @property
+    def ends(self) -> list[float]:
+        """The figure and the ends of its interval, as far as they are known."""
+        return [end for end in (self.low, self.median, self.high) if end is not None]
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,12 @@ class Cell:
     def verdict(self) -> str:
         """Against the baseline; empty where there is none."""
         return self.record.text("verdict") or ""
+
+    @property
+    def judged(self) -> Text:
+        """The verdict with its sign, which says the same as its colour."""
+        css = f"verdict {_CSS.get(self.verdict, 'none')}"
+        return Text(self.verdict[:40], "span", css, sign=MARKS.get(self.verdict, ""))
 
     @cached_property
     def rate(self) -> Value | None:
@@ -133,6 +157,11 @@ class Comparison:
         """Those with a rate."""
         return [cell for cell in self.cells if cell.rate]
 
+    @property
+    def gpus(self) -> list[str]:
+        """The names of the GPUs that any cell ran on."""
+        return list(dict.fromkeys(text for cell in self.cells if (text := cell.record.text("gpu"))))
+
     @cached_property
     def baseline(self) -> Cell | None:
         """The cell that the others are held against, where it is one of them."""
@@ -165,6 +194,14 @@ class Comparison:
         cells = list(cells)
         kept = [key for key in self.keys if key not in without]
         return [key for key in kept if len({cell.setting(key)[0] for cell in cells}) > 1]
+
+    def special(self, cell: Cell) -> list[str]:
+        """What is special about a cell."""
+        return ["fastest"] * (cell is self.best) + ["baseline"] * (cell is self.baseline)
+
+    def label(self, cell: Cell) -> Text:
+        """A cell's name beside its row of a chart."""
+        return Text(cell.short(self.keys) or cell.name, "span", "name", [f" {words}" for words in self.special(cell)])
 
     def chosen(self, cells: Sequence[Cell], most: int) -> tuple[list[Cell], str]:
         """So many cells at most: the fastest, the baseline and the slowest; with the words for what was left out."""

@@ -1,4 +1,4 @@
-"""The cells of one table as they are shown: in its unit, with names that tell them apart."""
+"""The cells of one table as they are shown: in its unit, with names that tell them apart, and as a picture."""
 
 import math
 import re
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.bench.harness.declare import Suite, Table
-from strobe.bench.harness.wording import figure, in_unit
-from strobe.report.html.text import counted
+from strobe.present.charts.bars import Bar, bars
+from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
+from strobe.present.charts.picture import Picture
+from strobe.present.charts.scale import axis
+from strobe.present.format import counted, cut, figure, interval, written
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
 ENOUGH = 6  # visits, from which on there is an interval (strobe.records.steps.median_interval); of fewer their range
-SERIES = 10  # colours; further columns begin again, with broken lines
 Cell = Mapping[str, Any]  # of results.json
 
 
@@ -33,7 +35,7 @@ class Value:
     @property
     def interval(self) -> str:
         """``1,200 to 1,270``; one visit tells none."""
-        return f"{figure(self.low)} to {figure(self.high)}" if self.repeated else "one visit"
+        return interval(self.low, self.high) if self.repeated else "one visit"
 
     @property
     def repeated(self) -> bool:
@@ -97,6 +99,75 @@ class Shown:
         if any(number is None or not (0 < number < math.inf) for number in known):
             return None
         return Value(*in_unit(self.table, cell), len(cell["visits"]))
+
+    def picture(self) -> Picture:
+        """The chart that the table declares."""
+        hint = f"{self.unit}, {self.better}"
+        if self.table.chart == "bars":
+            return bars(self.table.title, hint, self._bars(), logarithmic=self.table.logarithmic)
+        names = self._places()
+        series = self._series({row: place for place, row in names.items()})
+        if set(names) == {cell["at"] for cell in self.cells}:
+            names = {place: written(place) for place in names}
+        up = axis((end for each in series for end in each.ends), logarithmic=self.table.logarithmic)
+        hint += "; logarithmic scale" * self.table.logarithmic
+        return lines(self.table.title, hint, series, names, below=self.table.rows, up=up)
+
+    def _bars(self) -> list[Bar | str]:
+        """In the table's order, row by row and column by column; rows that hold one column each are not headed."""
+        ordered = sorted(self.cells, key=lambda cell: self.columns.index(cell["column"]))
+        rows = [(row, [cell for cell in ordered if cell["row"] == row]) for row in self.rows]
+        flat = all(len({cell["column"] for cell in cells}) == 1 for _, cells in rows)
+        found: list[Bar | str] = []
+        for row, cells in rows:
+            name = self.row(row)
+            if not flat and name:
+                found.append(name[:1].upper() + name[1:])
+            before = None
+            for cell in cells:
+                also = cell["column"] if flat and len(self.columns) > 1 else ""
+                first = (name or cell["column"]) if flat else cell["column"]
+                variant, value = ", ".join(part for part in (also, self.variant(cell)) if part), self.value(cell)
+                title = f"{cell['name']}: {value.text} {self.unit}" if value else ""
+                ends = (value.low, value.high) if value and value.repeated else (None, None)
+                much = (value.median if value else None, *ends, state(cell))
+                found.append(Bar("" if first == before else first, variant, self.css(cell), title, *much))
+                before = first
+        return found
+
+    def _places(self) -> dict[float, str]:
+        """The rows by their place on the axis; one after the other where a place is not known."""
+        known = {cell["at"]: cell["row"] for cell in self.cells}
+        if None in known or len(known) < len(self.rows):
+            return {float(number): row for number, row in enumerate(self.rows)}
+        return known
+
+    def _series(self, at: Mapping[str, float]) -> list[Series]:
+        """In the table's order, without those of which nothing was measured."""
+        named: dict[tuple[str, str], dict[float, Point]] = {}
+        for cell in self.cells:
+            if value := self.value(cell):
+                low, high = (value.low, value.high) if value.repeated else (None, None)
+                point = Point(value.median, low, high, f"{cell['name']}: {value.text} {self.unit}")
+                named.setdefault((cell["column"], self.variant(cell)), {})[at[cell["row"]]] = point
+        found = []
+        variants = list(dict.fromkeys(variant for _, variant in named))
+        for (column, variant), points in named.items():
+            name = cut(", ".join(part for part in (column, variant) if part), LONGEST)
+            broken = "variant" * (variants.index(variant) > 0) or "again" * (self.colours[column] >= SERIES)
+            found.append(Series(name, f"s{self.colours[column] % SERIES + 1}", points, broken))
+        return found
+
+
+def in_unit(table: Table, cell: Cell) -> tuple[float, float, float]:
+    """Median, low and high of a measured cell in its table's unit."""
+    if table.unit == "ms":
+        seconds = cell["seconds"]
+        return 1e3 * seconds["median"], 1e3 * seconds["low"], 1e3 * seconds["high"]
+    rate = cell["images_per_second"]
+    if table.unit == "images/s":
+        return rate["median"], rate["low"], rate["high"]
+    return 1e6 / rate["median"], 1e6 / rate["high"], 1e6 / rate["low"]
 
 
 def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
