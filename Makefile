@@ -1,4 +1,4 @@
-.PHONY: setup lock train test check bench clean
+.PHONY: setup lock train test test-gpu coverage check bench wheel clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -7,11 +7,15 @@ UV := $(BIN)/python -m uv
 STAMP := .venv/.ready
 ARGS ?=
 SUITE ?= glob(*)
+SYSTEM ?= yes
+SEED ?= $(shell date +%s)
+TESTS := $(BIN)/python -m pytest --randomly-seed=$(SEED)
+ON_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(STAMP) ## create .venv, install the locked packages and this project, and compile its operators
+setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -20,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
-	$(BIN)/python -m strobe.native --install
+	$(BIN)/python -m strobe.native $(if $(filter no,$(SYSTEM)),|| true,--install)
 	@touch $@
 
 lock: ## renew requirements.lock from pyproject.toml
@@ -32,8 +36,14 @@ lock: ## renew requirements.lock from pyproject.toml
 train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skimage" passes overrides
 	$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run the tests, on two processes
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+test: $(STAMP) ## run the tests, on two processes and in random order; SEED=123 repeats an order
+	$(TESTS) $(ON_TWO)
+
+test-gpu: $(STAMP) ## run the tests that need a CUDA device
+	$(TESTS) -m gpu
+
+coverage: $(STAMP) ## run the tests as `make test` does, and hold the lines they reach against a floor
+	$(TESTS) $(ON_TWO) --cov
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -43,6 +53,9 @@ check: $(STAMP) ## lint, formatting and types
 bench: $(STAMP) ## run the quick mode of every benchmark suite; SUITE=loading ARGS="quick=false data=eurosat": one of them
 	$(BIN)/python -m strobe.bench -m 'suite=$(SUITE)' quick=true $(ARGS)
 
+wheel: $(STAMP) ## build dist/*.whl and the source distribution
+	$(BIN)/python -m hatchling build
+
 clean: ## remove caches and build leftovers; runs and data stay
-	rm -rf .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .coverage dist
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register
+from strobe.app.config.register import register, told_by_hydra
 from strobe.process.launch import quieten_kineto
 
 register()
@@ -17,7 +17,8 @@ def main(cfg: DictConfig) -> None:
     quieten_kineto()
     from strobe.app.run.train import run
 
-    run(cfg)
+    with told_by_hydra():
+        run(cfg)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from typing import Any
 
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 
+from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
-from .phases import OWNED, PHASES, PhaseWatch
+from .phases import PhaseWatch
 
 
 @dataclass(frozen=True)

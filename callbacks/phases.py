@@ -10,8 +10,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
-OWNED = "callbacks/"  # before the name of a callback, logger or module whose hook runs
+from .columns import OWNED
+
 STEP_HOOKS = (
     "on_train_batch_start",
     "on_train_batch_end",

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from .phases import PHASES, PhaseWatch
+from .columns import PHASES
+from .phases import PhaseWatch
 
 NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
 VALIDATION = "validation"
@@ -27,7 +28,7 @@ class Interval:
 class Step:
     """A training step from `start` to `end`, in nanoseconds of the monotonic clock.
 
-    `phases` are named as in `callbacks.phases.PHASES` and do not overlap; what none covers is "other".
+    `phases` are named as in `columns.PHASES` and do not overlap; what none covers is "other".
     """
 
     number: int

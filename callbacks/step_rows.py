@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .columns import COLUMNS, DEVICE, GAPS, OWNED
 from .phase_clock import Lap
-from .phases import OWNED, PHASES
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
-GAPS = ("validation", "checkpoints", "between")
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")
-COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from .phases import PHASES
+from .columns import PHASES
 from .ranges import Interval, Step
 
 # Paul Tol's "bright" (with a lighter grey) and "light" schemes, which colour-blind readers can tell apart:

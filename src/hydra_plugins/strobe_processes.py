@@ -38,8 +38,11 @@ class ProcessLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Measure these cells; a sweeper may come again with more."""
+        from strobe.app.config.register import told_by_hydra
+
         assert self.campaign is not None
-        return self.campaign.measure(job_overrides)
+        with told_by_hydra():
+            return self.campaign.measure(job_overrides)
 
 
 ConfigStore.instance().store(group="hydra/launcher", name="processes", node=ProcessLauncherConf, provider="strobe")

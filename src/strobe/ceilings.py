@@ -12,8 +12,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import register
+from strobe.errors import StrobeError
 from strobe.process.launch import quieten_kineto
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     register()
     try:
         record, cfg = _measure(given.overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (StrobeError, HydraException, OmegaConfBaseException) as error:
         raise SystemExit(" ".join(str(error).split())) from None
     if given.json:
         print(json.dumps(record, indent=2))

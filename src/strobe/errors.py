@@ -1,14 +1,12 @@
 """What a user can put right. Each message names the key or file, the value, and the remedy.
 
-Hydra prints a ``CompactHydraException`` as one line, without a traceback.
+Entry points print such an error as one sentence without a traceback.
 """
 
 from typing import Any
 
-from hydra.errors import CompactHydraException
 
-
-class StrobeError(CompactHydraException):
+class StrobeError(Exception):
     """Base of every error that a user can put right."""
 
 

@@ -5,7 +5,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register
+from strobe.app.config.register import register, told_by_hydra
 from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible
 
@@ -16,7 +16,8 @@ def tune(cfg: DictConfig) -> None:
     quieten_kineto()
     from strobe.app.tuning.command import run
 
-    run(cfg)
+    with told_by_hydra():
+        run(cfg)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from strobe.bench.command import names
-from support.commands import bench, is_running, start, wait_for
+from support.processes import is_running, wait_for
+from support.suite_parts import bench, start
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
 
@@ -36,7 +37,7 @@ def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
     assert record["environment"]["page_cache"] == "warm and cold"
     assert len(pickle.loads((folder / "measurements.pkl").read_bytes())) == 4
     assert {path.name for path in folder.iterdir()} >= {"results.csv", "report.html", "pictures", ".hydra"}
-    for words in ("loading: load", "Loading 2 batches", "4 visits a cell", str(folder / "report.html")):
+    for words in ("loading: load", "Loading 2 batches", "4 trials a cell", str(folder / "report.html")):
         assert words in said
     assert said.count("times as fast") == 1
 
@@ -54,8 +55,8 @@ def test_a_regression_has_an_exit_code(loading: tuple[Path, str], sample_root: P
     folder, _ = loading
     faster = json.loads((folder / "results.json").read_text())
     for cell in faster["cells"]:
-        for visit in cell["visits"]:
-            visit["seconds"] = [seconds / 1000 for seconds in visit["seconds"]]
+        for trial in cell["visits"]:
+            trial["seconds"] = [seconds / 1000 for seconds in trial["seconds"]]
     faster["cells"].append({**faster["cells"][0], "name": "load, 2, moon", "column": "moon"})
     (tmp_path / "then.json").write_text(json.dumps(faster))
     shutil.copytree(folder, tmp_path / "run")  # nothing is measured again
@@ -127,7 +128,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_said(tmp_path: Path) -> None
     ],
 )
 def test_a_signal_ends_all(number: signal.Signals, code: int, begun: bool, sample_root: Path, scratch: Path) -> None:
-    """Before the first visit, while the server imports its libraries; and later."""
+    """Before the first trial, while the server imports its libraries; and later."""
     folder = scratch / "run"
     given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=9")
     process = start(*given, TMPDIR=str(scratch))

@@ -8,8 +8,8 @@ from strobe.bench.command import declared, own_overrides
 from strobe.bench.harness.baseline import wanted
 from strobe.bench.listing import show
 from strobe.errors import ConfigError, StrobeError
-from support.helpers import refusal
-from support.suite_parts import bench_config
+from support.composing import bench_config
+from support.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

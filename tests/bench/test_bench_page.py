@@ -14,7 +14,7 @@ from strobe.present.charts.lines import SERIES
 from strobe.present.format import TIMES, figure
 from strobe.present.parts import Paragraph
 from strobe.present.parts import Table as Rows
-from support.helpers import names
+from support.files import names
 from support.pages import Page, numbers, of_class, words_of
 from support.suite_records import hostile, loading, nothing, record_of, suite_of, workers
 

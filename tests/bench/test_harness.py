@@ -11,8 +11,8 @@ from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import slug
 from strobe.errors import ConfigError
 from strobe.measure.pagecache import bring, evict, resident
-from support.commands import wait_for
-from support.helpers import refusal
+from support.processes import wait_for
+from support.refusals import refusal
 from support.tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 
@@ -20,10 +20,10 @@ def of(results: Results, row: str) -> dict:
     return next(entry for entry in results.record("completed")["cells"] if entry["row"] == row)
 
 
-def test_each_visit_is_a_process_of_its_own(tmp_path: Path) -> None:
+def test_each_trial_is_a_process_of_its_own(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a"), cell("b"), rounds=3)
-    pids = [visit["figures"]["pid"] for row in "ab" for visit in of(results, row)["visits"]]
-    sessions = [visit["figures"]["session"] for row in "ab" for visit in of(results, row)["visits"]]
+    pids = [trial["figures"]["pid"] for row in "ab" for trial in of(results, row)["visits"]]
+    sessions = [trial["figures"]["session"] for row in "ab" for trial in of(results, row)["visits"]]
     assert len(set(pids)) == len(pids) == 6, results.errors
     assert os.getpid() not in pids
     assert pids == sessions  # so that all that a cell starts can be ended with it
@@ -39,7 +39,7 @@ def test_rounds_come_in_other_orders_and_skip_nobody(tmp_path: Path) -> None:
     assert len({tuple(order) for order in rounds}) > 1
 
 
-def test_a_visit_warms_up_repeats_and_closes(tmp_path: Path) -> None:
+def test_a_trial_warms_up_repeats_and_closes(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a", counting, seconds=0.02), turn=0.09, rounds=2)
     lines = (tmp_path / "cells" / slug(of(results, "a")["name"]) / "journal").read_text().splitlines()
     for number in ("0", "1"):
@@ -55,14 +55,14 @@ def test_a_visit_warms_up_repeats_and_closes(tmp_path: Path) -> None:
 
 def test_quick_repetitions_are_timed_together(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a", counting), turn=0.05, rounds=1)
-    visit = of(results, "a")["visits"][0]
-    assert visit["repetitions"] > len(visit["seconds"])
+    trial = of(results, "a")["visits"][0]
+    assert trial["repetitions"] > len(trial["seconds"])
 
 
 def test_what_times_itself_is_not_timed_together(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a", quick), turn=0.01, rounds=1)
-    visit = of(results, "a")["visits"][0]
-    assert visit["repetitions"] == len(visit["seconds"]) > 1
+    trial = of(results, "a")["visits"][0]
+    assert trial["repetitions"] == len(trial["seconds"]) > 1
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_without_time_each_cell_is_visited_once(tmp_path: Path) -> None:
+def test_without_time_each_cell_is_measured_once(tmp_path: Path) -> None:
     results, journal = measured(tmp_path, cell("a"), cell("b"), rounds=5, budget=0.0)
     assert sorted(journal.begun) == [("a", 0), ("b", 0)]
     assert results.seconds > 0
 
 
-def test_a_cell_that_is_known_well_is_visited_no_more(tmp_path: Path) -> None:
+def test_a_cell_that_is_known_well_is_measured_no_more(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a"), cell("b", seconds=0.5, drift=0.2), rounds=7, precision=0.05)
     assert len(of(results, "a")["visits"]) == 6
     assert len(of(results, "b")["visits"]) == 7
@@ -137,7 +137,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert results.seconds > first.seconds
 
 
-def test_an_error_goes_when_a_later_visit_succeeds(tmp_path: Path) -> None:
+def test_an_error_goes_when_a_later_trial_succeeds(tmp_path: Path) -> None:
     measured(tmp_path, cell("a", broken, how="ours"))
     again = Results(suite(cell("a")), HEADER)
     again.resume(tmp_path / "results.json")
@@ -153,7 +153,7 @@ def test_no_ratio_is_taken_across_an_interruption(tmp_path: Path) -> None:
     again.resume(tmp_path / "results.json")
     results, _ = measured(tmp_path, results=again, rounds=2)
     assert len(of(results, "b")["visits"]) == 2
-    assert of(results, "b")["ratio"] is None  # no round visited both
+    assert of(results, "b")["ratio"] is None  # no round measured both
 
     results.save(tmp_path, "completed")
     longer = Results(suite(*cells), HEADER)
@@ -164,7 +164,7 @@ def test_no_ratio_is_taken_across_an_interruption(tmp_path: Path) -> None:
     assert of(results, "b")["ratio"]["median"] == pytest.approx(2.0)
 
 
-def test_the_budget_that_left_a_visit_out_is_recorded(tmp_path: Path) -> None:
+def test_the_budget_that_left_a_trial_out_is_recorded(tmp_path: Path) -> None:
     assert measured(tmp_path, cell("a"), budget=0.0)[0].record("completed")["budget_spent"]
     assert not measured(tmp_path, cell("a"))[0].record("completed")["budget_spent"]
 
@@ -194,7 +194,7 @@ def test_a_damaged_record_is_said(tmp_path: Path, text: str) -> None:
     assert "results.json" in said
 
 
-def test_figures_follow_from_the_visits(tmp_path: Path) -> None:
+def test_figures_follow_from_the_trials(tmp_path: Path) -> None:
     base = cell("a", seconds=0.5, drift=0.1)
     other = cell("b", seconds=0.25, drift=0.05, against=base.name)
     results, _ = measured(tmp_path, base, other, rounds=3)
@@ -204,7 +204,7 @@ def test_figures_follow_from_the_visits(tmp_path: Path) -> None:
     assert b["ratio"]["low"] == pytest.approx(2.0)  # within each round, whatever the drift
     assert b["ratio"]["high"] == pytest.approx(2.0)
     assert a["ratio"] is None
-    assert a["figures"]["pid"]["median"] == statistics.median(visit["figures"]["pid"] for visit in a["visits"])
+    assert a["figures"]["pid"]["median"] == statistics.median(trial["figures"]["pid"] for trial in a["visits"])
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from strobe.bench.ending import effort, finish, write_table
 from strobe.bench.harness import baseline, compare
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
 from strobe.process.fork import Failure
-from support.helpers import refusal
+from support.refusals import refusal
 from support.tiny_cells import HEADER, cell, suite
 
 
@@ -61,7 +61,7 @@ def test_each_cell_gets_a_verdict() -> None:
         "broke": "failed",
         "was": "only now",
         "new": "only now",
-        "few": "too few visits",
+        "few": "too few trials",
         "gone": "only before",
     }
 
@@ -176,7 +176,7 @@ def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
     text = console.file.getvalue()
     assert "torch's table" in text
     assert "[no] disk" in text
-    assert "one visit" in text
+    assert "one trial" in text
     assert "waiting" in text
     assert "2.00" in text
 
@@ -199,6 +199,6 @@ def test_what_ended_the_measurement_is_said() -> None:
     spent = record(a=[1.0, 2.0, 3.0], b=[1.0]) | {"seconds": 59.0, "settings": {"rounds": 3, "budget": 60.0}}
     spent |= {"budget_spent": True}
     assert effort(spent) == (
-        "1 to 3 visits a cell in 59 s; budget_seconds=60 ended it: give more, and the same hydra.run.dir to go on"
+        "1 to 3 trials a cell in 59 s; budget_seconds=60 ended it: give more, and the same hydra.run.dir to go on"
     )
-    assert effort(spent | {"seconds": 9.0, "budget_spent": False}) == "1 to 3 visits a cell in 9 s"
+    assert effort(spent | {"seconds": 9.0, "budget_spent": False}) == "1 to 3 trials a cell in 9 s"

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from strobe.bench import pipelines
 from strobe.bench.contest import Entrant, contest, table
 from strobe.errors import DataError
-from support.helpers import names
+from support.files import names
 from support.photo_files import photograph
 
 

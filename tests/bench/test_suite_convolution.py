@@ -1,5 +1,7 @@
-"""Suite ``convolution``: what is measured and what not, that only right results are, and what profilers leave."""
+"""Suite ``convolution``: what is measured and what not, that only right results are, and what its page shows."""
 
+import functools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +11,15 @@ from strobe.app.config.checks import check
 from strobe.app.native import convolution as native
 from strobe.app.native.build import missing
 from strobe.bench.command import own_overrides
-from strobe.bench.convolution import cells
-from strobe.bench.convolution.call_tree import Call
-from strobe.bench.convolution.event_profile import profile_events
-from strobe.bench.convolution.im2col import im2col_naive
-from strobe.bench.convolution.implementations import IMPLEMENTATIONS, Implementation
-from strobe.bench.convolution.saved import FILE, load_profile, own_of_parts, save_profile
-from strobe.bench.convolution.study import (
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.harness.schedule import slug
+from strobe.bench.harness.trial import Report, measure
+from strobe.bench.suites.convolution import cells
+from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
+from strobe.bench.suites.convolution.page import LESS
+from strobe.bench.suites.convolution.profiles import FILE, PAGE, load_profile
+from strobe.bench.suites.convolution.reading import own_of_parts
+from strobe.bench.suites.convolution.study import (
     CALLS,
     EVENTS,
     LARGEST,
@@ -27,24 +31,22 @@ from strobe.bench.convolution.study import (
     TIME,
     TO_CALLEE,
 )
-from strobe.bench.harness.declare import Cell, Done, Input, Request, Suite, Visit
-from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.visit import Report, measure
-from strobe.bench.suites import convolution
+from strobe.bench.suites.convolution.suite import convolve, declare, profiled_cells, sections
 from strobe.errors import ConfigError, DataError
+from support.composing import bench_config
 from support.photo_files import photograph
-from support.profiled_cells import visited_profilers
-from support.suite_parts import bench_config
+from support.suite_parts import recorded
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)
 
-
 pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
+@functools.cache
 def declared(*overrides: str) -> Suite:
-    return convolution.declare(bench_config("suite=convolution", *overrides))
+    """The suite as these overrides make it; composed once."""
+    return declare(bench_config("suite=convolution", *overrides))
 
 
 def timed(suite: Suite) -> dict[str, list[int]]:
@@ -56,9 +58,9 @@ def timed(suite: Suite) -> dict[str, list[int]]:
     return found
 
 
-def visit_in(folder: Path, given: Input = NOISE) -> Visit:
+def visit_in(folder: Path, given: Input = NOISE) -> Trial:
     folder.mkdir(parents=True, exist_ok=True)
-    return Visit(folder, 0, (), given)
+    return Trial(folder, 0, (), given)
 
 
 def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:
@@ -74,9 +76,9 @@ def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> No
 
 
 def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
-    suite = declared("quick=true")
-    known = {cell.name: cell for cell in suite.cells}
-    for cell in suite.cells:
+    found = declared("quick=true")
+    known = {cell.name: cell for cell in found.cells}
+    for cell in found.cells:
         if cell.column in {REFERENCE, PLAIN}:
             assert cell.against is None
         else:
@@ -84,15 +86,15 @@ def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
             assert (other.table, other.row) == (cell.table, cell.row)
             assert other.column == (REFERENCE if cell.table == TIME else PLAIN)
         assert cell.threads == 1
-    assert [cell.column for cell in suite.cells if cell.table == PROFILERS] == [PLAIN, *LOOKING]
+    assert [cell.column for cell in found.cells if cell.table == PROFILERS] == [PLAIN, *LOOKING]
     assert {cell.row for cell in declared().cells if cell.table == PROFILERS} == {"im2col, 100 repetitions on 7x7"}
 
 
 def test_what_is_chosen_is_measured() -> None:
-    suite = declared("suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
-    assert timed(suite) == {"native": [4, 4000], "four loops": [4]}
-    assert suite.title == "One convolution, written in 2 ways"
-    assert all(cell.against is None for cell in suite.cells if cell.table == TIME)
+    found = declared("suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
+    assert timed(found) == {"native": [4, 4000], "four loops": [4]}
+    assert found.title == "One convolution, written in 2 ways"
+    assert all(cell.against is None for cell in found.cells if cell.table == TIME)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,8 @@ def test_wrong_values_are_refused(overrides: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("given", ["threads=2", "data.batch_size=8", "loader=native", "engine=spdl"])
 def test_keys_that_change_nothing_are_refused(given: str) -> None:
-    suite = declared(given)
+    suite = declared()
+    bench_config("suite=convolution", given)
     with pytest.raises(ConfigError, match=rf"^{given} .*suite=convolution"):
         own_overrides(suite)
 
@@ -130,9 +133,9 @@ def test_sides_of_nothing_are_refused(key: str) -> None:
 def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
     if name == "native" and (lacking := missing(native.LIBRARY)):
         pytest.skip(f"{lacking}")
-    suite = declared(f"suite.implementations=[{name}]", "suite.sizes=[9]", "suite.kernel=4")
-    with suite.cells[0].make(visit_in(tmp_path)) as work:
-        report = measure(suite.cells[0], work, 0.0)
+    cell = next(cell for cell in declared("suite.sizes=[9]", "suite.kernel=4").cells if cell.column == name)
+    with cell.make(visit_in(tmp_path)) as work:
+        report = measure(cell, work, 0.0)
     assert set(report.images) == {1}
 
 
@@ -153,23 +156,22 @@ def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     photograph(60, 90).save(folder / "a.jpg")
-    suite, cfg = declared(), bench_config("suite=convolution", f"data.root={folder}")
-    assert suite.find(Request(cfg, "image_folder", ()), tmp_path / "none") == NOISE_FOUND
-    found = suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
+    find, cfg = declared().find, bench_config("suite=convolution", f"data.root={folder}")
+    assert find(Request(cfg, "image_folder", ()), tmp_path / "none") == NOISE_FOUND
+    found = find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
     assert (found.told, found.generated) == ("the middle of a.jpg, in grey", False)
     image = cells.grey_image(found.facts["photo"], 16)
-    assert image.shape == (16, 16)
-    assert image.dtype == np.float32
+    assert (image.shape, image.dtype) == ((16, 16), np.float32)
     assert 0 <= image.min() < image.max() <= 1
     assert not (tmp_path / "scratch").exists()  # no links to it
-    with convolution.convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
+    with convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
         assert work.repeat() == 1
     (folder / "a.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match=r"a\.jpg cannot be read as a photo .*; remove it, or leave data\.root out"):
-        suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
+        find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
     (folder / "a.jpg").unlink()
     with pytest.raises(DataError, match=r"data\.root=.*photos holds no JPEG photo"):
-        suite.find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
+        find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
 
 
 def test_shared_data_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,49 +182,63 @@ def test_shared_data_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(scope="module")
-def profiles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Report]]:
-    """A result's folder, and what the profilers' cells found."""
-    folder = tmp_path_factory.mktemp("result")
-    return folder, visited_profilers(folder)
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Report]]:
+    """A result's folder, in which each profiler's cell measured once, and what they found."""
+    folder, found = tmp_path_factory.mktemp("result"), {}
+    for cell in profiled_cells(20):
+        with cell.make(visit_in(folder / "cells" / slug(cell.name))) as work:
+            found[cell.column] = measure(cell, work, 0.0)
+    return folder, found
 
 
-def test_profilers_tell_where_the_same_work_spends_its_time(profiles: tuple[Path, dict[str, Report]]) -> None:
-    folder, found = profiles
+def test_profilers_tell_where_the_same_work_spends_its_time(profiled: tuple[Path, dict[str, Report]]) -> None:
+    folder, found = profiled
     assert list(found) == [PLAIN, *LOOKING]
-    for name, report in found.items():
+    for cell in profiled_cells(20):
+        report, place = found[cell.column], folder / "cells" / slug(cell.name)
         assert report.images == [20]
-        assert set(PARTS) <= set(report.figures)
         own = {part: report.figures[part] for part in PARTS}
-        assert all(seconds >= 0 for seconds in own.values())
-        assert own["im2col_naive"] > own["the rest"]
-        kept = load_profile(next(path for path in (folder / "cells").iterdir() if path.name.endswith(slug_of(name))))
-        assert (kept is None) == (name == PLAIN)
-        if kept:
-            assert own_of_parts(kept.roots) == pytest.approx(own)
+        assert min(own.values()) >= 0
+        assert sum(own.values()) > 0
+        profile = load_profile(place)
+        assert (profile is None) == (cell.column == PLAIN)
+        if profile:
+            assert own_of_parts(profile.own) == pytest.approx(own)
+            assert f"20 convolutions by im2col, seen by {cell.column}" in (place / PAGE).read_text(encoding="utf-8")
     assert found[EVENTS].figures[CALLS] > 20 * 882 * 2  # _get_indices, and what it calls in C
     assert found[EVENTS].figures[TO_CALLEE] > 0
 
 
-def slug_of(profiler: str) -> str:
-    return slug(f"7x7, {profiler}, 1 thread")
-
-
-def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert load_profile(tmp_path) is None
-    profile = profile_events(lambda: im2col_naive(np.ones((3, 3)), (2, 2)))
-    save_profile(tmp_path, profile)
-    found = load_profile(tmp_path)
-    assert found is not None
-    assert (found.rows, found.seconds, found.samples) == (profile.rows, profile.seconds, None)
-    assert [call.name for call in found.roots] == [call.name for call in profile.roots]
-    assert isinstance(found.roots[0], Call)
-    (tmp_path / FILE).write_text('{"roots": [{}]}')
-    assert load_profile(tmp_path) is None
+def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tuple[Path, dict[str, Report]]) -> None:
+    folder, found = profiled
+    suite = declared("quick=true")
+    record = recorded(
+        suite,
+        {
+            cell.name: [found[cell.column] if cell.table == PROFILERS else Report([1e-6 * int(cell.row) ** 2], [1.0])]
+            for cell in suite.cells
+            if cell.table == PROFILERS or cell.column in {"four loops", REFERENCE}
+        },
+    )
+    asked, growth, events, samples, apart = sections(record, folder)
+    assert asked.html.count("<h3>Q") == 5
+    assert growth.text.splitlines()[0] == "four loops: n^2.00 (2.00 to 2.00) for n = 8 to 64; n^2.00 for n = 32 to 64"
+    assert "n²: k² products a pixel, each in Python" in growth.html
+    for section, names in ((events, LOOKING[:2]), (samples, LOOKING[2:])):
+        links = re.findall(r'href="\./(cells/[^"]*)"', section.html)
+        assert len(links) == section.html.count("<pre>") == 2
+        assert all((folder / link).is_file() for link in links)
+        assert all(f"<h3>{name}</h3>" in section.html for name in names)
+        assert "(_get_indices)" in section.html
+    assert "17,640" in events.html
+    assert apart.html.count("%</td>") == len(PARTS) * 6 + 5
+    assert LESS in apart.html
+    none = sections(recorded(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
+    assert [section.title for section in none] == [asked.title]
 
 
 def test_the_parts_are_timed_one_by_one(tmp_path: Path) -> None:
-    plain: Cell = convolution._profiled(2)[0]
-    with plain.make(visit_in(tmp_path)) as work:
+    with profiled_cells(2)[0].make(visit_in(tmp_path)) as work:
         done = work.repeat()
     assert isinstance(done, Done)
     assert done.images == 2

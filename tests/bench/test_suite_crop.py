@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader
 from strobe.app.config.checks import check
 from strobe.app.config.compose import CONF
 from strobe.app.config.register import register
-from strobe.bench.crop.cells import ACTIVE, PIXELS, WHOLE
-from strobe.bench.crop.decoders import CROP, DECODERS, Places, decode_batches
-from strobe.bench.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
-from strobe.bench.suites import crop
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.suites.crop import suite as crop
+from strobe.bench.suites.crop.cells import ACTIVE, PIXELS, WHOLE
+from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches
+from strobe.bench.suites.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
 from support.photo_files import photograph
@@ -59,8 +59,8 @@ def found(composed: Callable[..., Any], root: Path, scratch: Path) -> Input:
     return suite.find(Request(composed(*given), "image_folder", given), scratch)
 
 
-def visit_to(found: Input, folder: Path, number: int = 0) -> Visit:
-    return Visit(folder / "cells" / "step", number, (), found)
+def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
+    return Trial(folder / "cells" / "step", number, (), found)
 
 
 @pytest.mark.parametrize("mode", ["quick=true", "quick=false"])
@@ -149,7 +149,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
     drawn = list(islice(places.drawn(), 6))
     assert sorted(photo for photo, _, _ in drawn) == sorted(2 * places.photos)  # each as often as the others
     assert len({(top, left) for _, top, left in drawn}) > 3
-    with crop.decode(visit_to(chosen, tmp_path), decoder="pil", batch=None) as work:
+    with crop.decode(trial_of(chosen, tmp_path), decoder="pil", batch=None) as work:
         assert work.repeat() == Done(1, figures={PIXELS: 102_000})
     pil = DECODERS["pil"]()
     try:
@@ -157,7 +157,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
     except DataError as error:
         pytest.skip(str(error))
     assert torch.equal(batch, torch.stack([pil(*place) for place in drawn]))
-    with crop.decode(visit_to(chosen, tmp_path), decoder="native", batch=4) as work:
+    with crop.decode(trial_of(chosen, tmp_path), decoder="native", batch=4) as work:
         assert work.repeat() == Done(4, figures={PIXELS: 102_000})
 
 
@@ -171,12 +171,12 @@ def test_a_photo_that_the_native_decoder_refuses_is_not_counted(tmp_path: Path) 
         decode()
 
 
-def test_steps_train_on_workers_crops_and_the_first_visit_is_traced(
+def test_steps_train_on_workers_crops_and_the_first_trial_is_traced(
     composed: Callable[..., Any], photos: Path, tmp_path: Path
 ) -> None:
     chosen = found(composed, photos, tmp_path / "scratch")
     chosen.facts["device"] = "cpu"  # type: ignore[index]
-    with crop.train(visit_to(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
+    with crop.train(trial_of(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
         assert work.warm_up is not None
         work.warm_up()
         done = work.repeat()
@@ -189,7 +189,7 @@ def test_steps_train_on_workers_crops_and_the_first_visit_is_traced(
     (path,) = (tmp_path / "tensorboard" / "pil").glob("*.pt.trace.json.gz")
     events = [event["name"] for event in read_trace(path)["traceEvents"] if event.get("cat") == "user_annotation"]
     assert (events.count(DECODE), events.count(STEP)) == (2 * ACTIVE, ACTIVE)
-    with crop.train(visit_to(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
+    with crop.train(trial_of(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
         later = work.repeat()
     assert isinstance(later, Done)
     assert set(later.figures) == {PIXELS}
@@ -246,7 +246,7 @@ def test_sentences_tell_whether_the_aims_are_reached(composed: Callable[..., Any
     few = record_of(suite, rates, 3)
     for cell in few["cells"]:
         cell["figures"] = record["cells"][0]["figures"]
-    assert sum("too few visits to tell" in sentence for sentence in crop.conclude(few)) == 3
+    assert sum("too few trials to tell" in sentence for sentence in crop.conclude(few)) == 3
     lost = crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke")))
     assert [sentence.endswith(" failed: it broke") for sentence in lost] == [True] * len(rates)
 

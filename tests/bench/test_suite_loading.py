@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.base import ImageData
-from strobe.bench.harness.declare import Input, Request, Suite, Visit
+from strobe.bench.harness.declare import Input, Request, Suite, Trial
 from strobe.bench.suites import loading
 from strobe.errors import ConfigError, StrobeError
-from support.helpers import refusal
+from support.composing import bench_config
 from support.photo_files import photograph
-from support.suite_parts import bench_config
+from support.refusals import refusal
 from support.suite_records import record_of
 
 BATCH = 4
@@ -109,9 +109,9 @@ def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(ImageData, "normalise", kept)
     batches: dict[str, list[Tensor]] = {}
-    visit = Visit(tmp_path, 0, (*given.overrides, where), given)
+    trial = Trial(tmp_path, 0, (*given.overrides, where), given)
     for loader in chosen:
-        with loading.load(visit, loader=loader, size=BATCH, batches=2, cold=False) as work:
+        with loading.load(trial, loader=loader, size=BATCH, batches=2, cold=False) as work:
             assert work.repeat() == 2 * BATCH
             assert work.files
         batches[loader], made[:] = list(made), []
@@ -130,7 +130,7 @@ def test_a_cold_pack_is_not_read_by_its_warm_up(
     given = found("sample", tmp_path, where, "suite.loaders=[packed]")
     monkeypatch.setattr("strobe.app.loaders.mapped.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
     with loading.load(
-        Visit(tmp_path, 0, (*given.overrides, where), given), loader="packed", size=BATCH, batches=1, cold=True
+        Trial(tmp_path, 0, (*given.overrides, where), given), loader="packed", size=BATCH, batches=1, cold=True
     ) as work:
         assert work.warm_up is not None
         work.warm_up()

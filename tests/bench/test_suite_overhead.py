@@ -8,14 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from strobe.bench import steady as trainings
 from strobe.bench.harness.declare import Cell, Request, Suite
-from strobe.bench.harness.visit import Report, measure
+from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites import overhead
-from strobe.bench.training import cells as trainings
-from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
+from strobe.bench.suites.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.callbacks import StepRecorder, TraceProfiler
 from strobe.errors import ConfigError
-from support.suite_parts import bench_config, recorded, times_as_fast, visit_to
+from support.composing import bench_config
+from support.suite_parts import recorded, times_as_fast, trial_of
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 
@@ -74,7 +75,7 @@ def test_all_train_the_same_steps_and_have_around_them_what_they_say(
     monkeypatch.setattr(trainings.Watch, "on_train_batch_end", seen)
     for cell in suite.cells:
         variant = cell.column
-        with cell.make(visit_to(tmp_path, 0, *common, *given)) as work:
+        with cell.make(trial_of(tmp_path, 0, *common, *given)) as work:
             report = measure(cell, work, 0.0)
         assert report.images == [8]  # a step, however many were timed
         assert report.figures == {"steps": 4}
@@ -122,12 +123,12 @@ def test_a_difference_is_told_apart_from_none() -> None:
 
 def test_what_was_not_measured_is_named_and_few_rounds_tell_no_difference() -> None:
     told = conclusions({PLAIN: [100.0], APPLICATION: [90.0], UNTIMED: "no room", WAITING: [90.0]})
-    assert "too few visits to tell" in told[0]
+    assert "too few trials to tell" in told[0]
     assert told[1] == f"Phase timers on against off: not known, for {UNTIMED} was not measured."
     assert told[3].endswith(f"for {RECORDING} was not measured.")
 
 
-@pytest.mark.parametrize(("rounds", "said"), [(3, "too few visits"), (4, "the range of 4 visits"), (6, "the interval")])
+@pytest.mark.parametrize(("rounds", "said"), [(3, "too few trials"), (4, "the range of 4 trials"), (6, "the interval")])
 def test_what_few_rounds_tell_is_said(rounds: int, said: str) -> None:
     rates = [100.0, 101.0] * 3
     told = conclusions({PLAIN: rates[:rounds], APPLICATION: rates[::-1][:rounds]})
@@ -147,7 +148,7 @@ def test_what_few_rounds_tell_is_said(rounds: int, said: str) -> None:
     ],
 )
 def test_what_the_two_would_not_train_alike_is_refused_before_anything_is_measured(tmp_path: Path, given: str) -> None:
-    overrides = visit_to(tmp_path).overrides
+    overrides = trial_of(tmp_path).overrides
     cfg = bench_config("suite=overhead", *overrides, "data.batch_size=8", given)
     asked = Request(cfg, "cifar10", (*overrides, "data.batch_size=8", given))
     with pytest.raises(ConfigError, match=f"^{given} "):
@@ -155,14 +156,14 @@ def test_what_the_two_would_not_train_alike_is_refused_before_anything_is_measur
 
 
 def test_a_batch_must_not_be_larger_than_the_set(tmp_path: Path) -> None:
-    overrides = (*visit_to(tmp_path).overrides, "data.batch_size=181")
+    overrides = (*trial_of(tmp_path).overrides, "data.batch_size=181")
     with pytest.raises(ConfigError, match=r"batches of 181 are more than the 180 images"):
         declared().find(Request(bench_config("suite=overhead", *overrides), "cifar10", overrides), tmp_path)
 
 
 def test_a_value_that_cannot_work_is_refused(tmp_path: Path) -> None:
     suite = declared()
-    visit = visit_to(tmp_path, 0, "data.batch_size=0")
-    with pytest.raises(ConfigError, match=r"data\.batch_size=0 is out of range"), suite.cells[0].make(visit):
+    trial = trial_of(tmp_path, 0, "data.batch_size=0")
+    with pytest.raises(ConfigError, match=r"data\.batch_size=0 is out of range"), suite.cells[0].make(trial):
         pass
     assert {"profiler", "trainer.max_steps"} <= set(suite.varies)

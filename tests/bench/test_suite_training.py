@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from strobe.app.config.checks import check
-from strobe.bench.composing import prepared
+from strobe.bench import steady as trainings
 from strobe.bench.harness.declare import Request, Suite
-from strobe.bench.harness.visit import Report, measure
-from strobe.bench.suites import training
-from strobe.bench.training import cells as trainings
+from strobe.bench.harness.trial import Report, measure
+from strobe.bench.inputs import prepared
+from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
-from strobe.measure import window as windows
-from support.suite_parts import TRAINED, bench_config, recorded, times_as_fast, visit_to
+from strobe.measure.timing import FEWEST_STEPS
+from support.composing import bench_config
+from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 
@@ -79,7 +80,7 @@ def test_numbers_that_cannot_work_are_refused(given: str) -> None:
 def find(tmp_path: Path, *overrides: str) -> None:
     cfg = bench_config("suite=training", "suite.devices=[cpu]", *SMALL, *overrides)
     suite = training.declare(cfg)
-    suite.find(Request(cfg, "cifar10", visit_to(tmp_path).overrides), tmp_path / "scratch")
+    suite.find(Request(cfg, "cifar10", trial_of(tmp_path).overrides), tmp_path / "scratch")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +109,10 @@ def test_a_row_that_cannot_be_trained_is_refused_before_anything_is_measured(
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
-    visit = visit_to(tmp_path)
+    trial = trial_of(tmp_path)
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for row, overrides in training.rows(bench_config("suite=training", *SMALL), "cpu").items():
-        data, cfg = prepared([*visit.overrides, *overrides])
+        data, cfg = prepared([*trial.overrides, *overrides])
         assert not data.augments
         sizes, images, labels = [], [], []
         for pixels, targets in data.batches("train", cfg.data.batch_size, shuffle=True):
@@ -129,15 +130,15 @@ def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("place", [0, 3])
-def test_a_visit_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path, place: int) -> None:
+def test_a_trial_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path, place: int) -> None:
     cell = declared("suite.devices=[cpu]", *SMALL).cells[place]
     for number in (1, 0):
         traces = sorted((tmp_path / "tensorboard").rglob("*.pt.trace.json.gz"))
         assert not traces
-        with cell.make(visit_to(tmp_path, number)) as work:
+        with cell.make(trial_of(tmp_path, number)) as work:
             report = measure(cell, work, 0.0)
         figures = report.figures
-        assert figures["steps"] >= windows.LEAST
+        assert figures["steps"] >= FEWEST_STEPS
         assert report.images == [TRAINED]  # an epoch, however much was timed
         assert figures["epochs"] == pytest.approx(figures["timed_images"] / TRAINED)
         assert report.seconds[0] > 0
@@ -162,7 +163,7 @@ def test_a_profile_that_fails_leaves_the_measurement(
 
     monkeypatch.setattr(trainings, "profile", fail)
     cell = declared("suite.devices=[cpu]", *SMALL).cells[3]
-    with cell.make(visit_to(tmp_path)) as work:
+    with cell.make(trial_of(tmp_path)) as work:
         report = measure(cell, work, 0.0)
     assert report.images == [TRAINED]
     assert "no room for a trace" in capfd.readouterr().err
@@ -203,7 +204,7 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
         r"batch 32, 8 workers: [\d.]+ \([\d. to]+\) s an epoch, extrapolated from 1,800 images", section.text
     )
     assert "data wait 25%" in section.text
-    assert "range of the visits where these are fewer than 6" in section.html
+    assert "range of the trials where these are fewer than 6" in section.html
     assert "There are no traces." in section.html
     place = tmp_path / "tensorboard" / "cpu_best_known"
     place.mkdir(parents=True)

@@ -13,15 +13,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from torch import Tensor
 
-from conftest import ROOT
 from strobe.app.config.register import register
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Visit
-from strobe.bench.suites import workers
-from strobe.bench.suites.workers import COLUMNS, STAGES, declare, deliver
-from strobe.bench.workers.jobs import Draining
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.suites.workers import suite as workers
+from strobe.bench.suites.workers.jobs import Draining
+from strobe.bench.suites.workers.suite import COLUMNS, STAGES, declare, deliver
 from strobe.errors import ConfigError, DataError
-from support.helpers import refusal
 from support.photo_files import photograph, reference
+from support.places import ROOT
+from support.refusals import refusal
 from support.suite_records import record_of
 
 SIZE, BATCH = 32, 4
@@ -61,9 +61,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Input:
 
 def delivered(found: Input, folder: Path, stage: str, pipeline: str, count: int, *, workers: int = 1) -> list[Tensor]:
     """The first items of a pipeline."""
-    visit = Visit(folder, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(folder, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
     try:
-        with deliver(visit, pipeline=pipeline, stage=stage, workers=workers) as work:
+        with deliver(trial, pipeline=pipeline, stage=stage, workers=workers) as work:
             take: Any = work.repeat
             return [take._take().clone() for _ in range(count)]
     except DataError as error:
@@ -202,9 +202,9 @@ def test_the_transfer_is_a_stage_of_all(
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_runs_afterwards(found: Input, tmp_path: Path, pipeline: str, fails: bool) -> None:
     before = set(threading.enumerate())
-    visit = Visit(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
     try:
-        with deliver(visit, pipeline=pipeline, stage="normalise", workers=2) as work:
+        with deliver(trial, pipeline=pipeline, stage="normalise", workers=2) as work:
             assert work.warm_up is not None
             work.warm_up()
             done = work.repeat()
@@ -243,7 +243,7 @@ def test_a_damaged_photo_is_an_error_before_and_while_it_is_measured(tmp_path: P
 
 
 def test_a_repetition_tells_the_time_of_one_item() -> None:
-    now = iter([0.0, 0.01, 0.03, 0.06])
+    now = iter([0.0, 0.03, 0.06])
     taken: list[int] = []
     drain = Draining(lambda: (taken.append(0), torch.zeros(4, 3, 2, 2))[1], 2, 3, lambda: next(now))
     assert drain() == Done(4, 0.06 / 4)  # two turns of two items
@@ -258,10 +258,10 @@ def test_published_pipelines_compute_on_all_cores_unless_told(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     cells = {cell.column: cell for cell in declare(config("suite.workers=[1]", "suite.stages=[batch]", *given)).cells}
-    visit = Visit(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
     try:
         for column, expected in ((COLUMNS["torch"], threads), (COLUMNS["torch_tuned"], 1)):
-            with cells[column].make(visit):
+            with cells[column].make(trial):
                 assert torch.get_num_threads() == expected
             assert torch.get_num_threads() == 1
     finally:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from strobe.callbacks import device_clock
+from strobe.callbacks.columns import PHASES
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
-from strobe.callbacks.phases import PHASES
 
 
 class Device:

@@ -15,8 +15,9 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phase_clock import PhaseClock
-from strobe.callbacks.phases import PHASES, owners
+from strobe.callbacks.phases import owners
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import trainer_with
 

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.plugins import MixedPrecision
 
-from strobe.callbacks.phases import PHASES
+from strobe.callbacks.columns import PHASES
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.tracefile import read_trace

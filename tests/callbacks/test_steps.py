@@ -14,8 +14,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import step_rows
+from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phase_clock import Lap, PhaseClock
-from strobe.callbacks.phases import PHASES
 from strobe.callbacks.progress import ProgressBar
 from strobe.callbacks.step_rows import COLUMNS, StepRows
 from strobe.callbacks.steps import StepRecorder

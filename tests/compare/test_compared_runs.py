@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.compare.runs import as_pairs, find_runs
+from strobe.compare.runs import find_runs
 from strobe.errors import DataError
 from support.run_folders import write_run, write_sweep
 
@@ -86,26 +86,6 @@ def test_only_completed_runs_have_a_rate(tmp_path: Path) -> None:
     write_run(tmp_path / "b", overall_images_per_second=None)
     write_run(tmp_path / "c", overall_images_per_second=None, images_per_second={"median": None})
     assert [run.rate for run in find_runs([tmp_path])] == [None, 125.0, None]
-
-
-def test_repeats_differ_in_seed_and_output_alone() -> None:
-    given = ["+trainer.x=1", "loader=native", "seed=3", "hydra.run.dir=a", "hydra/launcher=b", "sweep.repeats=3"]
-    assert as_pairs([*given, "ckpt_path=last", "loader=pil"]) == {"trainer.x": "1", "loader": "pil"}
-    assert as_pairs(["data.seed=3", "~logger", "a=b=c"]) == {"data.seed": "3", "~logger": "", "a": "b=c"}
-
-
-@pytest.mark.parametrize(
-    ("typed", "swept"),
-    [
-        ("lr=1e-3", "lr=0.001"),
-        ("x=TRUE", "x=True"),
-        ("d={a: 1}", "d={a:1}"),
-        ("r='/a b'", "r=/a\\ b"),
-        ("~x", "~x=null"),
-    ],
-)
-def test_values_are_alike_however_they_were_spelt(typed: str, swept: str) -> None:
-    assert as_pairs([typed]) == as_pairs([swept])
 
 
 def test_a_run_that_went_on_when_its_sweep_was_killed_has_completed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from strobe.compare.page import render, write_comparison
 from strobe.compare.shown import comparison_of
 from strobe.present.format import TIMES, figure
 from support.comparisons import ERROR, comparison, without
-from support.helpers import names
+from support.files import names
 from support.pages import Page, numbers, of_class, words_of
 
 SIZES = (2, 24, 200)

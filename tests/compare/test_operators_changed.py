@@ -10,7 +10,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from strobe.callbacks.tables import OperatorTables
 from strobe.compare.operators import changed_operators
-from strobe.records.steps import SCHEMA, write_summary
+from strobe.records.files import write_summary
+from strobe.records.run import SCHEMA
 
 HOST = "operators_by_cpu_time", "self_cpu_us,cpu_us"
 DEVICE = "operators_by_device_time", "self_cpu_us,cpu_us,self_device_us,device_us"

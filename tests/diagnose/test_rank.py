@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from conftest import ROOT
 from strobe.app.config.register import register
-from strobe.diagnose.rank import EXPLAINED, all_rules, applied, command, diagnose, verdict
+from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
 from strobe.records.run import Record
+from support.places import ROOT
 from support.recorded import CAUSES, example
 
 CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
@@ -247,16 +247,3 @@ def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
         for name in key.split("."):
             chosen = chosen[name]
         assert ("null" if chosen is None else str(chosen).lower()) == value
-
-
-def test_an_override_takes_the_place_and_the_sign_of_the_one_that_it_replaces() -> None:
-    own = ["data=eurosat", "++data.batch_size=32", "+trainer.profiler=null"]
-    assert applied(own, ["data.batch_size=64"]) == ["data=eurosat", "++data.batch_size=64", "+trainer.profiler=null"]
-
-
-def test_another_choice_does_away_with_the_options_of_the_old_one() -> None:
-    own = ["loader=native", "loader.threads=2", "loader.scale=numpy", "data.batch_size=8"]
-    assert applied(own, ["loader=skimage"]) == ["loader=skimage", "loader.scale=numpy", "data.batch_size=8"]
-    own = ["data.batch_size=8", "engine.persistent_workers=false"]
-    changed = ["data.batch_size=8", "engine=spdl", "engine.num_workers=2"]
-    assert applied(own, ["engine=spdl", "engine.num_workers=2"]) == changed

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strobe.app.tuning.trainee import Turn
 from strobe.duel.paired_trial import EARLY, FEWEST, Defeat, Duel, alone, duel
 from strobe.measure.statistics import paired
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
 TURN = 2.0  # seconds
@@ -30,7 +30,7 @@ class Made:
     def __init__(self, machine: Machine, name: str, rate: float, *, step: float = 0.1, last: float = math.inf) -> None:
         self.machine, self.name, self.rate, self.step, self.last = machine, name, rate, step, last
 
-    def turn(self, seconds: float) -> Turn | Failure:
+    def turn(self, seconds: float) -> Block | Failure:
         machine = self.machine
         if sum(name == self.name for name, _ in machine.turns) >= self.last:
             return Failure("memory ran out", memory=True)
@@ -38,7 +38,7 @@ class Made:
         machine.turns.append((self.name, seconds))
         machine.now += steps * self.step
         images = self.rate * machine.speed(machine.now) * steps * self.step
-        return Turn(round(images), steps * self.step, steps)
+        return Block(round(images), steps * self.step, steps)
 
 
 def made(speed: Callable[[float], float], ratio: float, **options: float) -> Duel:

@@ -59,7 +59,7 @@ def test_nothing_is_left_behind_by_an_error(
     sample_root: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, persistent: str
 ) -> None:
     """The error comes while workers run, from the loader or from the person."""
-    from strobe.measure.meter import Meter
+    from strobe.measure.timing import Meter
 
     shared = shared_memory()
 

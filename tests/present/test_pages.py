@@ -17,7 +17,8 @@ from strobe.records.run import Record
 from strobe.report import page as report_page
 from support import comparisons, suite_records
 from support.browser import CHROMIUM, DARK, brightness, measured
-from support.helpers import full_disk, names
+from support.files import names
+from support.interruptions import full_disk
 from support.pages import FILES, SLOWEST, Page, complete, spoilt, steps
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from strobe.callbacks import phases, step_rows
-from strobe.callbacks.phases import PHASES as RECORDED
-from strobe.records.steps import PHASES, independent, measure_steps, median_interval, read_summary, write_summary
+from strobe.callbacks.columns import COLUMNS, PHASES
+from strobe.measure.statistics import independent, median_interval
+from strobe.records.files import write_summary
+from strobe.records.run import read_summary
+from strobe.records.steps import measure_steps
 
 NOTHING = {"median": None, "low": None, "high": None}
 
@@ -88,11 +90,6 @@ def test_the_interval_holds_the_true_median_95_times_in_100(count: int) -> None:
     assert hits / rounds >= 0.93
 
 
-def test_rows_are_read_as_the_callback_writes_them() -> None:
-    assert phases.PHASES == PHASES
-    assert {"images", "profiled", "total", *PHASES} <= set(step_rows.COLUMNS)
-
-
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., Path]:
     """A steps.csv of the given (images, profiled, seconds); half of a step is forward, and the rest is other."""
@@ -100,7 +97,7 @@ def record(tmp_path: Path) -> Callable[..., Path]:
     def write(*given: tuple[int, int, float]) -> Path:
         path = tmp_path / "steps.csv"
         with path.open("w", newline="") as file:
-            rows = csv.DictWriter(file, step_rows.COLUMNS, restval=0)
+            rows = csv.DictWriter(file, COLUMNS, restval=0)
             rows.writeheader()
             for step, (images, profiled, total) in enumerate(given):
                 row = {"images": images, "profiled": profiled, "total": total}
@@ -158,10 +155,6 @@ def test_a_last_line_that_is_not_whole_counts_for_nothing(record: Callable[..., 
     for end in range(start, len(text)):
         path.write_bytes(text[:end])
         assert measure_steps(path) == whole
-
-
-def test_the_record_reads_the_phases_that_are_recorded() -> None:
-    assert PHASES == RECORDED
 
 
 def test_values_that_resemble_their_neighbours_count_less() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from strobe.diagnose import rank
+from strobe.records.files import write_summary
 from strobe.records.run import load_record
-from strobe.records.steps import write_summary
 from strobe.report.__main__ import main
 from support.pages import complete, steps
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from strobe.present.format import TIMES
+from strobe.records.files import write_summary
 from strobe.records.run import Record
-from strobe.records.steps import write_summary
 from strobe.records.tables import File
 from strobe.report.page import render, write_report
 from strobe.report.throughput import points_of, throughput
-from support.helpers import refusal
 from support.pages import (
     FILES,
     PHASES,
@@ -30,6 +29,7 @@ from support.pages import (
     steps,
     words_of,
 )
+from support.refusals import refusal
 
 
 def test_everything_is_shown() -> None:

@@ -12,11 +12,11 @@ import torch
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
 
-from conftest import ROOT
 from strobe.app.build.instantiate import build_data
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import register
 from strobe.app.data.base import ImageData
+from support.places import ROOT
 
 SMALL = (
     "trainer.accelerator=cpu",

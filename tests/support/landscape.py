@@ -7,8 +7,8 @@ from typing import Any
 from strobe.app.tuning.proposals import Move
 from strobe.app.tuning.search import Outcome
 from strobe.measure.statistics import Ratio
+from strobe.records.files import write_summary
 from strobe.records.run import Record
-from strobe.records.steps import write_summary
 
 Rate = Callable[[Mapping[str, str]], float]  # images/s, of overrides by key; 0: it runs out of memory
 DEFAULTS = {"loader": "skimage", "data.batch_size": "32", "model.channels_last": "false"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.pages import HOSTILE
 
@@ -46,8 +46,8 @@ LOADERS = {
 
 
 @contextlib.contextmanager
-def nothing(visit: Visit) -> Iterator[Work]:
-    """A cell that is never visited."""
+def nothing(trial: Trial) -> Iterator[Work]:
+    """A cell that is never measured."""
     yield Work(lambda: 1)
 
 
@@ -60,18 +60,18 @@ def suite_of(cells: list[Cell], tables: list[Table]) -> Suite:
 
 
 def report(rate: float, *, images: int = 320, noise: float = 0.02, seed: object = 0) -> Report:
-    """A visit that loaded about so many images/s in each of six pieces."""
+    """A trial that loaded about so many images/s in each of six pieces."""
     drawn = random.Random(str(seed))
     seconds = [images / rate * drawn.lognormvariate(0, noise) for _ in range(6)]
     return Report(seconds, [float(images)] * 6, 1.0, {}, 6)
 
 
-def record_of(suite: Suite, rates: Mapping[str, float | str], visits: int = 7, /, **header: Any) -> dict[str, Any]:
+def record_of(suite: Suite, rates: Mapping[str, float | str], trials: int = 7, /, **header: Any) -> dict[str, Any]:
     """The record of cells by name: images/s, or the error; cells that are not named wait."""
     results = Results(suite, HEADER | header)
     for cell in suite.cells:
         rate = rates.get(cell.name)
-        for number in range(visits):
+        for number in range(trials):
             if isinstance(rate, str):
                 results.add(cell, number, Failure(rate))
             elif rate is not None:

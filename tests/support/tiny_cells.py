@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import Campaign, Settings
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.errors import DataError
 from strobe.process.fork import Failure
 
@@ -34,27 +34,27 @@ HEADER: dict[str, Any] = {
 
 
 @contextmanager
-def steady(visit: Visit, *, seconds: float = 0.5, drift: float = 0.0) -> Iterator[Work]:
-    """Says that 10 images took so long, and longer with each visit."""
-    assert visit.input.facts["answer"] == 42
-    took = seconds + drift * visit.number
+def steady(trial: Trial, *, seconds: float = 0.5, drift: float = 0.0) -> Iterator[Work]:
+    """Says that 10 images took so long, and longer with each trial."""
+    assert trial.input.facts["answer"] == 42
+    took = seconds + drift * trial.number
     yield Work(lambda: Done(10, took, {"pid": os.getpid(), "session": os.getsid(0)}), once=True)
 
 
 @contextmanager
-def quick(_: Visit) -> Iterator[Work]:
+def quick(_: Trial) -> Iterator[Work]:
     """Says that it took next to no time."""
     yield Work(lambda: Done(10, 1e-5))
 
 
 @contextmanager
-def counting(visit: Visit, *, seconds: float = 0.0) -> Iterator[Work]:
+def counting(trial: Trial, *, seconds: float = 0.0) -> Iterator[Work]:
     """Leaves a line for each thing that is done to it."""
-    journal = visit.folder / "journal"
+    journal = trial.folder / "journal"
 
     def note(word: str) -> int:
         with journal.open("a") as file:
-            file.write(f"{visit.number} {word}\n")
+            file.write(f"{trial.number} {word}\n")
         time.sleep(seconds)
         return 3
 
@@ -63,7 +63,7 @@ def counting(visit: Visit, *, seconds: float = 0.0) -> Iterator[Work]:
 
 
 @contextmanager
-def reading(_: Visit, *, paths: Sequence[str]) -> Iterator[Work]:
+def reading(_: Trial, *, paths: Sequence[str]) -> Iterator[Work]:
     """Reads files."""
 
     def read() -> int:
@@ -73,7 +73,7 @@ def reading(_: Visit, *, paths: Sequence[str]) -> Iterator[Work]:
 
 
 @contextmanager
-def broken(_: Visit, *, how: str) -> Iterator[Work]:
+def broken(_: Trial, *, how: str) -> Iterator[Work]:
     """Goes wrong."""
     if how == "user":
         raise DataError("data.root=nowhere is not a folder;\n give another")
@@ -94,10 +94,10 @@ def broken(_: Visit, *, how: str) -> Iterator[Work]:
 
 
 @contextmanager
-def leaving(visit: Visit) -> Iterator[Work]:
+def leaving(trial: Trial) -> Iterator[Work]:
     """Leaves a process behind."""
     child = subprocess.Popen(["sleep", "600"])
-    (visit.folder / "child").write_text(str(child.pid))
+    (trial.folder / "child").write_text(str(child.pid))
     yield Work(lambda: 1)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT
 from strobe.measure.statistics import Ratio
-from strobe.records.steps import SCHEMA, write_summary
+from strobe.records.files import write_summary
+from strobe.records.run import SCHEMA
 from strobe.validation import aa_test as same
 from strobe.validation.aa_pairs import DEALINGS, SIDES, SLOWDOWNS, count, deal
+from support.places import ROOT
 
 RUNS = 24
 

@@ -12,14 +12,14 @@ from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from conftest import ROOT
 from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.validation import accuracy as grid
-from strobe.validation.accuracy_cells import Cell, cells, joined
+from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.accuracy_score import Result, Runs, judge, lines, quantile, score, table
-from support.helpers import composed_data
+from support.composing import composed_data
+from support.places import ROOT
 
 SLOW = Cell("slow", "loader", ())
 CONTROL = Cell("control", None, ())
@@ -168,16 +168,6 @@ def test_nothing_is_counted_without_cells() -> None:
 )
 def test_quantiles_lie_between_the_nearest_values(values: list[float], share: float, value: float | None) -> None:
     assert quantile(values, share) == value
-
-
-def test_later_overrides_take_the_place_of_earlier_ones() -> None:
-    given = ["data=sample", "ceilings=true", "data.batch_size=2", "+callbacks.slow.seconds=1", "data.batch_size=4"]
-    assert joined(given, ["ceilings=false", "callbacks.slow.seconds=2"]) == (
-        "data=sample",
-        "data.batch_size=4",
-        "ceilings=false",
-        "callbacks.slow.seconds=2",
-    )
 
 
 def test_cells_come_in_an_order_that_the_seed_decides() -> None:

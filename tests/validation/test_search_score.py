@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from strobe.diagnose.rank import applied, key_of
 from strobe.duel.paired_trial import Duel
 from strobe.measure.statistics import Ratio
+from strobe.overrides import applied, key_of
 from strobe.validation.search import GRIDS, grid, parse, shuffled
 from strobe.validation.search_score import Rated, lines, score
 

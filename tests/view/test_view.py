@@ -22,8 +22,9 @@ from urllib.parse import unquote
 import psutil
 import pytest
 
+from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, traces_in
-from strobe.records.steps import measure_steps, write_summary
+from strobe.records.steps import measure_steps
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
 

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import nullcontext
 from types import FrameType
 
 import hydra
@@ -9,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register
+from strobe.app.config.register import register, told_by_hydra
 from strobe.process.launch import quieten_kineto
 
 codes: list[int] = []
@@ -23,10 +24,9 @@ def measure(cfg: DictConfig) -> None:
     from strobe.errors import StrobeError
 
     try:
-        codes.append(run(cfg))
+        with told_by_hydra() if HydraConfig.get().mode != RunMode.MULTIRUN else nullcontext():
+            codes.append(run(cfg))
     except StrobeError as error:
-        if HydraConfig.get().mode != RunMode.MULTIRUN:
-            raise
         print(error, file=sys.stderr)  # the others are measured all the same
         codes.append(1)
 

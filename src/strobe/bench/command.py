@@ -2,7 +2,6 @@
 
 import contextlib
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
-from rich.console import Console
 
 from strobe.app.config.checks import check
 from strobe.bench.ending import finish
@@ -25,6 +23,8 @@ from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.terminal import Bar
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.overrides import key_of
+from strobe.present.terminal import console as output
 from strobe.process.fork import Failure, in_fresh_process
 from strobe.process.locks import alone_in
 
@@ -36,7 +36,7 @@ FINDING = 600.0  # seconds in which the input must have been found, or generated
 
 def names() -> list[str]:
     """The suites, in alphabetical order."""
-    return sorted(path.stem for path in SUITES.glob("*.py") if path.stem != "__init__")
+    return sorted(name for name in (path.stem for path in SUITES.iterdir()) if not name.startswith("_"))
 
 
 def declared(cfg: DictConfig) -> Suite:
@@ -45,7 +45,9 @@ def declared(cfg: DictConfig) -> Suite:
     Raises:
         ConfigError: a value of ``suite`` makes no sense.
     """
-    suite: Suite = import_module(f"strobe.bench.suites.{HydraConfig.get().runtime.choices['suite']}").declare(cfg)
+    chosen = HydraConfig.get().runtime.choices["suite"]
+    module = f"strobe.bench.suites.{chosen}" + ".suite" * (SUITES / chosen).is_dir()
+    suite: Suite = import_module(module).declare(cfg)
     known = {cell.name for cell in suite.cells}
     if len(known) < len(suite.cells):
         raise ConfigError(f"suite={suite.name} would measure a cell twice; give each value of its lists once")
@@ -61,7 +63,7 @@ def run(cfg: DictConfig) -> int:
         KeyboardInterrupt: what was measured until then is kept.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    console = output()
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
@@ -118,7 +120,7 @@ def own_overrides(suite: Suite) -> list[str]:
     """
     kept = []
     for override in _task():
-        key = override.lstrip("+~").partition("=")[0]
+        key = key_of(override)
         if key.partition(".")[0] in OWN:
             continue
         if instead := suite.varies.get(key):

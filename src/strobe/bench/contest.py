@@ -1,14 +1,14 @@
 """Entrants that do the same work take turns in one process, and are compared within each round."""
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.table import Table
 
 from strobe.errors import StrobeError
-from strobe.records.steps import median_interval
+from strobe.measure.rounds import rounds as interleaved
+from strobe.measure.statistics import median_interval
+from strobe.measure.timing import repeated
 
 Work = Callable[[], int]
 """Does a piece of work, a batch for example; gives the number of images that it moved."""
@@ -44,24 +44,11 @@ def contest(entrants: Sequence[Entrant], *, rounds: int, seconds: float) -> list
             works[place] = entrant.make()
         except StrobeError as error:
             results[place].reason = str(error)
-    order = random.Random(0)
-    for turn in range(rounds + 1):
-        for place in order.sample(sorted(works), len(works)):
-            rate = _turn(works[place], entrants[place].skip, seconds)
-            if turn:
-                results[place].rates.append(rate)
+    for turn, place in interleaved(sorted(works), range(rounds + 1), seed=0):
+        block = repeated(works[place], seconds, warmup=1 + entrants[place].skip)
+        if turn:
+            results[place].rates.append(block.rate)
     return results
-
-
-def _turn(work: Work, skip: int, seconds: float) -> float:
-    for _ in range(1 + skip):
-        work()
-    images, began = 0, time.perf_counter()
-    while True:
-        images += work()
-        passed = time.perf_counter() - began
-        if passed >= seconds:
-            return images / passed
 
 
 def table(title: str, results: Sequence[Result], against: Sequence[str]) -> Table:

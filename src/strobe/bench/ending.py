@@ -27,7 +27,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     from strobe.bench.page import write_page, write_pictures
 
     suite = results.suite
-    measured = any(results.visits.values())
+    measured = any(results.trials.values())
     status = "completed" if measured else "failed"
     record = results.save(folder, status)
     found = compare.measurements(record)
@@ -52,7 +52,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     if earlier is not None and earlier.limit is not None:
         doubtful = sum(entry["verdict"] == baseline.TOO_FEW for entry in record["baseline"])
         if doubtful:
-            few = f"too few visits to tell of {doubtful} cells; give both results rounds=7 or more"
+            few = f"too few trials to tell of {doubtful} cells; give both results rounds=7 or more"
             console.print(f"fail_if_slower={earlier.limit:.3g}: {few}", markup=False)
         if slower := baseline.regressions(record["baseline"], earlier.limit):
             console.print(f"fail_if_slower={earlier.limit:.3g}: {'; '.join(slower)}", style="bold", markup=False)
@@ -65,9 +65,9 @@ def effort(record: Mapping[str, Any]) -> str:
     """How much was measured, and what ended it."""
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
     fewest, most = min(counts, default=0), max(counts, default=0)
-    visits = f"{most} visit{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} visits"
+    trials = f"{most} trial{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} trials"
     settings, seconds = record["settings"], record["seconds"]
-    told = f"{visits} a cell in {seconds:,.0f} s"
+    told = f"{trials} a cell in {seconds:,.0f} s"
     if record["budget_spent"]:
         told += f"; budget_seconds={settings['budget']:g} ended it: give more, and the same hydra.run.dir to go on"
     return told

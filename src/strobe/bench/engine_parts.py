@@ -12,13 +12,13 @@ from strobe.app.build.instantiate import build_model
 from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
-from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
+from strobe.bench.inputs import prepared
 from strobe.bench.loading_parts import alike, loader_keys
-from strobe.measure.meter import Meter, Rate
+from strobe.measure.statistics import median_interval
+from strobe.measure.timing import Meter, Rate
 from strobe.probe.loader import load_batch
 from strobe.probe.model import WARMUP, CountSteps, lone_trainer, measure_model
-from strobe.records.steps import median_interval
 
 WORKERS = (0, 1, 2, 4)
 LOADERS = ("tifffile", "native")

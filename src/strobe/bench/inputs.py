@@ -4,11 +4,17 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Input, Request
-from strobe.errors import DataError
+from strobe.errors import ConfigError, DataError
+from strobe.overrides import key_of
+
+if TYPE_CHECKING:
+    from strobe.app.data.base import ImageData
 
 MOST_FILES = 4096  # of a larger set as many are chosen at random, so that they fit into the page cache
 GENERATED_PHOTOS = 48  # of 800x533, 50 to 100 kB each
@@ -16,9 +22,21 @@ GENERATED_IMAGES = 1000  # of 32x32, in each of six files
 JPEG = (".jpg", ".jpeg")
 
 
+def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
+    """The data of a configuration of ``train.py``, found and split; with that configuration."""
+    from strobe.app.build.instantiate import build_data
+    from strobe.app.config.compose import configure
+
+    cfg = configure(overrides)
+    data = build_data(cfg)
+    data.prepare_data()
+    data.setup()
+    return data, cfg
+
+
 def is_given(overrides: Sequence[str]) -> bool:
     """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
-    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    keys = {key_of(override) for override in overrides}
     return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
 
 
@@ -34,8 +52,6 @@ def find_data(asked: Request, scratch: Path) -> Input:
     Raises:
         StrobeError: they are missing or damaged.
     """
-    from strobe.bench.composing import prepared
-
     extra: tuple[str, ...] = (f"data={asked.data}",)
     told = ""
     generated = asked.data == "cifar10" and not is_given(asked.overrides)
@@ -57,6 +73,20 @@ def find_data(asked: Request, scratch: Path) -> Input:
         extra,
         {"images": count, "form": asked.cfg.data.form},
     )
+
+
+def require_batch(size: int, found: Input, instead: str) -> None:
+    """Refuse batches that there are too few images for.
+
+    Raises:
+        ConfigError: the training split has less than ``size``.
+    """
+    images = int(found.facts["images"])
+    if size > images:
+        raise ConfigError(
+            f"batches of {size} are more than the {images:,} images to train on ({found.told}); give a smaller "
+            f"{instead}, or more images with data.root=DIR"
+        )
 
 
 def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:

@@ -42,8 +42,6 @@ def _suite(name: str, overrides: Sequence[str]) -> Suite:
         check(cfg)
         return declared(cfg)
     except (HydraException, OmegaConfBaseException) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(" ".join(str(error).split())) from error
 
 

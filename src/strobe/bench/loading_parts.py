@@ -21,8 +21,8 @@ from strobe.app.loaders.buffer_pool import Buffers, shared
 from strobe.app.loaders.sources import TileSource
 from strobe.app.native import tiles as native
 from strobe.app.native.build import load
-from strobe.bench.composing import prepared
 from strobe.bench.contest import Entrant, Result, Work, contest
+from strobe.bench.inputs import prepared
 
 FLOOR = "open, read, close"
 COPY = "copying the pixels"

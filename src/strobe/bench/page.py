@@ -94,17 +94,12 @@ def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSect
         "sections": [
             measured_on(record),
             *(_table(shown, file) for shown, file in zip(tables, _files(tables), strict=True)),
-            *(_more(number, each) for number, each in enumerate(sections, 1)),
+            *(Section(f"more-{number}", each.title, "", each.parts, True) for number, each in enumerate(sections, 1)),
             baseline(record),
             method(record),
         ],
     }
     return rendered("suite.html", page)
-
-
-def _more(number: int, section: SuiteSection) -> Section:
-    parts: Sequence[Part] = [Chart(Markup(section.parts))] if isinstance(section.parts, str) else section.parts
-    return Section(f"more-{number}", section.title, "", parts, wide=True)
 
 
 def notices(record: Mapping[str, Any]) -> list[tuple[str, str]]:

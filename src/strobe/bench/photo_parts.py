@@ -7,9 +7,8 @@ from pathlib import Path
 import torch
 
 from strobe.app.config.checks import loaders_for
-from strobe.bench.composing import prepared
 from strobe.bench.contest import Result, contest
-from strobe.bench.inputs import class_folders, jpegs
+from strobe.bench.inputs import class_folders, jpegs, prepared
 from strobe.bench.loading_parts import loader_entrant
 from strobe.errors import DataError
 

@@ -27,7 +27,7 @@ from strobe.bench.engine_parts import BY_HAND, Reached
 from strobe.bench.loading_parts import COPY, FLOOR
 from strobe.errors import StrobeError
 from strobe.measure import environment
-from strobe.records.steps import median_interval
+from strobe.measure.statistics import median_interval
 
 ROUNDS = 9
 SECONDS = 0.3

@@ -33,8 +33,9 @@ from strobe.bench.watching import Blocks, Switched, Timed, Times, Tiny
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure import environment
+from strobe.measure.statistics import median_interval
 from strobe.process.launch import quieten_kineto
-from strobe.records.steps import median_interval, read_rows
+from strobe.records.steps import read_rows
 
 ROUNDS = 5
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}

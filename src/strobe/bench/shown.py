@@ -14,7 +14,7 @@ from strobe.present.charts.scale import axis
 from strobe.present.format import counted, cut, figure, interval, written
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
-ENOUGH = 6  # visits, from which on there is an interval (strobe.records.steps.median_interval); of fewer their range
+ENOUGH = 6  # trials, from which on there is an interval (median_interval); of fewer their range
 Cell = Mapping[str, Any]  # of results.json
 
 

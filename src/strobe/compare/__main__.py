@@ -58,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
+    from strobe.app.config.compose import parse
     from strobe.bench.harness.baseline import parse_share
     from strobe.compare.command import compare, new_folder
     from strobe.compare.gather import Asked
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     one_sweep = len(runs) == 1 and is_sweep(runs[0])
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
     folder = tidy(given.out) if given.out else runs[0] if one_sweep else new_folder()
-    asked = Asked(runs, folder, command, given.baseline, limit)
+    asked = Asked(runs, folder, command, given.baseline, limit, parse)
     try:
         code = compare(asked, strict=given.strict)
         sys.stdout.flush()

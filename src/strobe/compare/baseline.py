@@ -9,6 +9,7 @@ from strobe.compare.cells import Key, differing, grouped, name_of, rates_of
 from strobe.compare.runs import Trained, find_runs, is_folder, is_sweep, tidy
 from strobe.errors import ConfigError, DataError
 from strobe.measure import statistics as ratios
+from strobe.overrides import Parse, as_typed
 
 UNJUDGED = ("too few runs", "no counterpart", "not measured")  # verdicts that say neither yes nor no
 
@@ -40,7 +41,11 @@ def first_measured(cells: Mapping[Key, Sequence[Trained]]) -> Baseline:
 
 
 def named(
-    text: str, given: Sequence[Path], cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]
+    text: str,
+    given: Sequence[Path],
+    cells: Mapping[Key, Sequence[Trained]],
+    keys: Sequence[str],
+    parse: Parse = as_typed,
 ) -> tuple[Baseline, dict[Key, list[Trained]]]:
     """The baseline that was asked for, and the cells that are left to be compared with it.
 
@@ -49,6 +54,7 @@ def named(
         given: the directories whose runs are compared.
         cells: those runs.
         keys: the overrides in which the cells differ, of which names are made.
+        parse: as of ``find_runs``.
 
     Raises:
         ConfigError: it names no cell, or several.
@@ -59,7 +65,7 @@ def named(
     if not is_folder(path):
         key = _cell(text, cells, keys)
         return _measured(Baseline(cells[key], key), text), left
-    theirs = grouped(find_runs([path]))
+    theirs = grouped(find_runs([path], parse))
     ours = {run.folder.resolve() for runs in cells.values() for run in runs}
     folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
     only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None

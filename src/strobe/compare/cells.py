@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from strobe.callbacks.columns import GAPS, PHASES
 from strobe.compare.runs import Trained
 from strobe.measure import statistics as ratios
-from strobe.records.steps import GAPS, PHASES
 
 CEILINGS = ("loader", "model", "joint")
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")

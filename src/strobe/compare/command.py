@@ -9,11 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
+from strobe.callbacks.columns import PHASES
 from strobe.compare.gather import Asked, gather, operators_between
 from strobe.compare.table import FILE_WIDTH, gate, print_comparison
 from strobe.errors import DataError
-from strobe.records.files import whole
-from strobe.records.steps import PHASES, write_summary
+from strobe.overrides import Parse
+from strobe.records.files import whole, write_summary
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
 REGRESSION = 3  # the exit code
@@ -21,13 +22,14 @@ _INTERVALS = ("images_per_second", "speedup")
 _ENDS = ("median", "low", "high")
 
 
-def conclude(sweep_dir: Path) -> None:
+def conclude(sweep_dir: Path, parse: Parse) -> None:
     """Compare a sweep's cells with its first one, at its end: print the table, and write the comparison beside them.
 
     Raises:
         DataError: there are no runs, or the comparison cannot be written.
     """
-    compare(Asked([sweep_dir], sweep_dir, shlex.join(["python", "-m", "strobe.compare", str(sweep_dir)])))
+    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir)])
+    compare(Asked([sweep_dir], sweep_dir, command, parse=parse))
 
 
 def compare(asked: Asked, *, strict: bool = False) -> int:

@@ -12,6 +12,7 @@ from strobe.compare.cells import Cell, Key, describe, differing, grouped, name_o
 from strobe.compare.knee import knees
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs
 from strobe.measure import statistics as ratios
+from strobe.overrides import Parse, as_typed
 
 SCHEMA = 1
 MOST_NAMED = 5
@@ -27,6 +28,7 @@ class Asked:
     command: str
     baseline: str | None = None
     limit: float | None = None  # share of speed that may be lost, see ``--fail-if-slower``
+    parse: Parse = as_typed  # gives an override's key and value, so that two spellings of one value are one cell
 
 
 def gather(asked: Asked) -> dict[str, Any]:
@@ -36,12 +38,12 @@ def gather(asked: Asked) -> dict[str, Any]:
         DataError: there are no runs, or the baseline has measured nothing.
         ConfigError: the baseline names no cell, or several.
     """
-    found, elsewhere = grouped(find_runs(asked.given)), dict[Key, list[Trained]]()
+    found, elsewhere = grouped(find_runs(asked.given, asked.parse)), dict[Key, list[Trained]]()
     keys = differing([runs[0].overrides for runs in found.values()])
     if asked.baseline is None:
         baseline = first_measured(found)
     else:
-        baseline, found = named(asked.baseline, asked.given, found, keys)
+        baseline, found = named(asked.baseline, asked.given, found, keys, asked.parse)
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
     cells, missed = [], []

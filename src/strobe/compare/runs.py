@@ -1,24 +1,16 @@
 """The runs below the directories that a user names, those of a sweep that left no record among them."""
 
-import functools
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from strobe.errors import ConfigError, DataError
+from strobe.overrides import Parse, as_typed, cell_of
 from strobe.records.places import runs_in
-from strobe.records.run import Record, load_record
+from strobe.records.run import Record, load_record, rate_of, read_yaml
 from strobe.records.sweep import NAME as SWEEP
 from strobe.records.sweep import STATUSES, Sweep, read_sweep
 from strobe.records.sweep import Run as SweepRun
-
-_SAME = re.compile(r"(seed|ckpt_path)$|hydra[./]|sweep\.")  # keys in which the runs of one cell may differ
 
 
 @dataclass(frozen=True)
@@ -38,12 +30,6 @@ class Trained:
     def rate(self) -> float | None:
         """Images/s over training time, of a run that completed and measured any."""
         return rate_of(self.record) if self.status == "completed" else None
-
-
-def rate_of(record: Record) -> float | None:
-    """Images/s over training time; the median of the steps where that is not told; None if nothing was measured."""
-    found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
-    return found if found and found > 0 else None
 
 
 def tidy(path: Path) -> Path:
@@ -71,8 +57,10 @@ def _names(path: Path) -> list[str]:
         return []
 
 
-def find_runs(given: Sequence[Path]) -> list[Trained]:
+def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
     """All runs at these paths, once each, a sweep's in the order of its cells and repeats.
+
+    Two runs belong to one cell if ``parse`` gives the same keys and values of their overrides.
 
     Raises:
         DataError: a path is no directory, or may not be read, or there is no run below it.
@@ -82,7 +70,7 @@ def find_runs(given: Sequence[Path]) -> list[Trained]:
         if not is_folder(path):
             raise DataError(f"{path} is not a directory; give the directory of a run or of a sweep below outputs/")
         try:
-            runs = _below(path)
+            runs = _below(path, parse)
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
         if not runs:
@@ -102,30 +90,7 @@ def damaged_sweeps(given: Sequence[Path]) -> list[str]:
     ]
 
 
-def as_pairs(overrides: Iterable[str]) -> dict[str, str]:
-    """What makes a run's cell: keys with the values that were given last; seed, output and resuming do not count."""
-    pairs = (_pair(text) for text in overrides)
-    return {key: value for key, value in pairs if not _SAME.match(key)}
-
-
-@functools.lru_cache(maxsize=4096)
-def _pair(text: str) -> tuple[str, str]:
-    """A key and its value in Hydra's own spelling, which a sweep's cells get: ``1e-3`` is ``0.001`` there."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    key, _, value = text.lstrip("+").partition("=")
-    try:
-        override = OverridesParser.create().parse_override(text)
-        if not override.is_sweep_override():
-            given = override.value()
-            value = given if isinstance(given, str) else override.get_value_element_as_str()
-    except HydraException:
-        pass  # as it was typed
-    return key, "" if key.startswith("~") and value == "null" else value
-
-
-def _below(path: Path) -> list[Trained]:
+def _below(path: Path, parse: Parse) -> list[Trained]:
     """The runs of a directory: those that its sweeps' records name, and those that lie there besides."""
     found: dict[Path, Trained] = {}
     for folder, sweep in _sweeps(path):
@@ -133,10 +98,11 @@ def _below(path: Path) -> list[Trained]:
             for run in cell.runs:
                 directory = folder / run.directory
                 if directory.resolve().is_relative_to(path.resolve()):
-                    found[directory] = _of_sweep(directory, folder, cell.overrides, (cell.number, run.repeat), run)
+                    cell_overrides = cell_of(cell.overrides, parse)
+                    found[directory] = _of_sweep(directory, folder, cell_overrides, (cell.number, run.repeat), run)
     runs = sorted(found.values(), key=lambda run: (str(run.origin), run.order))
     known = {run.folder.resolve() for run in runs}
-    return runs + [_alone(folder, path) for folder in runs_in(path) if folder.resolve() not in known]
+    return runs + [_alone(folder, path, parse) for folder in runs_in(path) if folder.resolve() not in known]
 
 
 def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
@@ -148,7 +114,7 @@ def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
             yield folder, None
 
 
-def _of_sweep(folder: Path, sweep: Path, overrides: Sequence[str], order: tuple[int, ...], entry: SweepRun) -> Trained:
+def _of_sweep(folder: Path, sweep: Path, overrides: dict[str, str], order: tuple[int, ...], entry: SweepRun) -> Trained:
     """A run as its sweep's record tells of it; its own record adds what was measured."""
     record, fault = _record(folder)
     status, error = entry.status, entry.error
@@ -156,20 +122,20 @@ def _of_sweep(folder: Path, sweep: Path, overrides: Sequence[str], order: tuple[
         status, error = "failed", fault
     if status == "interrupted" and record.text("status") == "completed":  # the sweep was killed, and the run went on
         status, error = "completed", None
-    return Trained(folder, sweep, as_pairs(overrides), status, error, entry.seconds, order, record)
+    return Trained(folder, sweep, overrides, status, error, entry.seconds, order, record)
 
 
-def _alone(folder: Path, origin: Path) -> Trained:
+def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
     """A run by its own record."""
     record, fault = _record(folder)
-    overrides = [text for text in record.items("overrides") if isinstance(text, str)] or _overrides(folder)
-    status = record.text("status")
+    typed = [text for text in record.items("overrides") if isinstance(text, str)] or _overrides(folder)
+    overrides, status = cell_of(typed, parse), record.text("status")
     if fault is None and status not in STATUSES:
         fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
     if fault is not None or status is None:
-        return Trained(folder, origin, as_pairs(overrides), "failed", fault, record=record)
+        return Trained(folder, origin, overrides, "failed", fault, record=record)
     error = record.text("error", "message") or record.text("error", "type")
-    return Trained(folder, origin, as_pairs(overrides), status, error, record=record)
+    return Trained(folder, origin, overrides, status, error, record=record)
 
 
 def _record(folder: Path) -> tuple[Record, str | None]:
@@ -184,8 +150,5 @@ def _record(folder: Path) -> tuple[Record, str | None]:
 
 def _overrides(folder: Path) -> list[str]:
     """What Hydra wrote at a run's start."""
-    try:
-        given: Any = OmegaConf.to_container(OmegaConf.load(folder / ".hydra" / "overrides.yaml"))
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
-        return []
+    given = read_yaml(folder / ".hydra" / "overrides.yaml")
     return [text for text in given if isinstance(text, str)] if isinstance(given, list) else []

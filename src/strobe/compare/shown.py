@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from strobe.callbacks.columns import PHASES
 from strobe.compare.knee import BATCH
 from strobe.present.format import TIMES, counted, interval, times
 from strobe.present.parts import Text
 from strobe.records.run import Record, as_number
-from strobe.records.steps import PHASES
 
 BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"
 _USED = {  # what a record says of the keys that are not called the same there

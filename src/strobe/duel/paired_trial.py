@@ -5,8 +5,9 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from strobe.app.tuning.trainee import Turn
+from strobe.measure.rounds import mirrored
 from strobe.measure.statistics import Ratio, Verdict, paired, verdict
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
 EARLY = 4  # pairs of turns, from which on a duel may be over before its last one
@@ -20,9 +21,9 @@ Side = Literal["incumbent", "candidate"]
 
 
 class Competitor(Protocol):
-    """What trains by turns, such as a :class:`strobe.app.tuning.trainee.Trainee`."""
+    """What trains by turns, and stands still in between."""
 
-    def turn(self, seconds: float) -> Turn | Failure:
+    def turn(self, seconds: float) -> Block | Failure:
         """Train for so long."""
 
 
@@ -89,7 +90,7 @@ def duel(
             break
         if pair and pair % turns == 0 and not _is_open(_ratio(rates)):
             break
-        for side in order if pair % 2 == 0 else reversed(order):
+        for side in mirrored(order, pair):
             turn = sides[side].turn(seconds)
             if isinstance(turn, Failure):
                 return Defeat(turn.reason, turn.memory, side)

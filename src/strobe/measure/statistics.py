@@ -8,7 +8,10 @@ sqrt(n / (n - 1)), and t times the bootstrap's standard error, with Welch's degr
 but not more than if both sides had the smaller number of runs: of 2 against 20, Welch's are too many.
 """
 
+import math
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -115,3 +118,31 @@ def _ends(middle: float, draws: Values, sides: Sequence[Values], certainty: floa
 def _ratio(middle: float, ends: tuple[float, float] | None) -> Ratio:
     low, high = (None, None) if ends is None else (float(np.exp(end)) for end in ends)
     return {"median": float(np.exp(middle)), "low": low, "high": high}
+
+
+def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
+    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
+
+    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
+    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
+    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
+    """
+    if not values:
+        return {"median": None, "low": None, "high": None}
+    ordered, count = sorted(values), len(values)
+    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
+    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
+
+
+def independent(values: Sequence[float]) -> float:
+    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
+
+    Bayley and Hammersley 1946, for a first-order autoregression.
+    """
+    if len(values) < 3:
+        return float(len(values))
+    mean = statistics.fmean(values)
+    spread = sum((value - mean) ** 2 for value in values)
+    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
+    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
+    return max(1.0, len(values) * (1 - r) / (1 + r))

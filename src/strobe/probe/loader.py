@@ -14,7 +14,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
-from strobe.measure.meter import Meter, Rate, clock
+from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 
 

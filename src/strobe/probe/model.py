@@ -18,7 +18,7 @@ from strobe.app.build.instantiate import build_model
 from strobe.app.build.trainer import build_trainer
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
-from strobe.measure.meter import Meter, Rate, clock
+from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling

@@ -3,7 +3,7 @@
 import torch
 
 from strobe.app.loaders.base import Batch
-from strobe.measure.meter import Meter, Rate, clock
+from strobe.measure.timing import Meter, Rate, clock
 
 WARMUP = 3  # copies
 

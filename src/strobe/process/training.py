@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Literal
 
+from strobe.overrides import quoted
 from strobe.process.fork import end_session
 from strobe.process.signals import interruptible
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 
 ROOT = Path(__file__).parents[3]
 OUTPUT = "output.txt"
@@ -84,11 +85,6 @@ def train(
     if record.get("status") == "interrupted":
         return Ended("interrupted", "it was interrupted", seconds, folder)
     return Ended("failed", _why(record, output, process.returncode), seconds, folder)
-
-
-def quoted(path: Path) -> str:
-    """A path as a value in Hydra's grammar."""
-    return "'" + str(path).replace("'", r"\'") + "'"
 
 
 @contextlib.contextmanager

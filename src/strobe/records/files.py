@@ -1,9 +1,12 @@
 """Files that are whole or not there."""
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -15,3 +18,17 @@ def whole(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write a record as JSON, whole or not at all; numbers that are not finite become null."""
+    with whole(path) as partial:
+        partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 
 OUTPUTS = Path("outputs")
 CHUNK = 1 << 20  # bytes

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+import yaml
 
 from strobe.errors import DataError
-from strobe.records.steps import SCHEMA
+from strobe.overrides import split
 
+SCHEMA = 1
 CONFIG = Path(".hydra", "config.yaml")
 UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
 
@@ -52,7 +51,7 @@ class Alternative:
     @property
     def changes(self) -> dict[str, str]:
         """The overrides as keys and values."""
-        return dict(override.partition("=")[::2] for override in self.overrides)
+        return dict(map(split, self.overrides))
 
 
 @dataclass(frozen=True)
@@ -153,6 +152,31 @@ def load_record(run_dir: Path) -> Record:
     return Record(summary, _config(run_dir / CONFIG))
 
 
+def read_summary(path: Path) -> dict[str, Any]:
+    """The content of a ``summary.json``, as it is.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON.
+    """
+    summary: dict[str, Any] = json.loads(path.read_text())
+    return summary
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file that Hydra wrote; None where there is none that can be read."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+
+
+def rate_of(record: Record) -> float | None:
+    """Images/s over training time; the median of the steps where that is not told; None if nothing was measured."""
+    found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
+    return found if found and found > 0 else None
+
+
 def as_number(value: Any) -> float | None:
     """A finite number as such; None for anything else."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -177,10 +201,7 @@ def measured(value: Any, interval: Any) -> Measured | None:
 
 def _config(path: Path) -> dict[str, Any]:
     """The composed configuration with its interpolations as they are written; {} where there is none to be read."""
-    try:
-        config = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except (OSError, ValueError, YAMLError, OmegaConfBaseException):
-        return {}
+    config = read_yaml(path)
     return {str(key): value for key, value in config.items()} if isinstance(config, dict) else {}
 
 

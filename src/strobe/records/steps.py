@@ -1,34 +1,14 @@
-"""The record of a run: ``summary.json``, from the configuration, the recorded steps and the metrics."""
+"""What a run's ``steps.csv`` says: its rows, and what ``summary.json`` tells of them."""
 
 import csv
-import json
-import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strobe.records.files import whole
-
-SCHEMA = 1
-WARMUP_STEPS = 3  # the first steps of a run pay for allocation and caches, and are not measured
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU
-GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
-OWNED = "callbacks/"  # before the name of a callback, logger or module, in a column of steps.csv
-
-
-def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the record so that it is whole or not there; numbers that are not finite become null."""
-    with whole(path) as partial:
-        partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """The record of a run."""
-    summary: dict[str, Any] = json.loads(path.read_text())
-    return summary
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
+from strobe.measure.timing import WARMUP_STEPS
 
 
 def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
@@ -38,6 +18,8 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
     by the device's own time where it was measured.
     """
+    from strobe.measure.statistics import independent, median_interval  # which import NumPy
+
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
@@ -105,34 +87,6 @@ def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
 
 
-def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
-    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
-
-    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
-    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
-    """
-    if not values:
-        return {"median": None, "low": None, "high": None}
-    ordered, count = sorted(values), len(values)
-    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
-    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
-
-
-def independent(values: Sequence[float]) -> float:
-    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
-
-    Bayley and Hammersley 1946, for a first-order autoregression.
-    """
-    if len(values) < 3:
-        return float(len(values))
-    mean = statistics.fmean(values)
-    spread = sum((value - mean) ** 2 for value in values)
-    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
-    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
-    return max(1.0, len(values) * (1 - r) / (1 + r))
-
-
 def read_rows(path: Path) -> list[dict[str, float]]:
     """The rows that are whole, without their empty cells; the last one of a killed run may not be."""
     if not path.is_file():
@@ -140,11 +94,3 @@ def read_rows(path: Path) -> list[dict[str, float]]:
     with path.open(newline="") as file:
         whole = [line for line in file if line.endswith("\n")]
     return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(whole)]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

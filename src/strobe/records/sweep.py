@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from strobe.errors import ConfigError, DataError
-from strobe.records.steps import write_summary
+from strobe.records.files import write_summary
 
 NAME = "sweep.json"
 SCHEMA = 1

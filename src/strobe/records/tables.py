@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.records.steps import PHASES, read_rows
+from strobe.callbacks.columns import PHASES
+from strobe.records.steps import read_rows
 
 Rows = Sequence[dict[str, float]]
 TOP = 15

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.diagnose.conclusion import conclude
+from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record

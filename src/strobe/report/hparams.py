@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from strobe.overrides import key_of
 from strobe.records.run import Record
 
 # The tab shows the first five at first, and the others when they are ticked.
@@ -81,7 +82,7 @@ def summaries(record: Record, learning_rate: float | None = None) -> Iterator[An
     from tensorboard.plugins.hparams import api_pb2, metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
-    given = {str(override).lstrip("+~").partition("=")[0] for override in record.items("overrides")}
+    given = {key_of(str(override)) for override in record.items("overrides")}
     columns = [
         api_pb2.HParamInfo(
             name=column.name,

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from strobe.callbacks.columns import PHASES
 from strobe.present.charts.rows import Segment, stacked
 from strobe.present.format import duration, percent
 from strobe.present.parts import Paragraph, Part, Section, Table, Text, more, named, note
 from strobe.records.run import Record, as_number
-from strobe.records.steps import PHASES
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8

@@ -3,11 +3,11 @@
 import math
 import statistics
 
+from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.timeline import Point, Timeline
 from strobe.present.format import counted, duration
 from strobe.present.parts import Chart, Key, Paragraph, Part, Section, keys
 from strobe.records.run import Record
-from strobe.records.steps import WARMUP_STEPS
 from strobe.records.tables import Rows
 
 _SLOWEST, _FASTEST = 1e-9, 1e12  # a second; what lies beyond was not measured

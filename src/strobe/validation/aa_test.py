@@ -20,12 +20,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from strobe.compare.runs import rate_of
 from strobe.errors import DataError
+from strobe.overrides import joined, key_of
 from strobe.process.signals import exit_code, interruptible
 from strobe.process.training import train
 from strobe.records.places import runs_in
-from strobe.records.run import Record, load_record
+from strobe.records.run import Record, load_record, rate_of
 from strobe.report import wording
 from strobe.validation.aa_pairs import AIM, ENOUGH, SIDES, SLOWDOWNS, Count, count
 
@@ -103,8 +103,6 @@ def measure(overrides: Sequence[str], folder: Path, runs: int, console: Console)
     Raises:
         DataError: the first run fails or tells no rate, as the others would.
     """
-    from strobe.validation.accuracy_cells import joined  # imports torch
-
     number = 0
     try:
         with interruptible():
@@ -146,7 +144,7 @@ def read(folder: Path) -> list[Record]:
 
 def _configuration(record: Record) -> str:
     given = [str(override) for override in record.items("overrides")]
-    return " ".join(sorted(one for one in given if one.lstrip("+~").partition("=")[0].split(".")[0] not in UNLIKE))
+    return " ".join(sorted(one for one in given if key_of(one).split(".")[0] not in UNLIKE))
 
 
 def table(counts: Sequence[Count]) -> Table:

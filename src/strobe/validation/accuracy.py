@@ -26,10 +26,10 @@ from rich.console import Console
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.measure import environment
+from strobe.overrides import joined
 from strobe.process.training import train as train_apart
-from strobe.records.run import Record
-from strobe.records.steps import read_summary
-from strobe.validation.accuracy_cells import Cell, cells, joined
+from strobe.records.run import Record, read_summary
+from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.accuracy_score import Result, Runs, first_finding, judge, lines, score, table
 
 ROOT = Path(__file__).parents[3]

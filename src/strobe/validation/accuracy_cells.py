@@ -1,9 +1,9 @@
 """The cells of the ground-truth grid: short runs, each with one bottleneck of a known cause, and clean controls."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
+from strobe.overrides import joined
 
 FAULTS = "strobe.validation.injected_faults"
 SMALL = f"model._target_={FAULTS}.SmallClassifier"
@@ -43,24 +43,13 @@ class Cell:
     given: tuple[str, ...]
 
     @property
-    def overrides(self) -> tuple[str, ...]:
+    def overrides(self) -> list[str]:
         """All that the run is started with, except where it writes."""
         return joined(BASE, self.given)
 
     def accepts(self, cause: str | None) -> bool:
         """Whether this is the right first finding; None: there was none."""
         return cause in FITTING if self.cause is None else cause == self.cause
-
-
-def joined(overrides: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
-    """Both, of each key only the last."""
-    all_of_them = (*overrides, *more)
-    last = {_key(override): place for place, override in enumerate(all_of_them)}
-    return tuple(override for place, override in enumerate(all_of_them) if last[_key(override)] == place)
-
-
-def _key(override: str) -> str:
-    return override.lstrip("+~").partition("=")[0]
 
 
 def cells(cores: int | None = None) -> tuple[Cell, ...]:

@@ -19,6 +19,7 @@ from torch.nn import functional
 from strobe.app.loaders.sources import TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.app.model.classifier import ImageClassifier
+from strobe.bench.small import SmallNetwork
 
 POOLS = 3
 
@@ -60,22 +61,6 @@ class SlowDisk(TifffileLoader):
         return super().read(path, source)
 
 
-class SmallNetwork(nn.Module):
-    """Two convolutions and a linear layer; images (N, C, H, W) to logits (N, classes)."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, 32, kernel_size=4, stride=4)
-        self.conv2 = nn.Conv2d(32, 64, kernel_size=3, stride=2, padding=1)
-        self.head = nn.Linear(64, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
-        features: Tensor = self.conv2(self.conv1(images).relu()).relu().mean((2, 3))
-        logits: Tensor = self.head(features)
-        return logits
-
-
 class WideNetwork(SmallNetwork):
     """As much computing, and a table of 8 million weights more, of which each image uses little."""
 
@@ -105,11 +90,9 @@ class SmallClassifier(ImageClassifier):
 
     kind: type[SmallNetwork] = SmallNetwork
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.network = self.kind(options["channels"], len(options["classes"])).to(memory_format=self.memory_format)
-        if options["compile"]:
-            self.network.compile()
+    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> SmallNetwork:
+        """The small network, whatever the stem; it starts at random."""
+        return self.kind(channels, classes)
 
 
 class WideClassifier(SmallClassifier):

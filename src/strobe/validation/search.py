@@ -30,8 +30,8 @@ from rich.table import Table
 from strobe.app.tuning.record import NAME
 from strobe.app.tuning.table import times
 from strobe.app.tuning.trainee import Trainee
-from strobe.diagnose.rank import applied
 from strobe.duel.paired_trial import Duel, duel
+from strobe.overrides import applied
 from strobe.process.fork import Failure
 from strobe.validation.search_score import FINALISTS, Rated, Score, lines, score
 

@@ -13,7 +13,7 @@ import pytest
 from strobe.app.loaders import packing
 from strobe.app.loaders.manifest import MANIFEST
 from strobe.app.loaders.packed import PackedLoader
-from support.helpers import names, tree
+from support.files import names, tree
 from support.packs import SIZE, Set, changeable
 
 

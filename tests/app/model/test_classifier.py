@@ -17,8 +17,9 @@ from strobe.app.config.schema.model import ModelConfig
 from strobe.app.model.classifier import ImageClassifier
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
-from strobe.records.steps import read_summary, write_summary
-from support.helpers import refusal
+from strobe.records.files import write_summary
+from strobe.records.run import read_summary
+from support.refusals import refusal
 
 DEFAULTS = {name: value for name, value in vars(ModelConfig()).items() if name != "_target_"}
 CLASSES = ("cat", "dog", "frog", "ship")

@@ -1,12 +1,15 @@
 """``python -m strobe.native``: says what is ready, and installs what is missing where it may."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from strobe.app.native import command
 from strobe.app.native.build import compiled, missing
+
+MISSING = {"g++": ["loader=native for tiles", "suite=convolution"], "ffmpeg": ["loader=spdl"]}
 
 
 @pytest.fixture
@@ -40,16 +43,27 @@ def test_each_library_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_there_is_not_installed(apt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_library", lambda name: f"lib{name}.so")
     monkeypatch.setattr(command, "missing", lambda library: None)
-    assert command.needed() == []
+    assert command.needed() == {}
     assert command.main(["--install"]) == 0
     assert not (apt / "calls").exists()
 
 
-def test_what_is_missing_is_installed_by_root(apt: Path) -> None:
+def test_what_is_missing_is_installed_by_root(apt: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (apt / "works").touch()
-    assert command.install_packages(["g++", "ffmpeg"]) == "install: g++ ffmpeg: done"
+    assert command.install_packages(MISSING) == "install: g++ ffmpeg: done"
     assert calls(apt) == ["install"]
     assert (apt / "calls").read_text().rstrip().endswith("--yes --no-install-recommends g++ ffmpeg")
+    said = capsys.readouterr().out
+    assert re.search(r"g\+\+ +for loader=native for tiles, suite=convolution\n +ffmpeg +for loader=spdl\n", said)
+    assert "running apt-get install g++ ffmpeg as root (to leave this out: make setup SYSTEM=no)" in said
+
+
+def test_each_package_is_named_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without libjpeg's header all but the photo operators works."""
+    monkeypatch.setattr(command, "find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setattr(command, "missing", lambda library: library.header and f"the header {library.header}")
+    monkeypatch.setattr(command, "compiler", lambda: "/usr/bin/g++")
+    assert command.needed() == {"libjpeg-dev": ["loader=native for photos"]}
 
 
 def test_a_failed_installation_fails_no_setup(
@@ -61,15 +75,16 @@ def test_a_failed_installation_fails_no_setup(
     assert calls(apt) == ["install", "update", "install"]
     output = capsys.readouterr().out
     assert "could not be installed (E: no network); type: sudo apt-get install" in output
-    assert "ffmpeg: its libraries are missing, which only SPDL needs" in output
+    assert "ffmpeg: its libraries are missing; only loader=spdl needs them" in output
 
 
 def test_without_root_it_says_what_to_type(apt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert command.install_packages(["g++"]) == "install: only root may; type: sudo apt-get install g++"
+    answer = command.install_packages(MISSING)
+    assert answer == "install: only root can install them; type: sudo apt-get install g++ ffmpeg"
     assert not (apt / "calls").exists()
 
 
 def test_without_apt_it_names_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no apt-get; install what Debian calls g++ libjpeg-dev" in command.install_packages(["g++", "libjpeg-dev"])
+    assert "no apt-get; install what Debian calls g++ ffmpeg" in command.install_packages(MISSING)

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from conftest import DATA
 from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
 from strobe.app.loaders import fallback, native_photos
 from strobe.app.loaders.crop_policy import Framing
@@ -22,8 +21,9 @@ from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.app.native.build import load
 from strobe.app.native.photos import LIBRARY, decode_crop_jpegs, measure_photos, read_photos
 from support.choices import choices, make
-from support.helpers import refusal
 from support.jpegs import by_pillow, needs_compiler, picture, whole
+from support.places import DATA
+from support.refusals import refusal
 
 pytestmark = needs_compiler()
 SHAPES = [(40, 60), (61, 33), (16, 16), (200, 100), (33, 32), (70, 71)]

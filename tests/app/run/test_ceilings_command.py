@@ -13,7 +13,7 @@ from strobe.app.run.ceilings import blank
 from strobe.app.run.ceilings_table import explain, print_ceilings
 from strobe.ceilings import main
 from support.ceilings_parts import SMALL
-from support.helpers import tree
+from support.files import tree
 
 
 def test_it_prints_a_table_and_writes_nothing(

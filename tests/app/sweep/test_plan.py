@@ -5,7 +5,7 @@ import pytest
 from strobe.app.sweep.plan import in_order, names, of_cells
 from strobe.errors import ConfigError
 from strobe.records.sweep import Cell, Sweep
-from support.helpers import refusal
+from support.refusals import refusal
 
 CELLS = [Cell(number, [f"data.batch_size={2**number}"]) for number in range(8)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from support.sweeping import swept
 
 LEAST = ("trainer.limit_train_batches=1", "trainer.limit_val_batches=0", "data.batch_size=4")

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from support.helpers import plant
+from support.files import plant
 
 BAR = """
 import sys
 from rich.console import Console
-from strobe.app.sweep.progress import Bar
-from strobe.records.sweep import Run
-with Bar(Console(), 2) as bar:
-    for repeat in (1, 2):
-        bar.ended(Run(repeat, "0", "completed", None, 1.0), "seed=1", 2.0)
+from strobe.present.terminal import ProgressDisplay
+with ProgressDisplay(Console(), 2) as display:
+    for number in (1, 2):
+        display.begins("seed=1", None)
+        display.completes(number)
+        display.say("it completed")
 print("went on", file=sys.stderr)
 """
 END = """
@@ -47,7 +48,7 @@ def sweep_in(folder: Path, status: str) -> None:
     plant(folder, {"sweep.json": json.dumps(record).encode(), "0/output.txt": b""})
 
 
-def test_a_closed_pipe_does_not_end_a_sweep() -> None:
+def test_a_closed_pipe_does_not_end_what_shows_progress() -> None:
     assert ended_unheard(BAR) == (0, "went on\n")
 
 
@@ -73,7 +74,7 @@ def test_a_mistake_in_the_comparison_is_told(
     from strobe.app.sweep.ending import conclude
     from strobe.compare import command
 
-    def mistaken(folder: Path) -> None:
+    def mistaken(folder: Path, _: object) -> None:
         raise ZeroDivisionError("of nothing")
 
     monkeypatch.setattr(command, "conclude", mistaken)

@@ -7,7 +7,8 @@ import pytest
 from strobe.app.config.schema.tune import OVER
 from strobe.app.tuning import proposals as module
 from strobe.app.tuning.proposals import DIMENSIONS, Move, advice, moves
-from strobe.diagnose.rank import diagnose, key_of
+from strobe.diagnose.rank import diagnose
+from strobe.overrides import key_of
 from strobe.records.run import Record
 from support.recorded import CAUSES, example
 

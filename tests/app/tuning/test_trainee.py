@@ -15,10 +15,11 @@ import torch
 from strobe.app.engines.memory_check import require_room
 from strobe.app.engines.torch import lost_batch
 from strobe.app.tuning.failures import failure_of
-from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, Turn
+from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure, members
 from support import faults_of_training
-from support.helpers import interrupt_once
+from support.interruptions import interrupt_once
 
 BATCH = 8
 
@@ -67,7 +68,7 @@ def test_it_is_warm_and_takes_turns_without_an_end(loading: tuple[Trainee, Ready
     assert ready.step_seconds > 0
     for seconds in (0.2, 1.0):  # 50 images are trained on, or so: an epoch is 7 steps
         turn = trainee.turn(seconds)
-        assert isinstance(turn, Turn), turn
+        assert isinstance(turn, Block), turn
         assert turn.seconds >= seconds
         assert turn.steps >= 2
         assert 0 < turn.images <= BATCH * turn.steps
@@ -77,7 +78,7 @@ def test_it_is_warm_and_takes_turns_without_an_end(loading: tuple[Trainee, Ready
 def test_however_short_a_turn_has_two_steps_and_their_time(loading: tuple[Trainee, Ready | Failure]) -> None:
     trainee, _ = loading
     turn = trainee.turn(1e-6)
-    assert isinstance(turn, Turn), turn
+    assert isinstance(turn, Block), turn
     assert turn.steps == 2
 
 

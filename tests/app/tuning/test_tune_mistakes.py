@@ -9,11 +9,11 @@ from hydra.errors import ConfigCompositionException
 
 from strobe.app.config.checks import check
 from strobe.app.config.compose import CONF
+from strobe.app.config.presets import endings, require_one_device
 from strobe.app.config.register import register
 from strobe.app.tuning import command, saving
-from strobe.app.tuning.measuring import endings, require_one_device
 from strobe.errors import ConfigError
-from support.helpers import refusal
+from support.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -61,6 +61,14 @@ def check(cfg: DictConfig) -> None:
         )
 
 
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    """The application's part of a composed configuration."""
+    own = copy.copy(cfg)
+    with flag_override(own, ["struct", "readonly"], [False, False]):
+        del own["hydra"]
+    return own
+
+
 def check_bounds(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
     for key, value, rules in _knobs(cfg):
@@ -170,11 +178,8 @@ class Preflight(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Check the composed configuration; a sweep's cells are checked one by one when they start."""
         HydraConfig.instance().set_config(config)
-        cfg = copy.copy(config)
-        with flag_override(cfg, ["struct", "readonly"], [False, False]):
-            del cfg["hydra"]
         try:
-            check(cfg)
+            check(without_hydra(config))
         except ConfigError as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             sys.exit(str(error))

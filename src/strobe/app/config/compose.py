@@ -1,35 +1,22 @@
-"""Configurations of ``train.py``, composed by other commands for trainings that are measured and not kept."""
+"""Composing the application's configuration: for other commands, and again with other overrides within a run."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
+from strobe.app.config.checks import check, without_hydra
+from strobe.app.config.presets import ENDLESS, SHORT
 from strobe.app.config.register import register
+from strobe.overrides import as_typed
 
 CONF = Path(__file__).parents[4] / "conf"
-SHORT = (  # a training that is measured, and not kept
-    "trainer.max_epochs=-1",
-    "trainer.limit_val_batches=0",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_checkpointing=false",
-    "profiler=none",
-)
-ENDLESS = (  # what a configuration is overridden with that would train for a while, and be looked at meanwhile
-    *SHORT[:-1],
-    "trainer.max_steps=-1",
-    "trainer.max_time=null",
-    "trainer.min_epochs=null",
-    "trainer.min_steps=null",
-    "trainer.fast_dev_run=false",
-    "trainer.overfit_batches=0.0",
-    "trainer.limit_train_batches=null",
-    "model.scheduler=none",  # which would need to know the end
-    "profiler._target_=null",  # the other keys of the profiler's may be given all the same
-    "ckpt_path=null",
-)
 
 
 def configure(overrides: Sequence[str]) -> DictConfig:
@@ -53,3 +40,41 @@ def composed(overrides: Sequence[str]) -> DictConfig:
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)
     return cfg
+
+
+@contextmanager
+def recomposed(overrides: Sequence[str]) -> Iterator[DictConfig]:
+    """The checked configuration that ``overrides`` make; later ones replace earlier ones.
+
+    Hydra must have been initialised, as it is within ``hydra.main``. Within the block its own configuration is the
+    new one, and afterwards the old one again.
+
+    Raises:
+        HydraException: the overrides cannot be composed.
+        ConfigError: they do not make sense together.
+    """
+    hydra = HydraConfig.instance()
+    before = hydra.cfg
+    name = HydraConfig.get().job.config_name if HydraConfig.initialized() else "config"
+    try:
+        cfg = compose(name, list(overrides), return_hydra_config=True)
+        hydra.set_config(cfg)
+        cfg = without_hydra(cfg)
+        check(cfg)
+        yield cfg
+    finally:
+        hydra.cfg = before
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(override: str) -> tuple[str, str]:
+    """A key and its value in Hydra's own spelling, which a sweep's cells get: ``1e-3`` is ``0.001`` there."""
+    key, value = as_typed(override)
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException:
+        return key, value
+    if not parsed.is_sweep_override() and value:
+        given = parsed.value()
+        value = given if isinstance(given, str) else parsed.get_value_element_as_str()
+    return key, value

@@ -5,12 +5,15 @@ against the bounds given there.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.errors import CompactHydraException
 from omegaconf import MISSING, OmegaConf
 
+from strobe.app.config.names import run_name, start_time
 from strobe.app.config.schema import data, engine, knob, loader, model, profiler, suite
 from strobe.app.config.schema.data import DataConfig
 from strobe.app.config.schema.engine import EngineConfig
@@ -20,7 +23,7 @@ from strobe.app.config.schema.profiler import ProfilerConfig
 from strobe.app.config.schema.suite import SuiteConfig
 from strobe.app.config.schema.sweep import SweepConfig
 from strobe.app.config.schema.tune import TuneConfig
-from strobe.process.launch import run_name, start_time
+from strobe.errors import StrobeError
 
 GROUPS = (data, engine, loader, model, profiler, suite)
 
@@ -62,11 +65,11 @@ class BenchConfig(Config):
 
     suite: SuiteConfig = MISSING
     quick: bool = False  # under a minute on two cores, to see that it works
-    rounds: int | None = knob(None, min=1, max=1000)  # visits to each cell, at most
-    turn_seconds: float | None = knob(None, above=0, max=3600)  # timed in a visit; one repetition at least
-    budget_seconds: float | None = knob(None, min=0)  # after which nothing but a cell's first visit begins
+    rounds: int | None = knob(None, min=1, max=1000)  # trials of each cell, at most
+    turn_seconds: float | None = knob(None, above=0, max=3600)  # timed in a trial; one repetition at least
+    budget_seconds: float | None = knob(None, min=0)  # after which nothing but a cell's first trial begins
     precision: float = knob(0.02, min=0, below=1)  # a cell is done when its 95% interval is so near, as a share
-    timeout_seconds: float = knob(900.0, above=0, max=86400)  # of one visit
+    timeout_seconds: float = knob(900.0, above=0, max=86400)  # of one trial
     baseline: str | None = None  # an earlier results.json, or its folder, to compare with
     fail_if_slower: str | None = None  # such as 5%: exit with code 3 if a cell is that much slower than in baseline
 
@@ -107,3 +110,16 @@ def register() -> None:
         store.store(name=schema.__name__, node=schema)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+
+
+@contextmanager
+def told_by_hydra() -> Iterator[None]:
+    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it.
+
+    Raises:
+        CompactHydraException: the only kind of error that Hydra prints without a traceback.
+    """
+    try:
+        yield
+    except StrobeError as error:
+        raise CompactHydraException(str(error)) from error

@@ -52,13 +52,18 @@ class ImageClassifier(LightningModule):
         self.save_hyperparameters()
         self.classes = tuple(classes)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.network = build_resnet18(channels=channels, classes=len(classes), stem=stem, weights=weights)
+        self.network: Any = self.build_network(channels=channels, classes=len(classes), stem=stem, weights=weights)
         self.network.to(memory_format=self.memory_format)
         if compile:
             self.network.compile()
         self.losses = nn.ModuleDict({f"{stage}_loss": Mean() for stage in STAGES})
         self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
+
+    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
+        """The network, whose first convolution is ``conv1``: images (N, C, H, W) to logits (N, classes)."""
+        network: nn.Module = build_resnet18(channels=channels, classes=classes, stem=stem, weights=weights)
+        return network
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (N, classes) of standardised images (N, C, H, W)."""

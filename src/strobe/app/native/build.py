@@ -46,6 +46,7 @@ class Library:
     links: tuple[str, ...] = ()  # system libraries
     header: str | None = None  # of theirs
     packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+    serves: str = field(default="loader=native", repr=False)  # what cannot be used without them
     instead: str = "choose another loader than native"  # what to do without them
     fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
     """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""

@@ -1,6 +1,7 @@
 """``python -m strobe.native``: compile the operators now, and say what is missing and how to get it.
 
-With ``--install``, root on Debian or Ubuntu gets what is missing installed; nobody else is asked for a password.
+With ``--install``, root on Debian or Ubuntu gets the missing system packages installed; any other user is shown the
+command that does it, and is never asked for a password.
 """
 
 import argparse
@@ -8,20 +9,20 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
 
 from strobe.app.native import convolution, photos, tiles
-from strobe.app.native.build import Library, compiled, load, missing
+from strobe.app.native.build import Library, compiled, compiler, load, missing
 from strobe.errors import DataError
 
 LIBRARIES = (tiles.LIBRARY, photos.LIBRARY, convolution.LIBRARY)
-FFMPEG = "ffmpeg"  # the package whose libraries SPDL loads
+FFMPEG, FFMPEG_SERVES = "ffmpeg", "loader=spdl"  # the package whose libraries SPDL loads
 APT_SECONDS = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 1 when an operator is not ready; with ``--install`` always 0, for a setup goes on without."""
+    """Exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup goes on without it."""
     parser = argparse.ArgumentParser(prog="python -m strobe.native", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
     install = parser.parse_args(arguments).install
@@ -31,35 +32,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if find_library("avcodec"):
         print("ffmpeg: found")
     else:
-        print(f"ffmpeg: its libraries are missing, which only SPDL needs; install them: sudo apt-get install {FFMPEG}")
+        print(f"ffmpeg: its libraries are missing; only {FFMPEG_SERVES} needs them: sudo apt-get install {FFMPEG}")
     return 0 if install or all(ready) else 1
 
 
-def needed() -> list[str]:
-    """Packages of Debian and Ubuntu that would bring what is missing."""
-    packages = [package for library in LIBRARIES if missing(library) for package in library.packages]
-    return list(dict.fromkeys(packages + ([] if find_library("avcodec") else [FFMPEG])))
+def needed() -> dict[str, list[str]]:
+    """The missing packages of Debian and Ubuntu, and what each of them is for."""
+    packages: dict[str, list[str]] = {}
+    for library in LIBRARIES:
+        for package in library.packages if missing(library) else ():
+            if package != "g++" or compiler() is None:
+                packages.setdefault(package, []).append(library.serves)
+    return packages if find_library("avcodec") else {**packages, FFMPEG: [FFMPEG_SERVES]}
 
 
-def install_packages(packages: Sequence[str]) -> str:
-    """Install the packages if this user may; a sentence that says what became of it."""
+def install_packages(packages: Mapping[str, Sequence[str]]) -> str:
+    """Say what is missing and why, then install it if this user may.
+
+    Returns:
+        A sentence that says what became of it.
+    """
     names = " ".join(packages)
+    print("install: these system packages are missing; everything but what needs them works without:")
+    for package, purposes in packages.items():
+        print(f"    {package:<12} for {', '.join(purposes)}")
     apt = shutil.which("apt-get")
     if apt is None:
         return f"install: this system has no apt-get; install what Debian calls {names} by its own means"
     if os.geteuid() != 0:
-        return f"install: only root may; type: sudo apt-get install {names}"
-    print(f"install: {names} ...", flush=True)
-    command = [
-        apt,
-        "-qq",
-        "-o",
-        "Acquire::Retries=0",
-        "-o",
-        "Acquire::http::Timeout=20",
-        "-o",
-        "DPkg::Lock::Timeout=60",
-    ]
+        return f"install: only root can install them; type: sudo apt-get install {names}"
+    print(f"install: running apt-get install {names} as root (to leave this out: make setup SYSTEM=no) ...", flush=True)
+    options = ("Acquire::Retries=0", "Acquire::http::Timeout=20", "DPkg::Lock::Timeout=60")
+    command = [apt, "-qq", *(word for option in options for word in ("-o", option))]
     adding = [*command, "install", "--yes", "--no-install-recommends", *packages]
     for step in (adding, [*command, "update"], adding):  # lists of packages are often not there, or old
         failure = _run(step)

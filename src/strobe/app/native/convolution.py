@@ -1,4 +1,4 @@
-"""A convolution in C++, on one thread: one implementation of the study in ``strobe.bench.convolution``."""
+"""A convolution in C++, on one thread: one implementation of the study in ``strobe.bench.suites.convolution``."""
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ def _valid(image: Tensor, kernel: Tensor) -> Tensor:
 LIBRARY = Library(
     "convolution",
     ("convolution.cpp",),
+    serves="suite=convolution",
     instead="leave native out of suite.implementations",
     fakes=(("strobe::convolve", _valid),),
 )

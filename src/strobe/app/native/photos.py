@@ -27,6 +27,7 @@ LIBRARY = Library(
     links=("jpeg",),
     header="jpeglib.h",
     packages=("g++", "libjpeg-dev"),
+    serves="loader=native for photos",
     fakes=(
         ("strobe::decode_crop_jpeg", _crop),
         ("strobe::decode_crop_jpegs", _statuses),

@@ -22,7 +22,12 @@ def _statuses(_out: Tensor, _text: Tensor, _ends: Tensor, files: Tensor, *_: obj
     return files.new_empty(files.shape, dtype=torch.uint8)
 
 
-LIBRARY = Library("tiles", ("tiles.cpp", "tiff.cpp", "pool.cpp"), fakes=(("strobe::read_tiles", _statuses),))
+LIBRARY = Library(
+    "tiles",
+    ("tiles.cpp", "tiff.cpp", "pool.cpp"),
+    serves="loader=native for tiles",
+    fakes=(("strobe::read_tiles", _statuses),),
+)
 
 
 def read_tiles(

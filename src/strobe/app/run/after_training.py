@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from strobe.app.build.instantiate import Parts
 from strobe.app.run.ceilings import Ceilings, blank
 from strobe.diagnose.candidates import candidates
-from strobe.diagnose.conclusion import conclude
+from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.records.run import Record
 from strobe.report.board import show_verdict

@@ -14,15 +14,15 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.build.instantiate import build_data
-from strobe.app.config.recompose import recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
-from strobe.diagnose.rank import applied
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
-from strobe.measure.meter import Rate
+from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
+from strobe.overrides import applied
 from strobe.probe.loader import load_batch, measure_loader, repeat
 from strobe.probe.model import lone_trainer, measure_model
 from strobe.probe.transfer import measure_transfer
@@ -116,7 +116,7 @@ class Ceilings:
                 if images > len(data.datasets["train"]):
                     raise StrobeError(f"data.batch_size={images} is more than the training images")
                 rate = self._attempt(side, lambda: self._side(side, cfg, data, trainer))
-        except (HydraException, OmegaConfBaseException) as error:
+        except (StrobeError, HydraException, OmegaConfBaseException) as error:
             self._failures.append(in_one_line(error))
         self.seconds += time.perf_counter() - began
         if rate is None:
@@ -233,6 +233,6 @@ def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
 def in_one_line(error: BaseException) -> str:
     """An error as a sentence; of a long one, the first."""
     text = " ".join(str(error).split())
-    if isinstance(error, HydraException):
+    if isinstance(error, StrobeError | HydraException):
         return text
     return f"{type(error).__name__}: {text.split('. ')[0]}" if text else type(error).__name__

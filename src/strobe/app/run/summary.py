@@ -12,7 +12,8 @@ from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.measure import environment
-from strobe.records.steps import SCHEMA, measure_steps
+from strobe.records.run import SCHEMA
+from strobe.records.steps import measure_steps
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
 ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission

@@ -25,7 +25,8 @@ from strobe.app.run.summary import summarise
 from strobe.errors import ConfigError, DataError
 from strobe.measure import pagecache
 from strobe.process.launch import rank
-from strobe.records.steps import measure_steps, write_summary
+from strobe.records.files import write_summary
+from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """A sweep on this machine: cell by cell, each in a process of its own, and on again where it was broken off."""
 
 import contextlib
-import re
 import shlex
 import statistics
 import sys
@@ -14,19 +13,19 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
-from rich.console import Console
 
 from strobe.app.config.checks import check_bounds
 from strobe.app.sweep import folder as directory
 from strobe.app.sweep.ending import conclude
 from strobe.app.sweep.plan import in_order, names, of_cells
-from strobe.app.sweep.progress import Bar, rate_of
 from strobe.errors import ConfigError
+from strobe.overrides import key_of, quoted
+from strobe.present.terminal import ProgressDisplay, console
 from strobe.process.launch import started_by_torchrun
 from strobe.process.locks import alone_in
 from strobe.process.signals import exit_code, interruptible
-from strobe.process.training import quoted, train
-from strobe.records.steps import read_summary
+from strobe.process.training import train
+from strobe.records.run import Record, rate_of, read_summary
 from strobe.records.sweep import UNFINISHED, Cell, Run, Sweep, read_sweep
 
 OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")
@@ -95,20 +94,23 @@ class Campaign:
         self._name(sweep, visits)
         earlier, began = sweep.seconds, time.monotonic()
         sweep.status = "running"
-        console = Console(width=None if sys.stdout.isatty() else 180)
-        with Bar(console, len(visits) - len(done)) as bar:
-            bar.say(told(len(cells), len(visits), len(done), self._folder))
-            for repeat, cell in visits:
-                if any(run is cell.run(repeat) for run in done):
-                    continue
+        due = [(repeat, cell) for repeat, cell in visits if not any(run is cell.run(repeat) for run in done)]
+        took: list[float] = []  # seconds of each run
+        with ProgressDisplay(console(), len(due)) as display:
+            display.say(told(len(cells), len(visits), len(done), self._folder))
+            for number, (repeat, cell) in enumerate(due, 1):
                 run = self._begun(sweep, cell, repeat)
-                bar.begins(called[cell.number])
+                left = (len(due) - len(took)) * statistics.fmean(took) if took else None
+                display.begins(called[cell.number], left)
                 try:
                     self._train(cell, run)
                 finally:
                     sweep.seconds = earlier + time.monotonic() - began
                     sweep.save(self._folder)
-                bar.ended(run, called[cell.number], self._rate(run))
+                took.append(run.seconds)
+                display.completes(number)
+                place = f"{number:>{len(str(len(due)))}}/{len(due)}"
+                display.say(f"[{place}] {outcome(run, self._rate(run))}  {called[cell.number]}".rstrip())
         sweep.status = "completed"
         sweep.save(self._folder)
 
@@ -153,9 +155,10 @@ class Campaign:
     def _again(self) -> str:
         """The command that goes on with this sweep."""
         where = str(self._config.hydra.sweep.dir)
-        where = where if re.fullmatch(r"[\w./+-]+", where, re.ASCII) else quoted(Path(where))
         hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THIS_START)]
-        return shlex.join(["python", "train.py", "-m", *self._flags(), *self._task, *hydra, f"hydra.sweep.dir={where}"])
+        return shlex.join(
+            ["python", "train.py", "-m", *self._flags(), *self._task, *hydra, f"hydra.sweep.dir={quoted(where)}"]
+        )
 
     def _require_same_flags(self, earlier: Sweep) -> None:
         """The same overrides of another configuration are other cells."""
@@ -201,7 +204,7 @@ class Campaign:
 
     def _rate(self, run: Run) -> float | None:
         with contextlib.suppress(OSError, ValueError):
-            return rate_of(read_summary(self._folder / run.directory / "summary.json"))
+            return rate_of(Record(read_summary(self._folder / run.directory / "summary.json")))
         return None
 
     def _returned(self, cell: Cell) -> JobReturn:
@@ -217,6 +220,8 @@ def told(cells: int, runs: int, done: int, folder: Path) -> str:
     return counted + (f"; {done} completed before" if done else "")
 
 
-def key_of(override: str) -> str:
-    """The key or group of an override."""
-    return override.lstrip("+~").partition("=")[0]
+def outcome(run: Run, rate: float | None) -> str:
+    """How a run ended, in a few words; ``rate`` in images/s."""
+    if run.status != "completed":
+        return f"{run.status}: {run.error}"
+    return "completed" if rate is None else f"{rate:,.{0 if rate >= 100 else 1}f} images/s"

@@ -19,10 +19,11 @@ LAUNCHER = "processes"
 
 def conclude(folder: Path) -> None:
     """Compare the runs in a sweep's directory: a table, and files beside them; or say why that cannot be."""
+    from strobe.app.config.compose import parse
     from strobe.compare.command import conclude as compare
 
     try:
-        compare(folder)
+        compare(folder, parse)
     except StrobeError as error:
         _complain(str(error))
     except SystemExit:  # rich's, where nobody reads the table any more

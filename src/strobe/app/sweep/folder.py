@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from strobe.errors import ConfigError
-from strobe.records.steps import read_summary
+from strobe.records.run import read_summary
 from strobe.records.sweep import NAME
 
 

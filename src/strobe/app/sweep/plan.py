@@ -1,9 +1,9 @@
 """What a sweep measures, in which order, and what its cells are called."""
 
-import random
 from collections.abc import Sequence
 
 from strobe.errors import ConfigError
+from strobe.measure.rounds import rounds
 from strobe.records.sweep import OWN, Cell
 
 
@@ -28,16 +28,8 @@ def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def in_order(cells: Sequence[Cell], repeats: int, seed: int) -> list[tuple[int, Cell]]:
-    """Round after round, (repeat from 1, cell): each round visits every cell, in a random order of its own.
-
-    So that a machine that becomes slower meanwhile slows all cells alike.
-    """
-    visits = []
-    for repeat in range(1, repeats + 1):
-        shuffled = sorted(cells, key=lambda cell: cell.number)
-        random.Random(f"{seed} {repeat}").shuffle(shuffled)
-        visits += [(repeat, cell) for cell in shuffled]
-    return visits
+    """(Repeat from 1, cell) of each run, in random interleaved rounds."""
+    return list(rounds(sorted(cells, key=lambda cell: cell.number), range(1, repeats + 1), seed))
 
 
 def names(cells: Sequence[Cell]) -> dict[int, str]:

@@ -4,7 +4,6 @@ import contextlib
 import re
 import shlex
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from strobe.app.config.checks import check
+from strobe.app.config.presets import endings, require_one_device
 from strobe.app.tuning import saving
-from strobe.app.tuning.measuring import Measuring, endings, require_one_device
+from strobe.app.tuning.measuring import Measuring
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
 from strobe.app.tuning.search import Search
 from strobe.app.tuning.table import Progress, print_tuning, times
-from strobe.diagnose.rank import command_of, key_of
 from strobe.errors import ConfigError, StrobeError
+from strobe.overrides import command_of, key_of
+from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
 OUTPUTS = Path("outputs", "tune")
@@ -35,7 +36,7 @@ def run(cfg: DictConfig) -> None:
         StrobeError: something that the user can put right.
         KeyboardInterrupt: what was measured until then is kept, and gone on with by the same command.
     """
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    console = output()
     check(cfg)
     require_one_device(cfg.trainer.devices)
     preset = saving.destination(cfg.tune.save) if cfg.tune.save is not None else None
@@ -70,16 +71,14 @@ def _search(tuning: Tuning, cfg: DictConfig, console: Console) -> None:
     config: Any = OmegaConf.to_object(cfg.tune)
     deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
     try:
-        with Measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine:
+        without = endings(cfg.callbacks)
+        with progress, Measuring(tuning.folder, config, deadline=deadline, without=without) as machine:
             Search(tuning, machine, progress).run()
     except KeyboardInterrupt:
-        progress.ends()
         print_tuning(console, tuning)
         told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
         console.print(told, markup=False, soft_wrap=True)
         raise
-    finally:
-        progress.ends()
     if not tuning.looks:
         raise StrobeError(tuning.ended or "nothing was measured")
 

@@ -4,6 +4,7 @@ import re
 
 from hydra.errors import HydraException
 
+from strobe.errors import StrobeError
 from strobe.process.fork import Failure
 
 # torch's words on a GPU's and on this machine's memory, and this project's on it and on what workers pass batches by
@@ -25,7 +26,7 @@ def failure_of(error: BaseException) -> Failure:
     text = " ".join(str(error).split())
     if isinstance(error, MisconfigurationException):
         text = f"Lightning refuses this run: {text}"
-    elif isinstance(error, HydraException):
+    elif isinstance(error, StrobeError | HydraException):
         text = text.partition(" Config search path:")[0]
     else:
         text = f"{type(error).__name__}: {text}".removesuffix(": ")

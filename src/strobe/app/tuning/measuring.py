@@ -2,26 +2,23 @@
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from strobe.app.config.compose import ENDLESS
+from strobe.app.config.names import run_name
+from strobe.app.config.presets import ENDLESS
 from strobe.app.config.schema.tune import TuneConfig
 from strobe.app.tuning.record import OUT_OF_MEMORY
 from strobe.app.tuning.search import Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import applied
 from strobe.duel.paired_trial import Defeat, Duel, alone, duel
-from strobe.errors import ConfigError
 from strobe.measure.statistics import unpaired, verdict
+from strobe.overrides import applied
 from strobe.process.fork import Failure
-from strobe.process.launch import run_name
 from strobe.process.training import Ended, train
 from strobe.records.run import Record, load_record
 
-ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a training
 LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
 STEPS = 12  # of a look, at least: of them three warm up
 LONGER = 5  # times as long is looked at a second time, if the first held no measured step
@@ -183,18 +180,3 @@ class Measuring:
         if self._standing is not None:
             self._standing[1].close()
             self._standing = None
-
-
-def require_one_device(devices: object) -> None:
-    """Raise a :class:`ConfigError` for several ranks, which cannot take turns in a process."""
-    several = len(devices) > 1 if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
-    if several is not False and str(several) not in ("1", "auto", "-1"):
-        raise ConfigError(
-            f"trainer.devices={devices} cannot be tuned: a training takes turns in one process; tune with "
-            "trainer.devices=1, and then train with what was found"
-        )
-
-
-def endings(callbacks: Mapping[Any, Any]) -> list[str]:
-    """Overrides that leave out the callbacks which would end a training before it is measured."""
-    return [f"~callbacks.{name}" for name, node in callbacks.items() if str(node.get("_target_")).endswith(ENDING)]

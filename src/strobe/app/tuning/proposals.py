@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from strobe.app.config.schema.tune import OVER
-from strobe.diagnose.estimates import promised
+from strobe.diagnose.estimates import estimates
 from strobe.diagnose.finding import Speedup, pace
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.rank import key_of
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
+from strobe.overrides import key_of, split
 from strobe.records.run import Record
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
@@ -85,7 +85,7 @@ def _prescribed(record: Record) -> Iterator[Move]:
 
 def _measured(record: Record, step: Step) -> Iterator[Move]:
     """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
-    for entry, speedup in sorted(promised(record, step), key=lambda pair: -pair[1].median):
+    for entry, speedup in sorted(estimates(record, step), key=lambda pair: -pair[1].median):
         if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
             why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
             yield _move(record, entry.overrides, why, speedup)
@@ -98,7 +98,7 @@ def _move(record: Record, overrides: Sequence[str], why: str, predicted: Speedup
 
 def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, int] | None]:
     """What goes with more images an update, the learning rate scaled with them; and their numbers."""
-    new = dict(override.partition("=")[::2] for override in overrides)
+    new = dict(map(split, overrides))
     size, batches = record.whole(BATCH_SIZE) or 0, record.whole(ACCUMULATE) or 1
     now = size * batches * max(1, record.count("world_size") or 1)
     then = now * int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches)) // max(1, size * batches)

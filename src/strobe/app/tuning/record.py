@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from strobe.app.tuning.proposals import BATCH_SIZE, Move
-from strobe.diagnose.rank import key_of
 from strobe.errors import ConfigError
 from strobe.measure.statistics import Ratio
-from strobe.records.steps import write_summary
+from strobe.overrides import split
+from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "tune.json"
@@ -164,5 +164,5 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
 
 
 def _batch_size(overrides: Sequence[str]) -> int | None:
-    sizes = [override.partition("=")[2] for override in overrides if key_of(override) == BATCH_SIZE]
+    sizes = [value for key, value in map(split, overrides) if key == BATCH_SIZE]
     return int(sizes[-1]) if sizes and sizes[-1].isdigit() else None

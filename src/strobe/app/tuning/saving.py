@@ -9,9 +9,10 @@ from typing import Any
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from strobe.app.config.checks import without_hydra
 from strobe.errors import ConfigError
 from strobe.records.files import whole
 
@@ -85,8 +86,5 @@ def difference(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, 
 def _composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """The configuration of ``train.py`` as plain values, interpolations unresolved, and the choice of each group."""
     cfg: DictConfig = compose("config", list(overrides), return_hydra_config=True)
-    choices = dict(cfg.hydra.runtime.choices)
-    with flag_override(cfg, ["struct", "readonly"], [False, False]):
-        del cfg["hydra"]
-    values: Any = OmegaConf.to_container(cfg, resolve=False)
-    return values, choices
+    values: Any = OmegaConf.to_container(without_hydra(cfg), resolve=False)
+    return values, dict(cfg.hydra.runtime.choices)

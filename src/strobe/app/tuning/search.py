@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from strobe.app.tuning.proposals import Move, advice, moves
 from strobe.app.tuning.record import Tuning
-from strobe.diagnose.rank import applied
 from strobe.measure.statistics import Ratio
+from strobe.overrides import applied
 from strobe.records.run import Record, load_record
 
 NOTHING, BUDGET = "nothing else helps", "the budget is spent"

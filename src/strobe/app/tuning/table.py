@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -13,61 +12,41 @@ from strobe.app.tuning.proposals import Move
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.finding import pace
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import command_of
 from strobe.measure.statistics import Ratio
+from strobe.overrides import command_of
+from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
 
 
-class Progress:
-    """Tells each action; on a terminal also the one that goes on, and the time that is left of the budget."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status: Status | None = None
+class Progress(ProgressDisplay):
+    """Says how each action ended; on a terminal it also shows the current one, and the time left of the budget."""
 
     def looks(self, overrides: Sequence[str], left: float) -> None:
         """A look begins."""
-        self._shows(f"looking at {' '.join(overrides) or 'the defaults'}", left)
+        self.begins(f"looking at {' '.join(overrides) or 'the defaults'}", left)
 
     def looked(self, record: Record | None) -> None:
         """Tell the rate, and what the verdict is."""
-        self.ends()
         step = step_of(record) if record is not None else None
         if record is not None and step is not None:
             verdict = (record.text("verdict") or "").partition(" Run: ")[0]
-            self._tell(f"{pace(1 / step.total)}. {verdict}")
+            self.say(f"{pace(1 / step.total)}. {verdict}")
 
     def tries(self, move: Move, left: float) -> None:
         """A trial begins."""
-        self._shows(f"trying {' '.join(move.overrides)}", left)
+        self.begins(f"trying {' '.join(move.overrides)}", left)
 
     def tried(self, trial: Mapping[str, Any]) -> None:
         """Tell what it found."""
-        self.ends()
         found = trial["error"] or f"{times(trial['measured'])}, predicted {predicted(trial)}"
         what = "kept" if trial["kept"] else trial["verdict"]
-        self._tell(f"  {' '.join(trial['overrides'])}: {found}: {what}")
+        self.say(f"  {' '.join(trial['overrides'])}: {found}: {what}")
 
     def proves(self, left: float) -> None:
         """The proof begins."""
-        self._shows("comparing what was found with what was given", left)
-
-    def ends(self) -> None:
-        """Nothing goes on any more."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-
-    def _shows(self, text: str, left: float) -> None:
-        self.ends()
-        if self._console.is_terminal:
-            self._status = self._console.status(Text(f"{text} ({max(0.0, left):.0f} s left)"))
-            self._status.start()
-
-    def _tell(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.begins("comparing what was found with what was given", left)
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from strobe.app.tuning.failures import failure_of
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, members, print_into
 
 OUTPUT = "output.txt"
@@ -30,26 +31,6 @@ class Ready:
 
     step_seconds: float
     images: int
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Consecutive steps of a training, after one that was not timed.
-
-    Attributes:
-        images: of these steps.
-        seconds: that they took, with what lies between epochs; until a GPU has done them.
-        steps: how many.
-    """
-
-    images: int
-    seconds: float
-    steps: int
-
-    @property
-    def rate(self) -> float:
-        """Images/s."""
-        return self.images / self.seconds
 
 
 class Trainee:
@@ -82,7 +63,7 @@ class Trainee:
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 
-    def turn(self, seconds: float) -> Turn | Failure:
+    def turn(self, seconds: float) -> Block | Failure:
         """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
         if self._process is None:
             return Failure("its training has ended")
@@ -108,16 +89,17 @@ class Trainee:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _answer(self, process: FreshProcess, timeout: float) -> Turn | Failure:
+    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)
         if isinstance(found, Failure):
             self.close()
             return found
         process.pause()
+        turn: Block
         turn, peaks = found
         loading = sum(_own_memory(pid) for pid in members(process.pid) if pid != process.pid)
         self.memory = peaks | {"rss_peak_bytes": peaks["rss_peak_bytes"] + loading}
-        return Turn(**turn)
+        return turn
 
 
 def _own_memory(pid: int) -> int:

@@ -12,8 +12,8 @@ from strobe.bench.harness.results import NAME, Interval, rate_of, read_results
 from strobe.errors import ConfigError
 
 GENERAL = ("host", "cpu", "usable_cores", "gpu", "versions")
-FEWEST = 4  # visits on either side, below which there is no verdict
-TOO_FEW = "too few visits"
+FEWEST = 4  # trials on either side, below which there is no verdict
+TOO_FEW = "too few trials"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def read_baseline(path: Path, suite: str) -> dict[str, Any]:
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each cell of either: ``name``, ``ratio`` (speed now / speed then, with its interval) and ``verdict``.
 
-    The verdict is faster, slower or no difference (the interval holds 1); too few visits on either side to tell; failed
+    The verdict is faster, slower or no difference (the interval holds 1); too few trials on either side to tell; failed
     (measured then, and failed now), only now or only before.
     """
     then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
@@ -88,7 +88,7 @@ def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[
         elif cell["status"] == "failed" or not cell["visits"]:
             entry["verdict"] = "failed" if cell["status"] == "failed" else "only before"
         else:
-            ours, theirs = ([rate_of(visit) for visit in one["visits"]] for one in (cell, before))
+            ours, theirs = ([rate_of(trial) for trial in one["visits"]] for one in (cell, before))
             entry["visits"] = [len(ours), len(theirs)]
             entry["ratio"] = ratio = unpaired_ratio(ours, theirs)
             entry["verdict"] = _verdict(ratio) if min(entry["visits"]) >= FEWEST else TOO_FEW

@@ -15,7 +15,7 @@ NAME = "measurements.pkl"
 
 
 def measurements(record: Mapping[str, Any]) -> list[Measurement]:
-    """One for each cell that was measured, with the seconds of a repetition in each visit."""
+    """One for each cell that was measured, with the seconds of a repetition in each trial."""
     return [_measurement(record, cell) for cell in record["cells"] if cell["visits"]]
 
 
@@ -28,7 +28,7 @@ def _measurement(record: Mapping[str, Any], cell: Mapping[str, Any]) -> Measurem
         description=cell["column"],
         num_threads=cell["threads"],
     )
-    times = [statistics.median(visit["seconds"]) for visit in cell["visits"]]
+    times = [statistics.median(trial["seconds"]) for trial in cell["visits"]]
     return Measurement(number_per_run=1, raw_times=times, task_spec=spec)
 
 

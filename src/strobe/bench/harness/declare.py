@@ -29,7 +29,7 @@ class Work:
     repeat: Callable[[], int | Done]  # one repetition; gives the number of images it moved, or more
     warm_up: Callable[[], object] | None = None  # untimed, first; None: one repetition
     files: Sequence[str] = ()  # paths that it reads: their page cache is brought into the cell's state
-    once: bool = False  # time one repetition a visit, however short
+    once: bool = False  # time one repetition a trial, however short
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Visit:
+class Trial:
     """What a cell's process is told."""
 
     folder: Path  # exists; for what the cell leaves behind, such as traces
-    number: int  # of visits to this cell before, in this result
+    number: int  # of trials of this cell before, in this result
     overrides: tuple[str, ...]  # of train.py's configuration: the user's, and the input's
     input: Input
 
 
-Make = Callable[[Visit], AbstractContextManager[Work]]
+Make = Callable[[Trial], AbstractContextManager[Work]]
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class Table:
 class Plan:
     """How much is measured, unless the user says otherwise."""
 
-    rounds: int  # visits to each cell, at most
-    turn: float  # seconds that are timed in a visit; one repetition at least
-    budget: float  # seconds after which no further visit begins; each cell is visited once in any case
+    rounds: int  # trials of each cell, at most
+    turn: float  # seconds that are timed in a trial; one repetition at least
+    budget: float  # seconds after which no further trial begins; each cell is measured once in any case
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Section:
     """A part of the page that a suite adds; ``text`` is what the terminal shows of it."""
 
     title: str
-    parts: Sequence[Part] | str  # tables, charts, paragraphs; or, for a short while yet, trusted HTML
+    parts: Sequence[Part]  # tables, charts, paragraphs
     text: str = ""
 
 

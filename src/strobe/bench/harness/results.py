@@ -1,4 +1,4 @@
-"""The record of a suite, ``results.json``: what each visit found, and what follows from it."""
+"""The record of a suite, ``results.json``: what each trial found, and what follows from it."""
 
 import json
 import statistics
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from strobe.bench.harness.declare import Cell, Suite
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
+from strobe.measure.statistics import median_interval
 from strobe.process.fork import Failure
-from strobe.records.steps import median_interval, write_summary
+from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "results.json"
@@ -22,27 +23,27 @@ Interval = dict[str, float | None]
 
 
 class Results:
-    """What is known of each cell so far; a failure stays until a later visit finds something."""
+    """What is known of each cell so far; a failure stays until a later trial finds something."""
 
     def __init__(self, suite: Suite, header: Mapping[str, Any]) -> None:
         self.suite = suite
         self.header = dict(header)
-        self.visits: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in suite.cells}
+        self.trials: dict[str, list[dict[str, Any]]] = {cell.name: [] for cell in suite.cells}
         self.errors: dict[str, str] = {}
         self.seconds = 0.0  # spent on measuring, also before an interruption
-        self.budget_spent = False  # so that a visit was left out
-        self.before = 0  # rounds of earlier sessions: visits of two sessions never share one
+        self.budget_spent = False  # so that a trial was left out
+        self.before = 0  # rounds of earlier sessions: trials of two sessions never share one
 
     def add(self, cell: Cell, number: int, outcome: Report | Failure) -> None:
-        """Keep what a visit in round ``number`` of this session found."""
+        """Keep what a trial in round ``number`` of this session found."""
         if isinstance(outcome, Failure):
             self.errors[cell.name] = outcome.reason
         else:
             self.errors.pop(cell.name, None)
-            self.visits[cell.name].append({"round": self.before + number, **asdict(outcome)})
+            self.trials[cell.name].append({"round": self.before + number, **asdict(outcome)})
 
     def resume(self, path: Path) -> bool:
-        """Take over the visits and errors of an earlier record of the same measurement; whether there was one.
+        """Take over the trials and errors of an earlier record of the same measurement; whether there was one.
 
         Raises:
             ConfigError: the record is of something else, or damaged.
@@ -58,11 +59,11 @@ class Results:
                     f"give another folder, or remove its {NAME}"
                 )
         for cell in earlier["cells"]:
-            if cell["name"] in self.visits:
-                self.visits[cell["name"]] = cell["visits"]
+            if cell["name"] in self.trials:
+                self.trials[cell["name"]] = cell["visits"]
                 if cell["error"]:
                     self.errors[cell["name"]] = cell["error"]
-        self.before = 1 + max((visit["round"] for visits in self.visits.values() for visit in visits), default=-1)
+        self.before = 1 + max((trial["round"] for trials in self.trials.values() for trial in trials), default=-1)
         self.seconds = earlier["seconds"]
         self.header["began"] = earlier["began"]
         return True
@@ -85,52 +86,52 @@ class Results:
         return record
 
     def _cell(self, cell: Cell) -> dict[str, Any]:
-        visits = self.visits[cell.name]
-        status = "failed" if cell.name in self.errors else "measured" if visits else "waiting"
+        trials = self.trials[cell.name]
+        status = "failed" if cell.name in self.errors else "measured" if trials else "waiting"
         described = {
             key: getattr(cell, key) for key in ("name", "table", "row", "column", "threads", "cache", "at", "against")
         }
-        figures = {name for visit in visits for name in visit["figures"]}
-        held = [visit["resident"] for visit in visits if visit["resident"] is not None]
+        figures = {name for trial in trials for name in trial["figures"]}
+        held = [trial["resident"] for trial in trials if trial["resident"] is not None]
         return {
             **described,
             "status": status,
             "error": self.errors.get(cell.name),
-            "seconds": seconds_of(visits) | {"spread": spread([each for visit in visits for each in visit["seconds"]])},
-            "images_per_second": rates_of(visits),
-            "images": visits[-1]["images"][-1] if visits else None,
-            "repetitions": sum(visit["repetitions"] for visit in visits),
+            "seconds": seconds_of(trials) | {"spread": spread([each for trial in trials for each in trial["seconds"]])},
+            "images_per_second": rates_of(trials),
+            "images": trials[-1]["images"][-1] if trials else None,
+            "repetitions": sum(trial["repetitions"] for trial in trials),
             "resident": statistics.fmean(held) if held else None,
             "figures": {
-                name: median_interval([visit["figures"][name] for visit in visits if name in visit["figures"]])
+                name: median_interval([trial["figures"][name] for trial in trials if name in trial["figures"]])
                 for name in sorted(figures)
             },
-            "ratio": by_round({"visits": visits}, {"visits": self.visits[cell.against]}) if cell.against else None,
-            "visits": visits,
+            "ratio": by_round({"visits": trials}, {"visits": self.trials[cell.against]}) if cell.against else None,
+            "visits": trials,
         }
 
 
 def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | None:
-    """How many times as fast a cell was as another, round by round; None if no round visited both."""
-    theirs = {visit["round"]: rate_of(visit) for visit in against["visits"]}
-    ratios = [rate_of(visit) / theirs[visit["round"]] for visit in cell["visits"] if visit["round"] in theirs]
+    """How many times as fast a cell was as another, round by round; None if no round measured both."""
+    theirs = {trial["round"]: rate_of(trial) for trial in against["visits"]}
+    ratios = [rate_of(trial) / theirs[trial["round"]] for trial in cell["visits"] if trial["round"] in theirs]
     return median_interval(ratios) if ratios else None
 
 
-def rate_of(visit: Mapping[str, Any]) -> float:
-    """Images/s of a visit: the median over its pieces."""
-    pairs: list[tuple[float, float]] = list(zip(visit["images"], visit["seconds"], strict=True))
+def rate_of(trial: Mapping[str, Any]) -> float:
+    """Images/s of a trial: the median over its pieces."""
+    pairs: list[tuple[float, float]] = list(zip(trial["images"], trial["seconds"], strict=True))
     return statistics.median(images / max(seconds, 1e-12) for images, seconds in pairs)
 
 
-def seconds_of(visits: Sequence[Mapping[str, Any]]) -> Interval:
-    """Seconds of a repetition: the median of the visits' medians, with a 95% interval over visits."""
-    return median_interval([statistics.median(visit["seconds"]) for visit in visits])
+def seconds_of(trials: Sequence[Mapping[str, Any]]) -> Interval:
+    """Seconds of a repetition: the median of the trials' medians, with a 95% interval over trials."""
+    return median_interval([statistics.median(trial["seconds"]) for trial in trials])
 
 
-def rates_of(visits: Sequence[Mapping[str, Any]]) -> Interval:
+def rates_of(trials: Sequence[Mapping[str, Any]]) -> Interval:
     """Images/s, likewise."""
-    return median_interval([rate_of(visit) for visit in visits])
+    return median_interval([rate_of(trial) for trial in trials])
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -159,7 +160,7 @@ def read_results(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path} is of another program or version; name a {NAME} of this one, or remove it")
         for cell in record["cells"]:
             assert isinstance(cell["name"], str)
-            assert all(rate_of(visit) >= 0 and visit["round"] >= 0 for visit in cell["visits"])
+            assert all(rate_of(trial) >= 0 and trial["round"] >= 0 for trial in cell["visits"])
         for key, entries in NEEDED.items():
             assert entries <= record[key].keys()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:

@@ -1,19 +1,18 @@
-"""In which order cells are visited, and when that is enough."""
+"""In which order cells are measured, and when that is enough."""
 
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from strobe.bench.harness.declare import Cell, Input, Visit
-from strobe.bench.harness.processes import visit_cell
+from strobe.bench.harness.declare import Cell, Input, Trial
 from strobe.bench.harness.results import Results, known_within, rates_of
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report, run_trial
+from strobe.measure.rounds import rounds
 from strobe.process.fork import Failure
 
-LEAST = 6  # visits before a cell can be known well enough: of fewer, the interval is their range
+LEAST = 6  # trials before a cell can be known well enough: of fewer, the interval is their range
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,18 @@ class Settings:
     """How much is measured."""
 
     rounds: int
-    turn: float  # seconds timed in a visit
-    budget: float  # seconds in all, after which nothing but a cell's first visit begins
+    turn: float  # seconds timed in a trial
+    budget: float  # seconds in all, after which nothing but a cell's first trial begins
     precision: float  # half of a 95% interval, as a share of the median, that is enough
-    timeout: float  # seconds of one visit
+    timeout: float  # seconds of one trial
     seed: int  # of the order
 
 
 class Watcher(Protocol):
     """Is told how it goes."""
 
-    def begins(self, cell: Cell, number: int, left: float) -> None:
-        """Visit ``number`` to a cell begins; about so many seconds are left."""
+    def tries(self, cell: Cell, number: int, left: float) -> None:
+        """Trial ``number`` of a cell begins; about so many seconds are left."""
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
         """It ended."""
@@ -40,36 +39,36 @@ class Watcher(Protocol):
 
 @dataclass
 class Campaign:
-    """Visits the cells, round after round in another random order, and saves the record after each visit."""
+    """Measures the cells, round after round in another random order, and saves the record after each trial."""
 
     results: Results
     settings: Settings
     found: Input
     overrides: Sequence[str]  # of train.py's configuration
     folder: Path  # for the record, and what cells leave behind
-    lengths: dict[str, float] = field(default_factory=dict)  # seconds of a cell's latest visit
+    lengths: dict[str, float] = field(default_factory=dict)  # seconds of a cell's latest trial
     failed: set[str] = field(default_factory=set)  # in this campaign: a resumed one tries them again
 
     def measure(self, watcher: Watcher) -> None:
-        """Until each cell has all its visits, is known well enough or has failed, or the budget is spent."""
+        """Until each cell has all its trials, is known well enough or has failed, or the budget is spent."""
         results = self.results
         began = time.perf_counter() - results.seconds
         for in_round, cell in self.planned():
-            number = len(results.visits[cell.name])
+            number = len(results.trials[cell.name])
             results.seconds = time.perf_counter() - began
             if number and results.seconds + self.lengths.get(cell.name, 0.0) > self.settings.budget:
                 results.budget_spent = True
                 continue
-            watcher.begins(cell, number, self.left())
-            outcome = self._visit(cell, number, in_round)
+            watcher.tries(cell, number, self.left())
+            outcome = self._try(cell, number, in_round)
             results.seconds = time.perf_counter() - began
             results.save(self.folder, "running")
             watcher.ended(outcome, cell)
 
-    def _visit(self, cell: Cell, number: int, in_round: int) -> Report | Failure:
+    def _try(self, cell: Cell, number: int, in_round: int) -> Report | Failure:
         since = time.perf_counter()
-        visit = Visit(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
-        outcome = visit_cell(cell, visit, turn=self.settings.turn, timeout=self.settings.timeout)
+        trial = Trial(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
+        outcome = run_trial(cell, trial, turn=self.settings.turn, timeout=self.settings.timeout)
         self.lengths[cell.name] = time.perf_counter() - since
         self.results.add(cell, in_round, outcome)
         if isinstance(outcome, Failure):
@@ -77,29 +76,27 @@ class Campaign:
         return outcome
 
     def planned(self) -> Iterator[tuple[int, Cell]]:
-        """Round and cell of the next visit, decided when asked for; an earlier record is gone on with."""
-        for number in range(self.settings.rounds):
-            cells = list(self.results.suite.cells)
-            random.Random(f"{self.settings.seed} {number}").shuffle(cells)
-            yield from ((number, cell) for cell in cells if self._is_due(cell, number))
+        """Round and cell of the next trial, decided when asked for; an earlier record is gone on with."""
+        trials = rounds(self.results.suite.cells, range(self.settings.rounds), self.settings.seed)
+        return ((number, cell) for number, cell in trials if self._is_due(cell, number))
 
     def _is_due(self, cell: Cell, number: int) -> bool:
-        visits = self.results.visits[cell.name]
-        return len(visits) <= number and cell.name not in self.failed and not self._is_known(visits)
+        trials = self.results.trials[cell.name]
+        return len(trials) <= number and cell.name not in self.failed and not self._is_known(trials)
 
-    def _is_known(self, visits: Sequence[Mapping[str, object]]) -> bool:
-        within = known_within(rates_of(visits)) if len(visits) >= LEAST else None
+    def _is_known(self, trials: Sequence[Mapping[str, object]]) -> bool:
+        within = known_within(rates_of(trials)) if len(trials) >= LEAST else None
         return within is not None and within <= self.settings.precision
 
     def left(self) -> float:
-        """Seconds that the visits to come will take about: as long as a cell's latest, or as the others' on average."""
+        """Seconds that the trials to come will take about: as long as a cell's latest, or as the others' on average."""
         typical = sum(self.lengths.values()) / len(self.lengths) if self.lengths else 1.0 + self.settings.turn
         first = further = 0.0
-        for name, visits in self.results.visits.items():
-            if name not in self.failed and not self._is_known(visits):
+        for name, trials in self.results.trials.items():
+            if name not in self.failed and not self._is_known(trials):
                 length = self.lengths.get(name, typical)
-                first += length * (not visits)
-                further += length * max(0, self.settings.rounds - max(1, len(visits)))
+                first += length * (not trials)
+                further += length * max(0, self.settings.rounds - max(1, len(trials)))
         return first + min(further, max(0.0, self.settings.budget - self.results.seconds - first))
 
 

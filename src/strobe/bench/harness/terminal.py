@@ -1,69 +1,42 @@
 """What a suite shows in the terminal: progress with the time left, its tables, what follows from them."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.visit import Report
+from strobe.bench.harness.trial import Report
 from strobe.bench.shown import in_unit
 from strobe.present.format import estimate, figure
+from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
 
-ENOUGH = 6  # visits, as in strobe.records.steps.median_interval: of fewer the interval is their range
+ENOUGH = 6  # trials, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
 
 
-class Bar:
-    """A progress bar with the time left; into a file, a line for each failure only."""
+class Bar(ProgressDisplay):
+    """Trials that are done, and the time left; into a file, a line for each failure only."""
 
     def __init__(self, console: Console, results: Results, rounds: int) -> None:
-        self._console = console
-        self._results = results
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[left]} left"),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=rounds * len(results.visits), completed=self._done(), left="?")
+        self._trials = results.trials
+        super().__init__(console, rounds * len(results.trials), self._done())
 
-    def __enter__(self) -> "Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # the terminal is gone
-            self._progress.stop()
-
-    def begins(self, cell: Cell, number: int, left: float) -> None:
-        """Say which cell is visited, and the time left."""
-        self._progress.update(self._task, description=f"{cell.name} ({number + 1})", left=clock(left))
+    def tries(self, cell: Cell, number: int, left: float) -> None:
+        """Say which cell is measured, and the time left."""
+        self.begins(f"{cell.name} ({number + 1})", left)
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
         """Go on; a failure stays to be read."""
-        self._progress.update(self._task, completed=self._done())
+        self.completes(self._done())
         if isinstance(outcome, Failure):
-            self._console.print(f"{cell.name} failed: {outcome.reason}", markup=False, highlight=False, soft_wrap=True)
+            self.say(f"{cell.name} failed: {outcome.reason}")
 
     def _done(self) -> int:
-        return sum(len(visits) for visits in self._results.visits.values())
-
-
-def clock(seconds: float) -> str:
-    """Seconds as 0:42 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return sum(len(trials) for trials in self._trials.values())
 
 
 def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
@@ -119,7 +92,7 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
         if cell["visits"]:
             median, low, high = (figure(value) for value in in_unit(table, cell))
             spread = cell["seconds"]["spread"]
-            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one visit"
+            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))

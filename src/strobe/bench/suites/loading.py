@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.app.config.checks import loaders_for
-from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Visit, Work
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import MOST_FILES, find_data
 from strobe.errors import ConfigError
@@ -109,7 +109,7 @@ def _label(loader: str) -> str:
 
 def _find(asked: Request, scratch: Path) -> Input:
     """The images; what cells pack is packed here, so that none of them is measured while it is made."""
-    from strobe.bench.composing import prepared
+    from strobe.bench.inputs import prepared
     from strobe.bench.loading_parts import loader_keys
 
     found = find_data(asked, scratch)
@@ -175,16 +175,16 @@ def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any],
 
 
 @contextmanager
-def load(visit: Visit, *, loader: str, size: int, batches: int, cold: bool) -> Iterator[Work]:
+def load(trial: Trial, *, loader: str, size: int, batches: int, cold: bool) -> Iterator[Work]:
     """Whole batches of one loader, ready for a model."""
     import numpy as np
 
     from strobe.app.engines.base import WholeBatches
     from strobe.app.loaders.packed import PackedData
-    from strobe.bench.composing import prepared
+    from strobe.bench.inputs import prepared
     from strobe.bench.loading_parts import loader_keys, orders
 
-    data, _ = prepared([*visit.overrides, *loader_keys(loader, visit.input.facts["packs"])])
+    data, _ = prepared([*trial.overrides, *loader_keys(loader, trial.input.facts["packs"])])
     dataset, source = data.datasets["train"], data.found["train"]
     some = np.random.default_rng(0).permutation(len(dataset))[:MOST_FILES].tolist()
     whole, drawn = WholeBatches(dataset), orders(some, size)

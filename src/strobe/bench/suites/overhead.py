@@ -1,22 +1,36 @@
 """``suite=overhead``: the application's training step against a plain PyTorch loop's, timers and traces on and off."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Visit, Work
-from strobe.bench.inputs import find_data
-from strobe.bench.training.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING, conclude
+from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.results import Interval, by_round
+from strobe.bench.inputs import find_data, require_batch
+from strobe.present.format import estimate as written
 
+PLAIN = "plain loop"
+APPLICATION = "application"
+UNTIMED = "application without phase timers"
+WAITING = "application, trace waiting"
+RECORDING = "application, trace recording"
+VERDICT, INTERVAL = 4, 6  # rounds, from which on a difference is told, and the range of ratios is an interval
+PAIRS = (  # what is asked, by what is held against what
+    ("The application against a plain PyTorch loop", APPLICATION, PLAIN),
+    ("Phase timers on against off", APPLICATION, UNTIMED),
+    ("A trace callback that waits against none", WAITING, APPLICATION),
+    ("A trace that records against one that waits", RECORDING, WAITING),
+)
 VARIANTS = (PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING)
 NEVER = 10**9  # steps
 MOST = 200  # timed steps: a trace must be able to hold them
-QUICK, FULL = 1.0, 5.0  # seconds timed in a visit
+QUICK, FULL = 1.0, 5.0  # seconds timed in a trial
 
 
 def declare(cfg: DictConfig) -> Suite:
@@ -34,7 +48,7 @@ def declare(cfg: DictConfig) -> Suite:
         about="The same steps over the same batches, with the same data, loading, network and optimizer: written by "
         "hand in plain PyTorch, and trained by the application with all its callbacks and its logger. Then without the "
         "phase timers that write steps.csv; with a trace callback that waits all the time; and with one that records "
-        f"all the time, less the writing of its file. A visit times {seconds:g} s of one training, or {MOST} steps, "
+        f"all the time, less the writing of its file. A trial times {seconds:g} s of one training, or {MOST} steps, "
         "after its first steps; its seconds are those of a step.",
         cells=cells,
         tables=[Table("training", "Training steps, each with more around them")],
@@ -56,8 +70,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     Raises:
         StrobeError: a value cannot work, or images are missing.
     """
-    from strobe.bench.training.cells import ready
-    from strobe.bench.training.sizes import require_batch
+    from strobe.bench.steady import ready
 
     found = find_data(asked, scratch)
     size = ready([*found.overrides, *asked.overrides], plain=True).data.batch_size
@@ -66,12 +79,12 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 
 @contextmanager
-def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
+def train(trial: Trial, *, variant: str, seconds: float) -> Iterator[Work]:
     """A training of one kind, which warms itself up."""
-    from strobe.bench.training.cells import apply, plainly, ready
+    from strobe.bench.steady import apply, plainly, ready
     from strobe.callbacks import StepRecorder, TraceProfiler
 
-    cfg = ready(visit.overrides, plain=True)
+    cfg = ready(trial.overrides, plain=True)
     with TemporaryDirectory(prefix="strobe-") as scratch:
         folder = Path(scratch)
         traces = folder / "traces"
@@ -89,3 +102,27 @@ def train(visit: Visit, *, variant: str, seconds: float) -> Iterator[Work]:
             return Done(size, window.seconds * size / window.images, {"steps": window.steps})
 
         yield Work(repeat, warm_up=lambda: None, once=True)
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """A sentence for each question; of what was not measured, why."""
+    cells = {cell["column"]: cell for cell in record["cells"]}
+    found = []
+    for question, one, other in PAIRS:
+        missing = [name for name in (one, other) if not cells[name]["visits"]]
+        if missing:
+            found.append(f"{question}: not known, for {missing[0]} was not measured.")
+        elif (ratio := by_round(cells[one], cells[other])) is not None:
+            rounds = [{trial["round"] for trial in cells[name]["visits"]} for name in (one, other)]
+            verdict = _verdict(ratio, len(set.intersection(*rounds)))
+            found.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
+    return found
+
+
+def _verdict(ratio: Interval, rounds: int) -> str:
+    median, low, high = (ratio[end] or 0.0 for end in ("median", "low", "high"))
+    if rounds < VERDICT:
+        return "too few trials to tell whether that is a difference"
+    if low <= 1 <= high:
+        return f"no difference that the {'interval' if rounds >= INTERVAL else f'range of {rounds} trials'} would show"
+    return f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"

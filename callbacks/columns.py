@@ -1,0 +1,7 @@
+"""The columns of ``steps.csv``, which the recorder writes and every reader knows. Imports nothing."""
+
+PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")  # add up to the step
+GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
+DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU, after ``device_``
+OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
+COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS)

@@ -1,0 +1,127 @@
+"""One trial of a cell, in a process of its own."""
+
+import contextlib
+import math
+import statistics
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from strobe.bench.harness.declare import Cell, Done, Trial, Work
+from strobe.errors import StrobeError
+from strobe.measure.pagecache import COLD, bring, require_cold, resident
+from strobe.measure.timing import repeated
+from strobe.process.fork import Failure, in_fresh_process, print_into
+
+LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
+MOST = 200  # timed pieces of a trial
+LOG = "output.txt"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a trial found: for each timed piece, the seconds and the images of one repetition."""
+
+    seconds: list[float]
+    images: list[float]
+    resident: float | None = None  # share of the files' pages in the page cache when timing began
+    figures: dict[str, float] = field(default_factory=dict)  # medians of what else the repetitions measured
+    repetitions: int = 1  # in all
+
+
+def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Report | Failure:
+    """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout)
+    finally:
+        _tidy(trial.folder)
+    if isinstance(outcome, Failure):
+        return outcome
+    assert isinstance(outcome, Report)
+    return outcome
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what is empty of what a trial has left."""
+    log = folder / LOG
+    if log.is_file() and not log.stat().st_size:
+        log.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
+    """The body of a cell's process: measure, and send a Report or a Failure; what is printed goes to a file."""
+    print_into(trial.folder / LOG)
+    outcome: Report | Failure
+    try:
+        import torch
+
+        torch.set_num_threads(cell.threads)
+        with cell.make(trial) as work:
+            outcome = measure(cell, work, turn)
+    except StrobeError as error:
+        outcome = Failure(" ".join(str(error).split()))
+    except Exception as error:
+        traceback.print_exc()
+        outcome = Failure(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    pipe.send(outcome)
+
+
+def measure(cell: Cell, work: Work, turn: float) -> Report:
+    """Warm up, then repeat for ``turn`` seconds, once at least."""
+    (work.warm_up or work.repeat)()
+    found, share = [], None
+    together = 1
+    for piece in _pieces(turn):
+        if cell.cache and (cell.cache == COLD or piece == 0):
+            bring(work.files, cell.cache)
+        if cell.cache and piece == 0:
+            if cell.cache == COLD:
+                require_cold(work.files)
+            share = resident(work.files)
+        done, itself = _timed(work, together)
+        found.append(done)
+        if piece == 0 and cell.cache != COLD and not itself:
+            together = max(1, math.ceil(LEAST / max(found[0].seconds or 0.0, 1e-7)))
+        if work.once:
+            break
+    if together > 1 and len(found) > 1:
+        found = found[1:]  # the first was too short for the clock
+    names = found[-1].figures
+    figures = {name: statistics.median(done.figures[name] for done in found) for name in names}
+    return Report(
+        [done.seconds or 0.0 for done in found],
+        [done.images for done in found],
+        share,
+        figures,
+        together * len(found),
+    )
+
+
+def _pieces(turn: float) -> Iterator[int]:
+    began = time.perf_counter()
+    for piece in range(MOST):
+        yield piece
+        if time.perf_counter() - began >= turn:
+            return
+
+
+def _timed(work: Work, together: int) -> tuple[Done, bool]:
+    """So many repetitions, timed together: seconds and images of one, and whether it timed itself."""
+    done = Done(0)
+
+    def once() -> int:
+        nonlocal done
+        made = work.repeat()
+        done = Done(made) if isinstance(made, int) else made
+        return done.images
+
+    block = repeated(once, multiple=together)
+    if done.seconds is not None:
+        return done, True
+    return Done(done.images, block.seconds / together, done.figures), False

@@ -1,0 +1,173 @@
+"""Short trainings that are timed over their steady state: the application's, and a plain PyTorch loop."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig, OmegaConf
+from torch.nn import functional as F
+
+from strobe.app.build.instantiate import Parts, build
+from strobe.app.config.checks import check
+from strobe.app.config.compose import configure
+from strobe.app.config.presets import require_endless
+from strobe.app.model.classifier import build_optimizer
+from strobe.app.run.train import quieten
+from strobe.bench.harness.declare import Done
+from strobe.callbacks.columns import DEVICE, PHASES
+from strobe.errors import ConfigError
+from strobe.measure.stepping import Stepping
+from strobe.measure.timing import WARMUP_STEPS, Window, clock
+from strobe.records.steps import read_rows
+
+PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
+    "trainer.precision": ("32-true", "32", 32, "bf16-mixed", "bf16"),
+    "trainer.accumulate_grad_batches": (1,),
+    "trainer.gradient_clip_val": (None, 0),
+    "trainer.detect_anomaly": (False,),
+    "trainer.strategy": ("auto",),
+    "model.lr_scaling": ("none",),
+}
+
+
+def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
+    """The configuration of an endless training, checked, and this process as ``train.py`` has it.
+
+    Args:
+        overrides: of ``train.py``.
+        plain: whether it must be one that :func:`plainly` trains as well.
+
+    Raises:
+        ConfigError: a value cannot work.
+    """
+    cfg = configure(overrides)
+    check(cfg)
+    require_endless(cfg)
+    if plain:
+        require_plain(cfg)
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    quieten()
+    return cfg
+
+
+def window_of(cfg: DictConfig, parts: Parts, seconds: float, **options: Any) -> Window:
+    """A window on the trainer's device, whose warm-up outlasts the batches that workers have ready at first."""
+    ahead = cfg.engine.get("prefetch_factor")  # None: nothing is loaded while it trains
+    workers = 0 if ahead is None else cfg.engine.num_workers
+    return Window(
+        seconds,
+        warmup=max(WARMUP_STEPS, workers * ((ahead or 0) + 1)),
+        multiple=max(1, workers),
+        epoch=len(parts.data.datasets["train"]),
+        clock=clock(parts.trainer.strategy.root_device),
+        **options,
+    )
+
+
+def apply(
+    cfg: DictConfig,
+    folder: Path,
+    seconds: float,
+    *besides: Callback,
+    without: type[Callback] | None = None,
+    **options: Any,
+) -> Window:
+    """Train as the application does, all its callbacks and its logger included, but for those of type ``without``.
+
+    Args:
+        cfg: of a training without an end.
+        folder: where callbacks write.
+        seconds: of the window.
+        besides: further callbacks.
+        without: a kind of callback to leave out.
+        options: of the window.
+
+    Raises:
+        ConfigError: training ended before the window.
+    """
+    torch.manual_seed(0)
+    parts = build(cfg, folder)
+    window = window_of(cfg, parts, seconds, **options)
+    _fit(parts, window, besides, without)
+    if not window.seconds:
+        raise ConfigError(
+            f"training ended by itself after {window.steps} timed steps, before its measurement; leave out what ends "
+            f"it, such as one of callbacks=[{', '.join(map(str, cfg.callbacks))}]"
+        )
+    return window
+
+
+def profile(cfg: DictConfig, folder: Path, profiler: Callback, *, most: int) -> None:
+    """Train as the application does with a profiler, until it ends training, or for about ``most`` steps."""
+    torch.manual_seed(0)
+    _fit(build(cfg, folder), Window(math.inf, warmup=1, most=most), [profiler])
+
+
+def _fit(parts: Parts, window: Window, besides: Sequence[Callback], without: type[Callback] | None = None) -> None:
+    trainer: Any = parts.trainer
+    kept = [callback for callback in trainer.callbacks if without is None or not isinstance(callback, without)]
+    trainer.callbacks = [*kept, Stepping(window.add), *besides]
+    trainer.fit(parts.model, datamodule=parts.data)
+
+
+def plainly(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> Window:
+    """Train as one would write it by hand: same data, loading, device, scaling, precision, network and optimizer."""
+    torch.manual_seed(0)
+    parts = build(cfg, folder)
+    window = window_of(cfg, parts, seconds, **options)
+    device, precision = parts.trainer.strategy.root_device, parts.trainer.precision_plugin
+    network, data = parts.model.network.to(device).train(), parts.data
+    data.trainer = parts.trainer  # which tells it whether to pin memory
+    optimizer = build_optimizer(network.parameters(), cfg.model, lr=cfg.model.lr)
+    generator = torch.Generator(device).manual_seed(0)
+    batches = data.batches("train", data.batch_size, shuffle=True)
+    while True:
+        for pixels, labels in batches:
+            images = data.normalise(pixels.to(device, non_blocking=True))
+            if data.augments:
+                images = data.augment(images, generator)
+            targets = labels.to(device, non_blocking=True)
+            optimizer.zero_grad()
+            with precision.train_step_context():
+                logits = network(images.to(memory_format=parts.model.memory_format))
+                loss = F.cross_entropy(logits, targets, label_smoothing=cfg.model.label_smoothing)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            if window.add(len(labels)):
+                return window
+
+
+def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
+    """Train as the application does; an epoch's seconds, with where the timed steps go.
+
+    The figures are ``timed_images`` and ``steps``, those of the window, ``epochs`` (of the window; below 1 an epoch's
+    seconds are extrapolated), ``step_<phase>``, mean seconds a timed step by the host's clock, and ``device_<phase>``,
+    by the GPU's, where there is one.
+    """
+    window = apply(cfg, folder, seconds)
+    rows = read_rows(folder / "steps.csv")[-window.steps :]
+    columns = {f"step_{name}": name for name in ("total", *PHASES)}
+    if "device_total" in rows[-1]:
+        columns |= {name: name for name in (f"device_{part}" for part in DEVICE)}
+    phases = {name: statistics.fmean(row.get(column, 0.0) for row in rows) for name, column in columns.items()}
+    own = {"timed_images": window.images, "epochs": window.images / window.epoch, "steps": window.steps}
+    return Done(window.epoch, window.seconds * window.epoch / window.images, own | phases)
+
+
+def require_plain(cfg: DictConfig) -> None:
+    """Refuse what the plain loop does not do, for the two would not train the same.
+
+    Raises:
+        ConfigError: a key has another value than those of ``PLAIN``.
+    """
+    for key, values in PLAIN.items():
+        if (value := OmegaConf.select(cfg, key)) not in values:
+            raise ConfigError(
+                f"{key}={value} is nothing that the plain loop does, and the two would not train the same; give "
+                f"{key}={'null' if values[0] is None else values[0]}"
+            )

@@ -1,0 +1,161 @@
+"""What the cells of ``suite=convolution`` do, in their own processes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from strobe.bench.harness.declare import Done, Trial, Work
+from strobe.bench.suites.convolution import implementations
+from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation, padded, valid_shape
+from strobe.bench.suites.convolution.profiles import (
+    Profile,
+    price_of_a_call,
+    profile_by_timer,
+    profile_events,
+    profile_samples,
+    save_profile,
+    timed,
+)
+from strobe.bench.suites.convolution.reading import own_of_parts
+from strobe.bench.suites.convolution.study import (
+    CALLS,
+    EVENTS,
+    EVENTS_OF_PYTHON,
+    IM2COL,
+    PARTS,
+    PLAIN,
+    REFERENCE,
+    SAMPLES,
+    SEEN,
+    TIMER,
+    TO_CALLEE,
+    TO_CALLER,
+)
+from strobe.errors import DataError
+
+WITHIN = 1e-4  # of the largest value, between an implementation's result and SciPy's: float32 sums in other orders
+
+_PROFILERS: Mapping[str, Callable[[Callable[[], object]], Profile]] = {
+    EVENTS_OF_PYTHON: partial(profile_events, builtins=False),
+    EVENTS: profile_events,
+    SAMPLES: profile_samples,
+    TIMER: profile_by_timer,
+}
+
+
+def grey_image(photo: str | None, side: int) -> Array:
+    """A photo's middle in grey, or noise: (side, side) float32 from 0 to 1.
+
+    Raises:
+        DataError: The photo cannot be read.
+    """
+    if photo is None:
+        return np.random.default_rng(0).random((side, side), dtype=np.float32)
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(photo) as found:
+            fitted = ImageOps.fit(found.convert("L"), (side, side))
+    except OSError as error:
+        raise DataError(f"{photo} cannot be read as a photo ({error}); remove it, or leave data.root out") from error
+    return np.asarray(fitted, dtype=np.float32) / 255
+
+
+@contextmanager
+def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
+    """One convolution, whose result is checked before it is measured.
+
+    Raises:
+        DataError: The result of the implementation is not SciPy's.
+    """
+    implementation = IMPLEMENTATIONS[name]
+    image = grey_image(visit.input.facts.get("photo"), side)
+    weights = np.random.default_rng(1).random((kernel, kernel), dtype=np.float32)  # not the same when it is turned
+    weights /= weights.sum()
+    found, expected = implementation(image, weights), IMPLEMENTATIONS[REFERENCE](image, weights)
+    same = (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    if not same or not np.allclose(found, expected, rtol=0, atol=WITHIN * float(np.abs(expected).max())):
+        raise DataError(
+            f"{name} gives another result than {REFERENCE} for an image of {image.shape}, so it is not measured; "
+            "run the tests of the implementations (tests/bench/test_convolution.py) to see where they differ"
+        )
+
+    def repeat() -> int:
+        implementation(image, weights)
+        return 1
+
+    yield Work(repeat, warm_up=lambda: None)  # it has run once
+
+
+@contextmanager
+def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
+    """So many convolutions by im2col of the source document's image, under a profiler or alone.
+
+    Figures are own seconds of the parts: under a profiler what it says; alone what they take when timed one by one. The
+    latest profile is left in the cell's folder.
+    """
+    image = np.arange(49, dtype=np.float32).reshape(7, 7)
+    weights = np.ones((3, 3), np.float32) / np.float32(9)
+    work = partial(_repeat, IMPLEMENTATIONS[IM2COL], image, weights, repetitions)
+    found: list[Profile] = []
+    prices = {}
+    if profiler == EVENTS:
+        price = price_of_a_call()
+        prices = {TO_CALLEE: price.callee, TO_CALLER: price.caller}
+
+    def alone() -> Done:
+        return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
+
+    def looked_at() -> Done:
+        found[:] = [seen := _PROFILERS[profiler](work)]
+        count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
+        return Done(repetitions, seen.seconds, {**own_of_parts(seen.own), **count, **prices})
+
+    yield Work(alone if profiler == PLAIN else looked_at, warm_up=work)
+    for seen in found:
+        save_profile(visit.folder, seen, f"{repetitions} convolutions by im2col, seen by {profiler}")
+
+
+def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float]:
+    """Own seconds of each of ``PARTS`` in so many convolutions by im2col when nobody looks.
+
+    The calls of ``_get_indices`` are made again with the same arguments and nothing else, less what the loop around
+    them takes; so are the rest, with windows that are there already. What is left of the whole is ``im2col_naive``.
+
+    Args:
+        image: (H, W).
+        kernel: (kh, kw), of the image's type.
+        repetitions: Of the whole, and of each part.
+    """
+    ready = padded(image, kernel.shape)
+    shape = valid_shape(ready, kernel.shape)
+    windows = implementations.im2col_naive(ready, kernel.shape)
+    rest = Implementation(lambda _, kernel: implementations.product(windows, kernel))
+    whole = timed(partial(_repeat, IMPLEMENTATIONS[IM2COL], image, kernel, repetitions))
+    count = repetitions * windows.size // kernel.size
+    indices = timed(partial(_indices, shape, kernel.shape, count)) - timed(partial(_nothing, kernel.size, count))
+    others = timed(partial(_repeat, rest, image, kernel, repetitions))
+    return dict(zip(PARTS, (max(0.0, whole - indices - others), max(0.0, indices), others), strict=True))
+
+
+def _repeat(implementation: Implementation, image: Array, kernel: Array, repetitions: int) -> None:
+    for _ in range(repetitions):
+        implementation(image, kernel)
+
+
+def _indices(shape: tuple[int, ...], kernel_shape: tuple[int, ...], count: int) -> None:
+    """The calls for so many windows, which begin again where an image ends."""
+    find, windows, elements = implementations._get_indices, shape[0] * shape[1], kernel_shape[0] * kernel_shape[1]
+    for number in range(count):
+        place = number % windows
+        for element in range(elements):
+            find(place, shape)
+            find(element, kernel_shape)
+
+
+def _nothing(elements: int, count: int) -> None:
+    for _ in range(count):
+        for _ in range(elements):
+            pass

@@ -1,0 +1,214 @@
+"""The parts that ``suite=convolution`` adds to its page: answers, growth, profiles, and how far those disagree."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from strobe.bench.harness.declare import Section
+from strobe.bench.harness.schedule import slug
+from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
+from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
+from strobe.bench.suites.convolution.reading import (
+    Reading,
+    corrected,
+    own_of_parts,
+    questions,
+    read,
+    shares,
+    total_variation,
+)
+from strobe.bench.suites.convolution.study import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
+from strobe.present.format import TIMES, duration, estimate, interval, percent, times
+from strobe.present.parts import (
+    Block,
+    Cell,
+    Heading,
+    Paragraph,
+    Part,
+    Pre,
+    Table,
+    Text,
+    Words,
+    link,
+    more,
+    named,
+    note,
+    strong,
+)
+
+_ROWS = 12  # of the table of functions
+DIRECTLY, LESS = "timed one by one", "cProfile, less what calls pay"
+_GROWTH = (
+    "A power of the side n is fitted to each implementation's medians, by least squares in logarithms; twice the side "
+    "takes 2 to that power times as long. Each is over the sides that it was measured at, which are below it; powers "
+    "over other sides do not compare. The interval is of the fit: it holds if the points scatter about one line; the "
+    "farthest point lies so many times above or below it. Small images take about as long as the call itself, whatever "
+    "their size; between the two largest sizes little of that is left, unless caches overflow there."
+)
+_TREES = (
+    "A tree gives the share of each call with what it calls, from 0.5% on. In its flame graph, a page by pyinstrument, "
+    "each call is a box as wide as its share, below that of its caller."
+)
+_APART_NOTE = (
+    "Own time of each function, the time of functions in C being their callers', as a share of the whole: medians over "
+    "visits. Timed one by one: the calls of _get_indices, and all besides im2col_naive, are made again alone, with the "
+    "same arguments and no profiler; what is left of the whole is im2col_naive's own. The distance of two columns is "
+    "the share of the time that would have to be given to other functions to make them equal (half the sum of all "
+    "differences, the total variation distance)."
+)
+_HOW = {
+    EVENTS: "Each call and each return is timed, of functions in C too; counts are exact.",
+    EVENTS_OF_PYTHON: "As the document has it: functions in C are not timed, and their time is their callers'.",
+    SAMPLES: "The stack is noted each millisecond; the interpreter asks at each call whether it is time.",
+    TIMER: "The stack is noted each millisecond, when the system's timer interrupts: no call pays for it, but a sample "
+    "waits until a function begins, a loop turns or a call of C ends.",
+}
+
+
+def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
+    """What there is of each part.
+
+    Args:
+        record: Of the suite.
+        folder: The result's, in which cells left their profiles.
+    """
+    found, answers = read(record), questions(record)
+    asked = [_told(question, answer) for question, answer in answers.items()]
+    text = "\n".join(f"{question}\n  {answer}" for question, answer in answers.items())
+    places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
+    seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
+    return [
+        Section("The source document's questions", asked, text),
+        *_growth(found),
+        *(
+            Section(
+                title,
+                [Paragraph(_TREES), *(part for name in known for part in _profile(name, seen[name], places[name]))],
+            )
+            for title, names in (
+                ("By events: cProfile", (EVENTS, EVENTS_OF_PYTHON)),
+                ("By samples: pyinstrument and a timer", (SAMPLES, TIMER)),
+            )
+            if (known := [name for name in names if name in seen])
+        ),
+        *_disagreements(found, seen.get(EVENTS)),
+    ]
+
+
+def _told(head: str, words: str) -> Part:
+    return Block([Heading(head), Paragraph(words, "advice")])
+
+
+def _growth(found: Reading) -> list[Section]:
+    rows, lines = [], []
+    for name, cells in found.times.items():
+        if (growth := found.growth(name)) is None:
+            continue
+        sides = sorted(cells)
+        fitted, local = f"{growth.exponent:.2f}", f"{growth.local:.2f}"
+        within = "two sizes" if growth.interval is None else f"{growth.interval[0]:.2f} to {growth.interval[1]:.2f}"
+        over, last = (f"n = {low:,} to {sides[-1]:,}" for low in (sides[0], sides[-2]))
+        away = (math.log(cell["seconds"]["median"] / growth.seconds(side)) for side, cell in cells.items())
+        rows.append(
+            (
+                Text(name, "b", "first"),
+                strong(fitted, within, over),
+                strong(local, last),
+                f"{math.exp(max(map(abs, away))):.2f}{TIMES}",
+                Cell(IMPLEMENTATIONS[name].cost, "apart"),
+            )
+        )
+        lines.append(f"{name}: n^{fitted} ({within}) for {over}; n^{local} for {last}")
+    heads = (
+        "Implementation",
+        "#Power of n, 95% interval",
+        "#Between the two largest",
+        "#Farthest point",
+        Cell("In theory", "apart"),
+    )
+    body: list[Part] = [Paragraph(_GROWTH), Table(heads, rows, "cells")]
+    return [Section("How times grow", body, "\n".join(lines))] if rows else []
+
+
+def _profile(name: str, profile: Profile, place: str) -> list[Part]:
+    """What one profiler saw: its table, if it counts, its tree and a link to its flame graph."""
+    how = _HOW[name]
+    if profile.samples is not None:
+        how += f" Here {profile.samples:,} samples of {duration(profile.seconds)}."
+    parts = [_told(name, how)]
+    if profile.rows:
+        rows = [
+            (named(row.name, "code"), f"{row.calls:,}", *map(duration, (row.own, row.own / row.calls, row.cumulative)))
+            for row in profile.rows[:_ROWS]
+        ]
+        heads = ("Function", "#Calls", "#Own time", "#A call", "#With what it calls")
+        parts += [Table(heads, rows), *more(len(profile.rows) - _ROWS, "functions, of less time")]
+    parts.append(Pre(tree_text(profile)))
+    return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.own else [])]
+
+
+def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
+    """Shares side by side, the distances between them, and what explains them."""
+    own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}, LESS: _paid_back(found, events)}
+    own = {name: parts for name, parts in own.items() if sum(parts.values()) > 0}
+    if len(own) < 2:
+        return []
+    away = {name: total_variation(parts, own[DIRECTLY]) for name, parts in own.items() if DIRECTLY in own}
+    rows: list[list[Words]] = [
+        [Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
+    ]
+    distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
+    rows.append(["distance from timing one by one", *distances])
+    rows.append(["times as long as without it", *(_factor(found, name) for name in own)])
+    heads = ["Function", *(f"#{name}" for name in own)]
+    why = [Paragraph(each) for each in _reasons(found, away)]
+    body: list[Part] = [Paragraph(_APART_NOTE), Table(heads, rows, "cells"), Heading("Why"), *why]
+    return [Section("How far they disagree", body)]
+
+
+def _factor(found: Reading, name: str) -> Words:
+    if (factor := found.factor(name)) is None or factor["median"] is None:
+        return ""
+    return strong(times(factor["median"]), interval(factor["low"], factor["high"], times))
+
+
+def _paid_back(found: Reading, events: Profile | None) -> dict[str, float]:
+    """cProfile's parts less what being timed cost in that visit, of which the profile is."""
+    calls, price = found.figure(EVENTS, CALLS), found.price()
+    if events is None or price is None or not calls or PLAIN not in found.profilers:
+        return {}
+    return own_of_parts(corrected(events, (events.seconds - found.seconds(PLAIN)) / calls, price))
+
+
+def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
+    """What of the differences the cost of looking explains."""
+    told = []
+    calls, price, alone = found.figure(EVENTS, CALLS), found.price(), found.seconds(PLAIN)
+    added = found.seconds(EVENTS) - alone
+    if calls and added > 0:
+        who = f", of which the called bears {percent(price.callee_share)} and its caller the rest" if price else ""
+        told.append(
+            f"{EVENTS} times {calls:,.0f} calls, which take {duration(added)} more than {duration(alone)} alone: "
+            f"{duration(added / calls)} a call{who}. So what calls often, and what is called often, looks longer than "
+            "it is; where calls are few and long that would not be seen."
+        )
+    if LESS in away and EVENTS in away:
+        before, after = away[EVENTS], away[LESS]
+        verdict = f"explains {percent(1 - after / before)} of it" if after < before else "does not explain it"
+        told.append(
+            f"With that taken away from each function by its number of calls, the distance from timing one by one goes "
+            f"from {before:.1%} to {after:.1%}: the cost of being timed {verdict}."
+        )
+    pairs = ((EVENTS, SAMPLES), (EVENTS, EVENTS_OF_PYTHON), (SAMPLES, TIMER), (EVENTS, TIMER))
+    known = [f"{one} and {two} {off:.1%}" for one, two in pairs if (off := found.distance(one, two)) is not None]
+    if known:
+        told.append(f"Distances between profilers: {'; '.join(known)}.")
+    sampling, timer = (found.factor(name) for name in (SAMPLES, TIMER))
+    if sampling and timer:
+        slower = estimate(sampling), estimate(timer)
+        told.append(
+            f"Samples need not be cheap: pyinstrument is asked at each call, makes the work {slower[0]} times as "
+            f"long, and samples that slower work. The timer, which no call asks, makes it {slower[1]} times as long."
+        )
+    return told

@@ -1,0 +1,250 @@
+"""``suite=workers``: photos by torch's DataLoader, SPDL and ours, over numbers of workers, in four stages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.inputs import MOST_FILES, class_folders, find_photos
+from strobe.errors import ConfigError
+from strobe.overrides import key_of
+
+STAGES = {  # each does what those before it do
+    "resize": "Decode and resize, one photo at a time",
+    "batch": "Decode, resize, batch",
+    "normalise": "Decode, resize, batch, normalise",
+    "transfer": "Decode, resize, batch, normalise, transfer to the GPU",
+}
+COLUMNS = {
+    "torch": "DataLoader (source)",
+    "torch_tuned": "DataLoader (tuned)",
+    "spdl": "SPDL (source)",
+    "spdl_batches": "SPDL (whole batches)",
+    "strobe": "Strobe",
+    "packed": "Strobe, packed",
+}
+OURS = {"strobe": ("loader=native", "engine=spdl"), "packed": ("loader=packed", "engine=spdl")}
+PUBLISHED = ("torch", "spdl")  # in whose processes torch computes on all cores, as nobody told it otherwise
+FULL_MODE = ("strobe loader.dct_scaling=false", "strobe engine=torch")  # columns of the full mode alone
+WORKERS = (1, 2, 4, 8, 16, 32)
+LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
+ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
+GPU = "cuda"
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which there is where there is a GPU that torch may use
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """Stages x workers x pipelines; the ratios are to the published DataLoader with as many workers."""
+    from strobe.measure.environment import usable_cores
+
+    if cfg.data.form != "photos":
+        raise ConfigError("suite=workers measures photos; leave data=... out, or give data=image_folder data.root=DIR")
+    has_gpu = _has_gpu()
+    stages = _chosen("stages", cfg.suite.stages, STAGES, _stages(cfg.quick, has_gpu))
+    if "transfer" in stages and not has_gpu:
+        raise ConfigError(f"suite.stages=[{','.join(stages)}]: transfer needs a GPU, and there is none; leave it out")
+    pipelines = _chosen(
+        "pipelines", cfg.suite.pipelines, COLUMNS, [*COLUMNS, *FULL_MODE] if not cfg.quick else [*COLUMNS]
+    )
+    cores = usable_cores()
+    workers = _workers(cfg.suite.workers, cores, cfg.quick)
+    cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, cfg.threads)]
+    missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
+    return Suite(
+        name="workers",
+        title="Photos by workers",
+        about="Whole photos, decoded and resized to squares, in order and without an end, from files in the page "
+        "cache. A repetition begins when the workers run and what they had ready is taken. DataLoader (source) and "
+        "SPDL (source) are the pipelines of SPDL's published comparison; the others pass integers on and "
+        "normalise them in place in the training process, or on its GPU. DataLoader (tuned) and Strobe may decode a "
+        f"photo at a smaller size (DCT scaling). Strobe is {' '.join(OURS['strobe'])}, unless a column says otherwise. "
+        "Strobe, packed reads photos that were resized before, and decodes nothing: it is another task. Unless "
+        "threads=N is given, torch computes on all cores in the training process of the two published pipelines, and "
+        f"on one in the others'.{missing}",
+        cells=cells,
+        tables=[Table(name, STAGES[name], chart="lines", rows="workers", logarithmic=True) for name in stages],
+        quick=Plan(rounds=1, turn=0.1, budget=40),
+        full=Plan(rounds=7, turn=1.0, budget=1500),
+        find=_find,
+        conclude=conclude,
+        varies={
+            "engine": 'suite.workers=[N,...], or suite.pipelines=["strobe engine.KEY=VALUE",...]',
+            "loader": 'suite.pipelines=["strobe loader=NAME",...]',
+            "data.framing": "suite=crop, which measures crops,",
+            "model": "no model (nothing is trained)",
+        },
+        packages=["spdl-core", "spdl-io", "pillow", "torchvision"],
+    )
+
+
+def _stages(quick: bool, has_gpu: bool) -> list[str]:
+    if quick:
+        return ["resize", "transfer" if has_gpu else "normalise"]
+    return [stage for stage in STAGES if stage != "transfer" or has_gpu]
+
+
+def _workers(given: Sequence[int] | None, cores: int, quick: bool) -> list[int]:
+    if given is None:
+        return [1, 2] if quick else [count for count in WORKERS if count <= max(4, cores)]
+    wrong = [count for count in given if count < 1]
+    if wrong or not given or len(set(given)) < len(given):
+        listed = ",".join(map(str, given))
+        raise ConfigError(f"suite.workers=[{listed}] must be numbers of 1 or more, each once, such as [1,2,4]")
+    return list(given)
+
+
+def _chosen(key: str, given: Sequence[str] | None, known: Mapping[str, str], otherwise: Sequence[str]) -> list[str]:
+    """What the user chose; only ``strobe`` takes overrides after its name."""
+    chosen = list(otherwise if given is None else given)
+    for entry in chosen:
+        name, *overrides = entry.split() or [""]
+        if name not in known:
+            raise ConfigError(f"suite.{key} does not know {entry!r}; choose from {', '.join(known)}")
+        if overrides and name not in OURS:
+            raise ConfigError(f"suite.{key}: {entry!r} cannot be configured, as ours can; give {name} alone")
+        for override in overrides:
+            path = key_of(override)
+            if path.partition(".")[0] not in {"loader", "engine"} or path == "engine.num_workers":
+                raise ConfigError(
+                    f"suite.{key}: {entry!r} sets {path}, which all pipelines must share; only loader and engine may "
+                    "differ, and numbers of workers are suite.workers=[N,...]"
+                )
+    if not chosen or len(set(chosen)) < len(chosen):
+        listed = ",".join(chosen)
+        raise ConfigError(f"suite.{key}=[{listed}] must name one or more, each once; choose from {', '.join(known)}")
+    return chosen
+
+
+def _has_gpu() -> bool:
+    if not any(Path(device).exists() for device in GPUS):
+        return False
+    import torch  # which takes seconds to import, and is asked only where the answer may be yes
+
+    return torch.cuda.is_available()
+
+
+def _row(stage: str, workers: int, pipelines: Sequence[str], threads: int | None) -> list[Cell]:
+    """One cell for each pipeline; what torch computes on in the published ones is set when they run."""
+    row = [
+        Cell(
+            stage,
+            str(workers),
+            column(entry),
+            partial(deliver, pipeline=entry, stage=stage, workers=workers, limited=threads is not None),
+            threads=threads or 1,
+            cache="warm",
+            at=float(workers),
+        )
+        for entry in pipelines
+    ]
+    reference = next((cell.name for cell in row if cell.column == COLUMNS["torch"]), None)
+    return [cell if cell.name == reference else replace(cell, against=reference) for cell in row]
+
+
+def column(entry: str) -> str:
+    """How a pipeline's column is called."""
+    name, *overrides = entry.split()
+    return " ".join([COLUMNS[name], *overrides])
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    """The photos as class folders of links, all of them for training, in whole batches.
+
+    Every pipeline reads the same links. Where photos are few, some have one link more than others.
+    """
+    found = find_photos(asked, scratch, most=MOST_FILES)
+    paths = [Path(path) for path in found.facts["paths"]]
+    _require_readable([str(path) for path in paths], asked.cfg.data.size)
+    size = asked.cfg.data.batch_size
+    batches = max(LEAST_BATCHES, -(-len(paths) // size))
+    root = scratch / "workers"
+    class_folders(list(islice(cycle(paths), batches * size)), root / "train")
+    class_folders(list(islice(cycle(paths), 2)), root / "val")
+    facts = {"root": str(root), "packs": str(scratch / "packs")}
+    _require_sound(asked, facts)
+    return Input(found.told, found.generated, found.overrides, facts)
+
+
+def _require_readable(paths: Sequence[str], size: int) -> None:
+    """Raise a DataError for the first photo that Pillow cannot read to its end."""
+    from strobe.app.loaders.pil import PilLoader
+    from strobe.measure.environment import usable_cores
+
+    loader = PilLoader(scale="device")
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for _ in pool.map(lambda path: loader.pixels(path, lambda tall, wide: (0, 0, tall, wide), size), paths):
+            pass
+
+
+def _require_sound(asked: Request, facts: Mapping[str, Any]) -> None:
+    """Raise a ConfigError for a pipeline of ours whose overrides cannot be."""
+    from hydra.errors import HydraException
+
+    from strobe.app.config.checks import check
+    from strobe.app.config.compose import configure
+
+    for entry in asked.cfg.suite.pipelines or ():
+        try:
+            check(configure(["data=image_folder", *asked.overrides, *_own(entry, "batch", 1, facts)]))
+        except (HydraException, ConfigError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"suite.pipelines: {entry!r} cannot be measured: {reason}") from error
+
+
+@contextmanager
+def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
+    """One pipeline's items, as fast as it makes them."""
+    import torch
+
+    from strobe.app.data.image_folder import ImageFolder
+    from strobe.bench.inputs import prepared
+    from strobe.bench.suites.workers.jobs import Draining, Job
+    from strobe.bench.suites.workers.pipelines import PIPELINES
+    from strobe.measure.environment import usable_cores
+    from strobe.measure.timing import clock
+
+    name = pipeline.split(maxsplit=1)[0]
+    before = torch.get_num_threads()
+    if name in PUBLISHED and not limited:
+        torch.set_num_threads(usable_cores())
+    data, cfg = prepared([*trial.overrides, *_own(pipeline, stage, workers, trial.input.facts)])
+    assert isinstance(data, ImageFolder)
+    device = torch.device(GPU) if stage == "transfer" else None
+    job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
+    try:
+        with PIPELINES["strobe" if name in OURS else name](job) as running:
+            items = workers * (ONE_BY_ONE if stage == "resize" else 1)
+            yield Work(
+                Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
+                warm_up=lambda: [running.take() for _ in range(items)],
+                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
+            )
+    finally:
+        torch.set_num_threads(before)
+
+
+def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:
+    """The overrides of a cell."""
+    name, *more = pipeline.split()
+    own = [f"data.root={facts['root']}", "data.framing=resize", *OURS.get(name, ()), *more]
+    if name in OURS:
+        own.append(f"engine.num_workers={workers}")
+    if "loader=packed" in own:
+        own.append(f"loader.directory={facts['packs']}")
+    if stage == "resize":
+        own.append("data.batch_size=1")
+    return own
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """What the best of ours reaches, against the others."""
+    from strobe.bench.suites.workers.conclusions import conclusions
+
+    return conclusions(record, STAGES, COLUMNS)

@@ -1,0 +1,277 @@
+"""How everything is timed: warm up, count steps, stop in time, in blocks. Imports torch only for a GPU's clock.
+
+What is timed comes in two ways. A training or a loader runs by itself and tells each step that has ended: a
+:class:`Meter` turns them into a rate that is known well enough, a :class:`Window` into one block of so many seconds.
+Work that is called is repeated by :func:`repeated`.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+WARMUP_STEPS = 3  # the first steps of a training pay for allocation and caches, and are not measured
+FEWEST_STEPS = 3  # of a window, however long they take
+PATIENCE = 2  # times as long as a window, after which its warm-up ends
+BLOCK = 0.1  # seconds that a block of a meter should last, so that neither the clock nor a synchronisation weighs
+BLOCKS = 8  # at least, before a rate can be well known
+WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
+SOON = 1.0  # seconds after which a well-known rate is believed
+FEW = 5  # blocks, of which order statistics know too little
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive steps and the seconds that they took together."""
+
+    images: int
+    seconds: float
+    steps: int
+
+    @property
+    def rate(self) -> float:
+        """Images/s."""
+        return self.images / self.seconds
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Images/s with a 95% interval, and core-seconds per image; the latter None where they cannot be read."""
+
+    median: float
+    low: float
+    high: float
+    cpu_seconds: float | None
+
+
+class _Timing:
+    """Counts steps that have ended: first those of a warm-up, then timed ones.
+
+    The clock waits for a GPU, and is asked only where a block begins or ends; else the host's time decides.
+
+    Attributes:
+        steps: timed ones of the block that runs.
+        images: of these steps.
+    """
+
+    def __init__(self, *, warmup: int, fewest: int, patience: float, clock: Clock) -> None:
+        self.steps = self.images = 0
+        self._warmup, self._fewest, self._patience, self._clock = warmup, fewest, patience, clock
+        self._warm = 0  # steps
+        self._began: float | None = None  # host's time when the first step had ended
+        self._opened = self._excluded = 0.0
+
+    def exclude(self, seconds: float) -> None:
+        """Take time that passed since the last step out of the block."""
+        self._excluded += seconds
+
+    def add(self, images: int) -> bool:
+        """Count a step that has ended; whether it was the last one needed."""
+        if self._warm < self._warmup:
+            self._began = self._began or time.perf_counter()
+            self._warm += 1
+            if self._warm >= self._fewest and time.perf_counter() - self._began > self._patience:
+                self._warm = self._warmup
+            if self._warm == self._warmup:
+                self._begin()
+            return False
+        self.steps += 1
+        self.images += images
+        return self._is_last()
+
+    def _begin(self) -> None:
+        """The warm-up is over."""
+        self._open()
+
+    def _is_last(self) -> bool:
+        raise NotImplementedError
+
+    def _open(self) -> None:
+        self.steps = self.images = 0
+        self._excluded = 0.0
+        self._opened = self._clock()
+
+    def _block(self) -> Block:
+        """The block that runs, until now."""
+        return Block(self.images, max(self._clock() - self._opened - self._excluded, 1e-9), self.steps)
+
+
+class Meter(_Timing):
+    """Counts batches in blocks until their rate is well known, or the time is up.
+
+    Args:
+        seconds: from the first batch on, after which counting ends; two blocks are timed in any case.
+        multiple: a block has a multiple of so many batches, such as the workers that deliver them in turn.
+        warmup: batches before the timed ones, at least ``multiple``; a quarter of the time at most.
+        clock: seconds, with all work done that was given to a device.
+        cpu: core-seconds used so far; None where they cannot be read.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        multiple: int = 1,
+        warmup: int,
+        clock: Clock = time.perf_counter,
+        cpu: Callable[[], float | None] = time.process_time,
+    ) -> None:
+        self._multiple = self._size = max(1, multiple)
+        super().__init__(warmup=max(warmup, self._multiple), fewest=self._multiple, patience=seconds / 4, clock=clock)
+        self._seconds = seconds
+        self._least = min(BLOCK, seconds / 20)
+        self._cpu = cpu
+        self._blocks: list[Block] = []
+
+    def rate(self) -> Rate:
+        """What was counted; call it when :meth:`add` has said that it is enough."""
+        spent = self._cpu()
+        images = sum(block.images for block in self._blocks)
+        cpu = None if spent is None or self._spent is None else (spent - self._spent) / images
+        return Rate(*self._interval(), cpu)
+
+    def _begin(self) -> None:
+        self._blocks.clear()
+        self._spent = self._cpu()
+        self._open()
+
+    def _is_last(self) -> bool:
+        if self.steps < self._size:
+            return False
+        block = self._block()
+        if block.seconds < self._least / 2:  # too short: begin again with longer ones
+            growth = min(self._least / block.seconds, 10.0)
+            self._size = math.ceil(self._size * growth / self._multiple) * self._multiple
+            self._begin()
+            return False
+        self._blocks.append(block)
+        self._open()
+        elapsed = time.perf_counter() - (self._began or 0.0)
+        if elapsed >= self._seconds:
+            return len(self._blocks) >= 2
+        if len(self._blocks) < BLOCKS or elapsed < SOON:
+            return False
+        median, low, high = self._interval()
+        return max(high - median, median - low) <= WELL_KNOWN * median
+
+    def _interval(self) -> tuple[float, float, float]:
+        """The median and its 95% interval, by order statistics; for few rates by Student's t of their logarithms."""
+        from strobe.measure.statistics import median_interval  # which imports NumPy
+
+        rates = [block.rate for block in self._blocks]
+        found = median_interval(rates)
+        median, low, high = (float(found[name] or 0) for name in ("median", "low", "high"))
+        if 1 < len(rates) <= FEW:
+            from scipy.special import stdtrit
+
+            logs = [math.log(rate) for rate in rates]
+            reach = float(stdtrit(len(rates) - 1, 0.975)) * statistics.stdev(logs) / math.sqrt(len(rates))
+            centre = statistics.fmean(logs)
+            low, high = min(low, math.exp(centre - reach)), max(high, math.exp(centre + reach))
+        return median, low, high
+
+
+class Window(_Timing):
+    """One block of steps: so many seconds of them, and whole epochs where there is time for one.
+
+    Args:
+        seconds: after which timing ends; ``least`` steps are timed in any case.
+        warmup: steps before; fewer, but no fewer than ``WARMUP_STEPS``, if they take ``PATIENCE`` times as long as the
+            window: what workers have ready lasts longest where training is slow, and there it matters least.
+        multiple: workers that deliver batches in turn; unless the window ends with an epoch, so many steps or a
+            multiple of it are timed, that it does not matter which worker's batch was the first.
+        epoch: images of an epoch; a window that has held one ends with an epoch, if another would not fit.
+        least: timed steps, however long they take.
+        most: timed steps, or the next multiple.
+        clock: seconds, with all work done that was given to a device.
+
+    Attributes:
+        block: what was timed, with what lies between epochs; None before the window's end.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        warmup: int = WARMUP_STEPS,
+        multiple: int = 1,
+        epoch: int = 0,
+        least: int = FEWEST_STEPS,
+        most: float = math.inf,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        super().__init__(warmup=warmup, fewest=WARMUP_STEPS, patience=PATIENCE * seconds, clock=clock)
+        self.epoch = epoch
+        self.block: Block | None = None
+        self._limit, self._multiple, self._least, self._most = seconds, multiple, least, most
+
+    @property
+    def seconds(self) -> float:
+        """What the block took; 0 before the window's end."""
+        return self.block.seconds if self.block else 0.0
+
+    def _begin(self) -> None:
+        self._open()
+        self._since = time.perf_counter()
+
+    def _is_last(self) -> bool:
+        if self._is_over(time.perf_counter() - self._since):
+            self.block = self._block()
+        return self.block is not None
+
+    def _is_over(self, passed: float) -> bool:
+        if self.steps < self._least:
+            return False
+        if self.steps >= self._most or passed >= self._limit:
+            return self.steps % self._multiple == 0
+        epochs, rest = divmod(self.images, self.epoch or math.inf)
+        return rest == 0 and passed * (epochs + 1) / epochs > self._limit
+
+
+def repeated(
+    work: Callable[[], int],
+    seconds: float = 0.0,
+    *,
+    warmup: int = 0,
+    multiple: int = 1,
+    clock: Clock = time.perf_counter,
+) -> Block:
+    """Call ``work``, which gives the images it moved, until so many seconds have passed; at least once.
+
+    Args:
+        work: one step.
+        seconds: after which no more is begun.
+        warmup: calls before, which are not timed.
+        multiple: calls between two looks at the clock.
+        clock: seconds, with all work done that was given to a device.
+    """
+    for _ in range(warmup):
+        work()
+    images = steps = 0
+    began = clock()
+    while True:
+        for _ in range(multiple):
+            images += work()
+        steps += multiple
+        if (passed := clock() - began) >= seconds:
+            return Block(images, passed, steps)
+
+
+def clock(device: "torch.device") -> Clock:
+    """Seconds, once a GPU has done what it was given; on a CPU nothing is outstanding."""
+    if device.type != "cuda":
+        return time.perf_counter
+    import torch
+
+    def now() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now

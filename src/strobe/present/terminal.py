@@ -1,0 +1,70 @@
+"""Progress in a terminal: what is being done, how much of it is done, the time left, and lines that stay."""
+
+import contextlib
+import sys
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
+UNHEARD = (OSError, SystemExit)  # the terminal is gone; what rich raises when a pipe is closed
+
+
+def console() -> Console:
+    """Standard output, as wide as the terminal."""
+    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+
+
+def clock(seconds: float | None) -> str:
+    """Seconds as 0:42 or 1:02:03; a question mark for None."""
+    if seconds is None:
+        return "?"
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class ProgressDisplay:
+    """A context manager that shows progress on a terminal, and elsewhere only prints the lines that stay.
+
+    Args:
+        where: the console.
+        total: how much there is to do; None if nobody can say, which shows no bar.
+        completed: how much of it was done before.
+    """
+
+    def __init__(self, where: Console, total: int | None = None, completed: int = 0) -> None:
+        self._console = where
+        counted = () if total is None else (BarColumn(bar_width=24), MofNCompleteColumn())
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            *counted,
+            TextColumn("{task.fields[left]} left"),
+            console=where,
+            transient=True,
+            disable=not where.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=total, completed=completed, left="?", visible=total is not None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(*UNHEARD):
+            self._progress.stop()
+
+    def begins(self, text: str, left: float | None) -> None:
+        """Show what begins, and the seconds that are left."""
+        self._progress.update(self._task, description=text, left=clock(left), visible=True)
+
+    def completes(self, completed: int) -> None:
+        """Show that so much of the total is done."""
+        self._progress.update(self._task, completed=completed)
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        with contextlib.suppress(*UNHEARD):
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)

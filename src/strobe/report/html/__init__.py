@@ -1,1 +1,0 @@
-"""What the convolution study still draws its pages with."""
