@@ -8,10 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from strobe.bench.harness.baseline import FEWEST
 from strobe.bench.harness.declare import Section as SuiteSection
 from strobe.bench.harness.declare import Suite
 from strobe.bench.shown import ENOUGH, Cell, Shown, ranges, setting, shown_of, slug, state
+from strobe.measure.statistics import FEWEST
 from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import shown as text_of
@@ -291,7 +291,8 @@ def method(record: Mapping[str, Any]) -> Section:
         "A round visits the cells in random order, another one each round, so that slow and fast minutes of the "
         "machine meet all of them alike.",
         "A visit counts with its median; a figure is the median over visits, and its 95% interval is of order "
-        "statistics over visits. Ratios are taken round by round.",
+        "statistics over visits. Ratios are taken round by round, with a 97% interval by Student's t of their "
+        "logarithms.",
     ]
     if visited:
         counts = [len(cell["visits"]) for cell in visited]

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from strobe.compare.knee import LEARNING_RATE
+from strobe.compare.cells import LEARNING_RATE
 from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, Cell, Comparison, Value
 from strobe.present.charts.lines import SERIES, Point, Series, lines
 from strobe.present.charts.rows import Ratio, Segment, Stack, forest, stacks

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from strobe.callbacks.columns import PHASES
-from strobe.compare.knee import BATCH
+from strobe.compare.cells import BATCH
 from strobe.present.format import TIMES, counted, interval, times
 from strobe.present.parts import Text
 from strobe.records.run import Record, as_number

@@ -50,21 +50,6 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def gate(comparison: Mapping[str, Any]) -> str:
-    """What ``--fail-if-slower`` found, in one line; empty if it was not asked for."""
-    found = comparison["regression"]
-    if found is None:
-        return ""
-    cells = {cell["name"]: cell for cell in comparison["cells"]}
-    told = [
-        f"{name} is {estimate(cells[name]['speedup'])} times as fast" if cells[name]["speedup"] else f"{name} failed"
-        for name in found["cells"]
-    ] or ["no cell is slower by more than that, for certain"]
-    if found["unjudged"]:
-        told.append(f"{len(found['unjudged'])} of {len(cells)} cells could not be judged")
-    return f"--fail-if-slower {100 * found['limit']:.4g}%: {'; '.join(told)}"
-
-
 def _table(title: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Table:
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:

@@ -5,9 +5,10 @@ from typing import Any
 
 from strobe.bench.aims import verdict
 from strobe.bench.harness.declare import Section
-from strobe.bench.harness.results import Interval, by_round
+from strobe.bench.harness.results import by_round
 from strobe.bench.suites.crop.cells import PIXELS, WHOLE
 from strobe.bench.suites.crop.pipeline import COLOUR, DECODE, MASK, SCALE, STEP
+from strobe.measure.statistics import Interval
 from strobe.present.charts.rows import Segment, Stack, stacks
 from strobe.present.format import estimate as written
 from strobe.present.format import milliseconds
@@ -40,15 +41,15 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
         others = [name for name in ("pil", "torchvision", "spdl") if (kind, row, name) in cells]
         ratios = {name: ratio for name in others if (ratio := by_round(native, cells[kind, row, name]))}
         if kind == "decode":
-            found += [_alone(name, native, cells[kind, row, name], ratio) for name, ratio in ratios.items()]
+            found += [_alone(name, native, ratio) for name, ratio in ratios.items()]
         else:
             found += [_in_step(name, row, native, cells[kind, row, name], ratio) for name, ratio in ratios.items()]
     return found
 
 
-def _alone(other: str, native: Cell, cell: Cell, ratio: Interval) -> str:
+def _alone(other: str, native: Cell, ratio: Interval) -> str:
     aimed = other in AIMS and _is_published_size(native)
-    aim = f"; aim {AIMS[other]:g}: {verdict(ratio, AIMS[other], native, cell)}" if aimed else ""
+    aim = f"; aim {AIMS[other]:g}: {verdict(ratio, AIMS[other])}" if aimed else ""
     return f"Decoding only the crop is {written(ratio)} times as fast as {other}{aim}."
 
 
@@ -59,7 +60,7 @@ def _in_step(other: str, row: str, native: Cell, cell: Cell, ratio: Interval) ->
     sentence += f"round by round it is {written(ratio)} times as fast"
     if other != "pil" or not _is_published_size(native):
         return f"{sentence}."
-    judged = verdict(ratio, PUBLISHED, native, cell)
+    judged = verdict(ratio, PUBLISHED)
     return f"{sentence}; published 0.72 s and 0.48 s, aim {PUBLISHED:.2g}: {judged}."
 
 

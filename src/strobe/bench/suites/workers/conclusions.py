@@ -69,7 +69,7 @@ def _against(best: Cell, other: Cell, aim: float | None) -> str:
     found = by_round(best, other)
     if found is None or found["median"] is None:
         return ""
-    aimed = "" if aim is None else f" (aim {aim:g}: {verdict(found, aim, best, other)})"
+    aimed = "" if aim is None else f" (aim {aim:g}: {verdict(found, aim)})"
     return f"{estimate(found)} times {other['column']}{aimed}"
 
 

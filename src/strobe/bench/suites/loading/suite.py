@@ -1,17 +1,15 @@
 """``suite=loading``: from files to batches, by every loader, batch size and number of threads."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from strobe.app.config.checks import loaders_for
-from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
 from strobe.bench.harness.results import by_round
-from strobe.bench.inputs import MOST_FILES, find_data
+from strobe.bench.inputs import MOST_FILES, find_data, loader_keys, prepared, require_sound
 from strobe.errors import ConfigError
 from strobe.present.format import estimate
 
@@ -27,11 +25,18 @@ LOADERS = {  # by the form of data; what all are held against comes first
     "photos": ["pil", "torchvision", "spdl", "native", "native loader.dct_scaling=false"],
     "array": ["memory loader.batched=false loader.scale=numpy", "memory loader.batched=false", "memory"],
 }
+PLAIN = "skimage.io.imread, a plain loop"
+FLOOR = "open, read, close"
+COPY = "copying the pixels"
+FLOORS = {"files": (FLOOR, "opening, reading and closing the files"), "pack": (COPY, "copying the pixels of a pack")}
+CROP_POLICIES = {"random_crop": 256, "random_resized_crop": 224, "resize": 224}  # and the side of a crop, pixels
+PHOTOS = 32  # of a batch
 
 
 def declare(cfg: DictConfig) -> Suite:
-    """Loaders x batch sizes x threads, and each loader once more with cold files."""
+    """Loaders x batch sizes x threads, and each loader once more with cold files; beside floors; by crop policy."""
     chosen, form = cfg.suite, cfg.data.form
+    tables = chosen.tables or ("load", "floors", "crop_policies")
     loaders = list(LOADERS[form] if chosen.loaders is None else chosen.loaders)
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
@@ -39,20 +44,34 @@ def declare(cfg: DictConfig) -> Suite:
     check_loaders(loaders, form)
     warm: Cache | None = None if form == "array" else "warm"
     cells: list[Cell] = []
-    for count in threads:
-        for size in sizes:
-            cells += _row(loaders, size, count, warm, batches)
-    if chosen.cold_batch_size and warm:
-        cells += _row(loaders, chosen.cold_batch_size, 1, "cold", batches)
+    if "load" in tables:
+        for count in threads:
+            for size in sizes:
+                cells += _row(loaders, size, count, warm, batches)
+        if chosen.cold_batch_size and warm:
+            cells += _row(loaders, chosen.cold_batch_size, 1, "cold", batches)
+    if "floors" in tables and form == "tiles":
+        cells += [cell for size in ((32,) if cfg.quick else (32, 256)) for cell in _floors(size)]
+    if "crop_policies" in tables and form == "photos":
+        cells += [cell for policy in CROP_POLICIES for cell in _crops(policy)]
+    if not cells:
+        raise ConfigError(f"suite.tables={list(tables)}: none of them is measured on data of the form {form}")
     return Suite(
         name="loading",
         title="From files to batches",
         about=f"A repetition loads {batches} batches of images in random order, in one process, and makes them what a "
         "model takes: float32, scaled and standardised. Loaders whose name says scale=numpy or scale=torch scale each "
         f"image as it is read, as the comparison that this follows did. Of a set of more than {MOST_FILES:,} files so "
-        "many are used. Cold: the files are thrown out of the page cache before each repetition.",
+        "many are used. Cold: the files are thrown out of the page cache before each repetition. Beside floors, and by "
+        "crop policy, batches are made as they leave the host: neither scaled nor standardised, on one thread.",
         cells=cells,
-        tables=[Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True)],
+        tables=[
+            Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True),
+            Table("floors", "Tiles as they leave the host, beside floors", rows="batch size", logarithmic=True),
+            Table(
+                "crop_policies", f"Squares of photos as they leave the host, batches of {PHOTOS}", rows="crop policy"
+            ),
+        ],
         quick=Plan(rounds=2, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=0.5, budget=1200),
         find=_find,
@@ -93,7 +112,7 @@ def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batch
                 "load",
                 str(size),
                 _label(loader),
-                partial(load, loader=loader, size=size, batches=batches, cold=cache == "cold"),
+                deferred("loading.cells:load", loader=loader, size=size, batches=batches, cold=cache == "cold"),
                 threads=threads,
                 cache=cache,
                 against=row[0].name if row else None,
@@ -107,39 +126,53 @@ def _label(loader: str) -> str:
     return loader.replace("loader.", "")
 
 
+def _floors(size: int) -> list[Cell]:
+    """Every loader of tiles, held against skimage; then what each of them must do at least."""
+    row: list[Cell] = []
+    names = ["skimage", *(name for name in loaders_for("tiles") if name != "skimage")]
+    ways = {name: deferred("loading.cells:raw", loader=name, size=size) for name in names}
+    ways |= {kind: deferred("loading.cells:floor", kind=kind, size=size) for kind in (PLAIN, FLOOR, COPY)}
+    for name, make in ways.items():
+        against = row[0].name if row else None
+        row.append(Cell("floors", str(size), name, make, cache="warm", against=against, at=float(size)))
+    return row
+
+
+def _crops(policy: str) -> list[Cell]:
+    """Every loader of photos, held against Pillow's; a pack holds photos that were resized."""
+    names = [
+        "pil",
+        *(name for name in loaders_for("photos") if name != "pil" and (name != "packed" or policy == "resize")),
+    ]
+    names += ["native loader.dct_scaling=false"] * (policy != "random_crop")
+    keys = (f"data.framing={policy}", f"data.size={CROP_POLICIES[policy]}")
+    row: list[Cell] = []
+    for name in names:
+        make = deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys)
+        against = row[0].name if row else None
+        row.append(Cell("crop_policies", policy, _label(name), make, cache="warm", against=against))
+    return row
+
+
 def _find(asked: Request, scratch: Path) -> Input:
     """The images; what cells pack is packed here, so that none of them is measured while it is made."""
-    from strobe.bench.inputs import prepared
-    from strobe.bench.loading_parts import loader_keys
-
     found = find_data(asked, scratch)
     packs = str(scratch / "packs")
     loaders = LOADERS[asked.cfg.data.form] if asked.cfg.suite.loaders is None else asked.cfg.suite.loaders
+    common = [*found.overrides, *asked.overrides]
     for loader in loaders:
-        keys = [*found.overrides, *asked.overrides, *loader_keys(loader, packs)]
-        _require_sound(loader, keys)
-        if loader.split()[0] == "packed":
-            prepared(keys)
+        require_sound(f"suite.loaders: {loader!r}", [*common, *loader_keys(loader, packs)])
+    tables = asked.cfg.suite.tables or ("load", "floors", "crop_policies")
+    form = asked.cfg.data.form
+    if ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles"):
+        prepared([*common, *loader_keys("packed", packs)])
     return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
-
-
-def _require_sound(loader: str, overrides: Sequence[str]) -> None:
-    """Raise a ConfigError for a loader whose overrides cannot be."""
-    from hydra.errors import HydraException
-
-    from strobe.app.config.checks import check
-    from strobe.app.config.compose import configure
-
-    try:
-        check(configure(overrides))
-    except (HydraException, ConfigError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"suite.loaders: {loader!r} cannot be measured: {reason}") from error
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """Each loader against the first where the batch is largest, what the page cache is worth, and what threads are."""
-    measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"]}
+    beside = [sentence for row in ("32", "256") for sentence in _beside_floors(record, row)]
+    measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"] and cell["table"] == "load"}
     warm = [cell for cell in measured.values() if cell["cache"] != "cold" and cell["threads"] == 1]
     sizes = {cell["at"] for cell in warm}
     told = []
@@ -154,7 +187,17 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
     most = max((cell["threads"] for cell in measured.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
-    return told + _change(measured, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words)
+    return told + _change(measured, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
+
+
+def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
+    """How many times as long loaders take as what none of their kind can leave out."""
+    cells = {cell["column"]: cell for cell in record["cells"] if (cell["table"], cell["row"]) == ("floors", row)}
+    told = []
+    for loader, (floor, words) in (("native", FLOORS["files"]), ("packed", FLOORS["pack"])):
+        if loader in cells and floor in cells and (times := by_round(cells[floor], cells[loader])):
+            told.append(f"Batches of {row}: {loader} takes {estimate(times)} times as long as {words} alone.")
+    return told
 
 
 def _first(measured: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
@@ -172,38 +215,3 @@ def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any],
                 times = by_round(others[0], cell)
                 found += [f"{cell['column']} {estimate(times)}"] if times else []
     return [f"{words}: {', '.join(found)}."] if found else []
-
-
-@contextmanager
-def load(trial: Trial, *, loader: str, size: int, batches: int, cold: bool) -> Iterator[Work]:
-    """Whole batches of one loader, ready for a model."""
-    import numpy as np
-
-    from strobe.app.engines.base import WholeBatches
-    from strobe.app.loaders.packed import PackedData
-    from strobe.bench.inputs import prepared
-    from strobe.bench.loading_parts import loader_keys, orders
-
-    data, _ = prepared([*trial.overrides, *loader_keys(loader, trial.input.facts["packs"])])
-    dataset, source = data.datasets["train"], data.found["train"]
-    some = np.random.default_rng(0).permutation(len(dataset))[:MOST_FILES].tolist()
-    whole, drawn = WholeBatches(dataset), orders(some, size)
-
-    def one() -> None:
-        data.normalise(whole.__getitems__(next(drawn))[0])
-
-    def repeat() -> int:
-        for _ in range(batches):
-            one()
-        return batches * size
-
-    if isinstance(dataset, PackedData):  # whose pages cannot be thrown out once they were touched
-
-        def elsewhere() -> None:
-            """Warm up the memory and the code of a batch, but touch no page of the pack."""
-            pixels = dataset.buffers.take((size, *dataset.planes.shape), dataset.planes.dtype)
-            data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.full_scale, size))
-
-        yield Work(repeat, warm_up=elsewhere if cold else one, files=[str(dataset.images.path)], once=cold)
-    else:
-        yield Work(repeat, warm_up=one, files=[source.path(index) for index in some] if hasattr(source, "path") else [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from strobe.compare.alike import differences
+from strobe.compare.cells import environment_differences
 from strobe.compare.runs import find_runs
 from support.run_folders import ENVIRONMENT, write_run
 
@@ -14,7 +14,7 @@ COMMIT = str(ENVIRONMENT["git_commit"])
 
 def unlike(tmp_path: Path, *changes: dict[str, Any], keys: tuple[str, ...] = ()) -> list[str]:
     runs = [write_run(tmp_path / str(number), (), 100.0, **change) for number, change in enumerate(changes)]
-    return differences(find_runs(runs), keys)
+    return environment_differences(find_runs(runs), keys)
 
 
 def test_alike_runs_need_no_word(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_other_numbers_of_images_at_other_batch_sizes_are_not(tmp_path: Path) ->
 def test_changes_that_were_never_committed_may_differ_between_directories(tmp_path: Path) -> None:
     changes = [{"git_commit": COMMIT + "+"}] * 2
     assert unlike(tmp_path, *changes) == ["The runs had uncommitted changes, which may not have been the same"]
-    assert differences(find_runs([tmp_path]), ()) == []
+    assert environment_differences(find_runs([tmp_path]), ()) == []
 
 
 def test_a_run_that_left_no_record_differs_in_nothing(tmp_path: Path) -> None:
     (tmp_path / "lost" / "tensorboard").mkdir(parents=True)
     write_run(tmp_path / "a")
-    assert differences(find_runs([tmp_path]), ()) == []
+    assert environment_differences(find_runs([tmp_path]), ()) == []
