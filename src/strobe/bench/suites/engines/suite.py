@@ -9,8 +9,9 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import figure, ratio
 from strobe.bench.inputs import find_data, loader_keys, prepared, require_batch, require_sound
+from strobe.present.format import estimate as ratio
+from strobe.present.format import figure
 
 BY_HAND = "DataLoader by hand"
 ALONE = "the model alone"
