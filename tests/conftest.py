@@ -1,56 +1,83 @@
-"""Shared by all tests: real or generated tiles, and a run of the application in this process."""
+"""Shared by all tests: tiles, runs of the application, and that no test leaves something to the next."""
 
-import logging
 import os
-import re
-import runpy
-import sys
+import shutil
+import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import hydra._internal.utils
 import pytest
 import torch
+from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 
 from strobe.app.data.synthetic import generate
-from strobe.records.run import read_summary
+from support.files import listing
+from support.places import DATA
+from support.processes import MARK, end_left_running
+from support.runs import QUICK, SHORT, Ended, Train, trained
 
 # Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
 torch.set_num_threads(1)
+# Hydra takes the tracer of coverage for a debugger, under which it raises errors instead of reporting them.
+hydra._internal.utils.is_under_debugger = lambda: False
 
-ROOT = Path(__file__).parents[1]
-DATA = Path(os.environ.get("STROBE_DATA", ROOT.parent / "shared" / "data"))
-
-QUICK = (
-    "trainer.accelerator=cpu",
-    "trainer.max_epochs=1",
-    "trainer.limit_train_batches=4",
-    "trainer.limit_val_batches=1",
-    "trainer.limit_test_batches=1",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_progress_bar=false",
-    "data.batch_size=4",
-    "profiler=none",
-    "ceilings=false",
-)
+SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
+WHOLE = ("profiler=trace", "ceilings=true", "ceilings_seconds=0.3")
+WHOLE += ("trainer.max_epochs=2", "trainer.limit_train_batches=11", "trainer.limit_test_batches=null")
+_shared: dict[Path, dict[str, tuple[int, int]]] = {}  # what the folders that tests share hold
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a run of the application ended."""
-
-    code: int
-    output: str  # standard output and error
-    directory: Path
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        return read_summary(self.directory / "summary.json")
+def pytest_configure(config: pytest.Config) -> None:
+    """Take signals as in a terminal, whatever this was started from: children of a process inherit what it ignores."""
+    os.environ[MARK] = str(os.getpid())
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: the tests go on, and their children take it
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
-@pytest.fixture
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how to get the same order again."""
+    seed = getattr(config.option, "randomly_seed", None)
+    if isinstance(seed, int):
+        terminalreporter.write_line(f"The order was random: the same again with --randomly-seed={seed}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """End what a failed test has started; with STROBE_REQUIRE=all, fail where something that is needed is missing."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("STROBE_REQUIRE") == "all":
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if "intended" not in reason:
+            report.outcome, report.longrepr = "failed", f"{reason}; STROBE_REQUIRE=all needs it"
+    if report.failed and report.when == "call":
+        end_left_running(f"{item.nodeid} (call)")
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    left = end_left_running(patience=5.0)
+    assert not left, "\n".join(["left running:", *left])
+
+
+@pytest.fixture(autouse=True)
+def _shared_folders_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if not SHARING & set(request.fixturenames):
+        return
+    for folder, before in _shared.items():
+        if before != (now := listing(folder)):
+            _shared[folder] = now
+            changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+            pytest.fail(f"tests share {folder}, and this one (or one beside it) changed in it: {', '.join(changed)}")
+
+
+@pytest.fixture(autouse=True)
 def own_hydra() -> Iterator[None]:
     """Other tests' configuration is theirs again afterwards."""
     before = HydraConfig.instance().cfg
@@ -58,12 +85,23 @@ def own_hydra() -> Iterator[None]:
     HydraConfig.instance().cfg = before
 
 
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """Lightning leaves SIGINT ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session")
 def sample_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root in which ``data=sample data.tiles_per_class=10`` finds its tiles."""
-    root = tmp_path_factory.mktemp("data")
-    generate(root / "tiles" / "seed42-10", tiles_per_class=10, seed=42)
-    return root
+    """A root in which ``data=sample data.tiles_per_class=10`` finds its tiles. Not to be changed."""
+
+    def make(root: Path) -> None:
+        generate(root / "tiles" / "seed42-10", tiles_per_class=10, seed=42)
+
+    return _made_once(tmp_path_factory, "data", make)
 
 
 @pytest.fixture(scope="session")
@@ -73,35 +111,42 @@ def tiles(sample_root: Path) -> Path:
     return real if real.is_dir() else sample_root / "tiles" / "seed42-10"
 
 
-@pytest.fixture
-def train(
-    tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Ended]:
-    """Run ``train.py`` with overrides in this process: by default a few steps on ten tiles a class."""
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> Ended:
+    """A whole run that completed: two epochs of resnet18, checkpoints, a test, ceilings, traces. Not to be changed."""
 
-    def run(*overrides: str, quick: bool = True, name: str = "run") -> Ended:
-        directory = tmp_path / name
-        flags = [override for override in overrides if override.startswith("-")]
-        keys = {override.partition("=")[0] for override in overrides}
-        defaults = [given for given in QUICK if quick and given.partition("=")[0] not in keys]
-        given = [*flags, *defaults, f"hydra.run.dir={directory}", *(o for o in overrides if o not in flags)]
-        if not any(override.startswith(("data=", "experiment=")) for override in overrides):
-            given += [f"data.root={sample_root}", "data.tiles_per_class=10"]
-        monkeypatch.setattr(sys, "argv", ["train.py", *given])
-        capfd.readouterr()
-        code = 0
-        root = logging.getLogger()
-        handlers, level = root.handlers[:], root.level
-        try:
-            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 1
-            if isinstance(stop.code, str):
-                print(stop.code, file=sys.stderr)
-        finally:  # Hydra's handlers write to what this test captures
-            root.handlers[:] = handlers
-            root.setLevel(level)
-        captured = capfd.readouterr()
-        return Ended(code, re.sub(r"\x1b\[[0-9;]*m", "", captured.out + captured.err), directory)
+    def make(folder: Path) -> None:
+        ended = trained(folder / "run", *WHOLE, defaults=SHORT, data_root=sample_root)
+        assert ended.code == 0, ended.output
+        (folder / "said").write_text(ended.output)
+
+    folder = _made_once(tmp_path_factory, "finished", make)
+    return Ended(0, (folder / "said").read_text(), folder / "run")
+
+
+@pytest.fixture
+def train(tmp_path: Path, sample_root: Path) -> Train:
+    """Run ``train.py`` with overrides in this process: by default a few steps of a tiny network on ten tiles a class.
+
+    ``whole``: of resnet18, with checkpoints and the test stage; ``quick=False``: as it is configured.
+    """
+
+    def run(*overrides: str, quick: bool = True, whole: bool = False, name: str = "run") -> Ended:
+        defaults = SHORT if whole else QUICK if quick else ()
+        return trained(tmp_path / name, *overrides, defaults=defaults, data_root=sample_root)
 
     return run
+
+
+def _made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that the first test makes which needs it, for all tests on all workers; each of them may only read."""
+    workers = "PYTEST_XDIST_WORKER" in os.environ
+    base = factory.getbasetemp().parent if workers else factory.getbasetemp()
+    folder, made = base / name, base / f"{name}.made"
+    with FileLock(base / f"{name}.lock"):
+        if not made.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            make(folder)
+            made.touch()
+    _shared[folder] = listing(folder)
+    return folder

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from conftest import ROOT
 from strobe import callbacks
+from support.places import ROOT
 
 SOURCE = ROOT / "src"
 FILES = [ROOT / "train.py", *sorted(path for path in SOURCE.rglob("*.py")), *sorted(ROOT.glob("callbacks/*.py"))]

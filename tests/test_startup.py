@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from support.places import ROOT
 
 HEAVY = {"torch", "lightning", "numpy"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from support.places import ROOT
 
 
 def built(source: Path, folder: Path, target: str) -> Path:

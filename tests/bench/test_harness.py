@@ -11,8 +11,8 @@ from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import slug
 from strobe.errors import ConfigError
 from strobe.measure.pagecache import bring, evict, resident
-from support.commands import wait_for
-from support.helpers import refusal
+from support.processes import wait_for
+from support.refusals import refusal
 from support.tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 

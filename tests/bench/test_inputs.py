@@ -8,9 +8,9 @@ from strobe.bench.harness.declare import Request
 from strobe.bench.inputs import find_photos
 from strobe.bench.suites.crop.decoders import measured
 from strobe.errors import DataError
-from support.helpers import refusal
+from support.composing import bench_config
 from support.photo_files import photograph
-from support.suite_parts import bench_config
+from support.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

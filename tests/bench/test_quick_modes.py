@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from strobe.bench.command import names
-from support.commands import bench
+from support.suite_parts import bench
 
 SMALL = {  # each kind of cell
     "convolution": ["suite.sizes=[8]", 'suite.implementations=["four loops","scipy convolve2d",native]'],

@@ -33,8 +33,9 @@ from strobe.bench.suites.convolution.study import (
 )
 from strobe.bench.suites.convolution.suite import convolve, declare, profiled_cells, sections
 from strobe.errors import ConfigError, DataError
+from support.composing import bench_config
 from support.photo_files import photograph
-from support.suite_parts import bench_config, recorded
+from support.suite_parts import recorded
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)

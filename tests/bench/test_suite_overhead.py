@@ -15,7 +15,8 @@ from strobe.bench.suites import overhead
 from strobe.bench.suites.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.callbacks import StepRecorder, TraceProfiler
 from strobe.errors import ConfigError
-from support.suite_parts import bench_config, recorded, times_as_fast, trial_of
+from support.composing import bench_config
+from support.suite_parts import recorded, times_as_fast, trial_of
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -17,7 +17,8 @@ from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
 from strobe.measure.timing import FEWEST_STEPS
-from support.suite_parts import TRAINED, bench_config, recorded, times_as_fast, trial_of
+from support.composing import bench_config
+from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 

@@ -13,15 +13,15 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from torch import Tensor
 
-from conftest import ROOT
 from strobe.app.config.register import register
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.suites.workers import suite as workers
 from strobe.bench.suites.workers.jobs import Draining
 from strobe.bench.suites.workers.suite import COLUMNS, STAGES, declare, deliver
 from strobe.errors import ConfigError, DataError
-from support.helpers import refusal
 from support.photo_files import photograph, reference
+from support.places import ROOT
+from support.refusals import refusal
 from support.suite_records import record_of
 
 SIZE, BATCH = 32, 4

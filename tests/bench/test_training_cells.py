@@ -11,7 +11,8 @@ from strobe.app.build.instantiate import build
 from strobe.bench import steady as trainings
 from strobe.errors import ConfigError
 from strobe.measure.timing import Window
-from support.suite_parts import bench_config, trial_of
+from support.composing import bench_config
+from support.suite_parts import trial_of
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

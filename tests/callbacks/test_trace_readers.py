@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import DATA
 from strobe.callbacks.normalise import main, normalise
 from strobe.callbacks.tracefile import read_trace
+from support.places import DATA
 from support.readers import Plugin, board, crossing
 
 TRACES = DATA / "traces"

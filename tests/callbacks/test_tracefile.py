@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT
 from strobe.callbacks.normalise import main
 from strobe.callbacks.tracefile import TraceError, all_read, read_trace, write_trace
+from support.places import ROOT
 
 WAIT = {
     "ph": "X",

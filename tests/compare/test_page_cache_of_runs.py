@@ -9,7 +9,7 @@ import pytest
 
 from strobe.measure import pagecache
 from support import cifar10_files
-from support.helpers import composed_data
+from support.composing import composed_data
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_what_cannot_be_known_is_not_told(files: list[str], tmp_path: Path) -> N
 
 
 def test_a_run_records_it(train: Callable[..., Any], tmp_path: Path) -> None:
-    ended = train("loader=packed", f"loader.directory={tmp_path}", "test=false")
+    ended = train("loader=packed", f"loader.directory={tmp_path}")
     assert ended.code == 0, ended.output
     assert 0 <= ended.summary["environment"]["page_cache"] <= 1
 

@@ -10,7 +10,13 @@ from strobe.report.hparams import COLUMNS, METRICS
 from support.readers import Plugin, ask, board
 
 FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"
-PROFILED = ("profiler=trace", "profiler.repeat=1", "trainer.limit_train_batches=8", "trainer.limit_val_batches=2")
+PROFILED = (
+    "test=true",
+    "profiler=trace",
+    "profiler.repeat=1",
+    "trainer.limit_train_batches=8",
+    "trainer.limit_val_batches=2",
+)
 ALL = ["STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_UNKNOWN", "STATUS_RUNNING"]
 FAILS = "+callbacks.stop={_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: nothing}"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
-from conftest import ROOT
 from strobe.app.config.register import register
 from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
 from strobe.records.run import Record
+from support.places import ROOT
 from support.recorded import CAUSES, example
 
 CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from conftest import DATA, Ended
 from strobe.callbacks.normalise import normalise
 from strobe.callbacks.tracefile import Trace, read_trace, write_trace
 from strobe.diagnose import trace as diagnose_trace
 from strobe.diagnose.trace import read_evidence, trace_evidence
+from support.places import DATA
+from support.runs import Ended
 
 Event = dict[str, Any]
 MAIN, AUTOGRAD, PINNING = 7, 8, 9

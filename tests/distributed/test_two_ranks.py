@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Ended
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
+from support.places import ROOT
+from support.runs import Ended
 
 PROBE = Path(__file__).with_name("probe.py")
 LAUNCHERS = {
@@ -93,7 +94,7 @@ def test_metrics_are_those_of_one_process(
     """Untrained weights of one seed, tested by two ranks and by one."""
     untrained = ("trainer.limit_train_batches=0", "trainer.limit_test_batches=null")
     start("lightning", *untrained, "trainer.devices=2", "hydra.run.dir=two")
-    one = train(*untrained, "data.batch_size=9", "trainer.enable_checkpointing=false", name="one")
+    one = train(*untrained, "data.batch_size=9", name="one", whole=True)
     assert one.code == 0, one.output
     two = read_summary(tmp_path / "two" / "summary.json")["metrics"]
     assert one.summary["metrics"] == pytest.approx(two, rel=1e-4)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from strobe.measure.environment import PACKAGES, describe, peak_memory, usable_cores
+from support.places import ROOT
 
 CORES = len(os.sched_getaffinity(0))
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from strobe.process.locks import locked
-from support.helpers import names, refusal
+from support.files import names
 from support.preparing import prepare
+from support.refusals import refusal
 from support.server import Server, serving
 
 

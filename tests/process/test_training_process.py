@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from strobe.process.training import OUTPUT, train
-from support.sweeping import TINY, living, training_into, wait_for
+from support.processes import living, wait_for
+from support.sweeping import TINY, training_into
 
 
 def meanwhile(folder: Path, act: Callable[[int], None]) -> threading.Thread:

@@ -10,7 +10,8 @@ from strobe.app.sweep import folder
 from strobe.errors import ConfigError
 from strobe.process.locks import alone_in
 from strobe.records.sweep import NAME, Cell, Run, Sweep, read_sweep
-from support.helpers import plant, refusal
+from support.files import plant
+from support.refusals import refusal
 
 SWEEP = Sweep(
     command="python train.py -m seed=1,2",

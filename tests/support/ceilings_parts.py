@@ -12,18 +12,18 @@ import torch
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
 
-from conftest import ROOT
 from strobe.app.build.instantiate import build_data
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import register
 from strobe.app.data.base import ImageData
+from support.places import ROOT
 
 SMALL = (
     "trainer.accelerator=cpu",
     "data.batch_size=4",
     "data.tiles_per_class=10",
-    "model.stem=imagenet",
-    "ceilings_seconds=0.3",
+    "model._target_=strobe.validation.injected_faults.SmallClassifier",
+    "ceilings_seconds=0.1",
 )
 
 

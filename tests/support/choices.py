@@ -5,8 +5,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from conftest import ROOT
 from strobe.app.config.register import schemas
+from support.places import ROOT
 
 LOADER_KEYS_FOR_CHECKS = {"reads", "copies"}
 SCHEMAS = {kind.__name__: kind for kind in schemas()}

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from strobe.app.tuning.record import Outcome
-from strobe.measure.statistics import Ratio
 from strobe.records.files import write_summary
 from strobe.records.run import Record
 
@@ -67,7 +66,7 @@ class Made:
             return Outcome("out of memory", error="CUDA out of memory")
         ratio = rates[0] / rates[1]
         verdict = "faster" if ratio > 1.02 else "slower" if ratio < 0.98 else "no difference"
-        return Outcome(verdict, Ratio(median=ratio, low=0.98 * ratio, high=1.02 * ratio))
+        return Outcome(verdict, {"median": ratio, "low": 0.98 * ratio, "high": 1.02 * ratio})
 
 
 def finding(override: str, estimate: float, cause: str = "cause") -> dict[str, Any]:

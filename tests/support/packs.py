@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from strobe.app.loaders.packed import PackedLoader
 from strobe.app.loaders.sources import PathTable, TileSource
-from support.helpers import plant
+from support.files import plant
 
 COUNT = 12
 SIZE = COUNT * 13 * 64 * 64 * 2

@@ -1,32 +1,29 @@
-"""A suite of conf/ as it is declared, a small CIFAR-10 to train on, and a record of trials that never were."""
+"""Suites from the command line, a small CIFAR-10 to train on, and a record of trials that never were."""
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
-
-from strobe.app.config.compose import CONF
-from strobe.app.config.register import register
 from strobe.bench.harness.declare import Input, Suite, Trial
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.cifar10_files import generated
+from support.processes import begin, ended
 from support.suite_records import HEADER
 
 TRAINED = 180  # images, of 200
 
 
-def bench_config(*overrides: str) -> DictConfig:
-    """The configuration of ``python -m strobe.bench`` with these overrides."""
-    register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = compose("bench", overrides=list(overrides), return_hydra_config=True)
-    HydraConfig.instance().set_config(cfg)
-    return cfg
+def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    """Start ``python -m strobe.bench``."""
+    return begin("-m", "strobe.bench", *arguments, **variables)
+
+
+def bench(*arguments: str, code: int = 0, **variables: str) -> str:
+    """What ``python -m strobe.bench`` says."""
+    return ended(start(*arguments, **variables), code)
 
 
 def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:

@@ -17,7 +17,7 @@ from strobe.validation.injected_faults import (
     SmallClassifier,
     WideClassifier,
 )
-from support.helpers import composed_data
+from support.composing import composed_data
 
 OPTIONS: dict[str, Any] = {
     "classes": ("meadow", "forest", "river"),
@@ -106,8 +106,6 @@ def test_a_run_takes_them_by_its_configuration(train: Any) -> None:
         "+callbacks.slow._target_=strobe.validation.injected_faults.SlowCallback",
         "+callbacks.slow.seconds=0.03",
         "model.fused=true",
-        "ceilings=false",
-        "test=false",
     )
     assert ended.summary["status"] == "completed"
     rows = read_rows(ended.directory / "steps.csv")

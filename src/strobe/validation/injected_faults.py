@@ -90,11 +90,9 @@ class SmallClassifier(ImageClassifier):
 
     kind: type[SmallNetwork] = SmallNetwork
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.network = self.kind(options["channels"], len(options["classes"])).to(memory_format=self.memory_format)
-        if options["compile"]:
-            self.network.compile()
+    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> SmallNetwork:
+        """The small network, whatever the stem; it starts at random."""
+        return self.kind(channels, classes)
 
 
 class WideClassifier(SmallClassifier):

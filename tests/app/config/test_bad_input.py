@@ -9,10 +9,11 @@ import pytest
 import tifffile
 import torch
 
-from conftest import DATA, Ended
 from strobe.app.build.checkpoint import require_fitting
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
+from support.places import DATA
+from support.runs import CHECKPOINTS, Ended
 
 Train = Callable[..., Ended]
 
@@ -102,7 +103,7 @@ def test_configuration(train: Train, overrides: list[str], words: list[str]) -> 
     ids=lambda value: ",".join(value) if isinstance(value, list) else None,
 )
 def test_what_only_building_finds(train: Train, overrides: list[str], words: list[str]) -> None:
-    refused(train(*overrides), *words)
+    refused(train(*overrides, whole=True), *words)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -181,10 +182,10 @@ def test_tiles_of_two_shapes(train: Train, own_tiles: Path, shape: tuple[int, in
 
 
 def test_a_checkpoint_of_another_model(train: Train) -> None:
-    first = train(name="first")
+    first = train("trainer.limit_train_batches=1", name="first", whole=True)
     assert first.code == 0, first.output
     last = first.directory / "checkpoints" / "last.ckpt"
-    ended = train(f"ckpt_path={last}", "model.stem=cifar", name="second")
+    ended = train(f"ckpt_path={last}", "model.stem=cifar", name="second", whole=True)
     refused(ended, str(last), "network.conv1.weight", "64x3x7x7", "64x3x3x3")
 
 
@@ -202,7 +203,7 @@ def test_a_checkpoint_of_other_classes(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_other_data(train: Train, own_tiles: Path) -> None:
-    first = train(name="first")
+    first = train(CHECKPOINTS, name="first")
     last = first.directory / "checkpoints" / "last.ckpt"
     ended = train("data=eurosat", f"data.root={own_tiles}", f"ckpt_path={last}", name="second")
     refused(ended, str(last), "tells apart", "SeaLake", "the data has AnnualCrop, Forest, HerbaceousVegetation")
@@ -216,7 +217,9 @@ def test_no_last_checkpoint(train: Train, tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_space_for_outputs(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=5_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    refused(train(), "hydra.run.dir=", "5 MB free", "hydra.run.dir=FOLDER", "trainer.enable_checkpointing=false")
+    refused(
+        train(CHECKPOINTS), "hydra.run.dir=", "5 MB free", "hydra.run.dir=FOLDER", "trainer.enable_checkpointing=false"
+    )
 
 
 def test_a_directory_that_cannot_be_made(train: Train, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from hydra.utils import get_class
 from lightning import Trainer
 from omegaconf import DictConfig, OmegaConf
 
-from conftest import ROOT
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config import register as config
 from strobe.app.config.checks import LIMITS, _check_bounds, check
 from support.choices import LOADER_KEYS_FOR_CHECKS
 from support.choices import SCHEMAS as CHOSEN
+from support.places import ROOT
 
 Compose = Callable[..., DictConfig]
 

@@ -13,9 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from conftest import DATA
 from support.cifar10_files import FOLDER, NAMES, TRAINING, generated, publish, published_form
-from support.helpers import composed_data, refusal
+from support.composing import composed_data
+from support.places import DATA
+from support.refusals import refusal
 
 
 @pytest.fixture

@@ -14,7 +14,10 @@ import pytest
 from torchvision import datasets
 
 from support.cifar10_files import FOLDER, generated, publish
-from support.helpers import composed_data, interrupt_once, names, plant, refusal, tree, waiting
+from support.composing import composed_data
+from support.files import names, plant, tree
+from support.interruptions import interrupt_once, waiting
+from support.refusals import refusal
 from support.server import Server, nobody, serving
 
 LOCK = f".{FOLDER}.lock"

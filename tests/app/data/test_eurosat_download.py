@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from strobe.app.data import eurosat
-from support.helpers import composed_data, full_disk, names, plant, refusal, tree, waiting
+from support.composing import composed_data
+from support.files import names, plant, tree
+from support.interruptions import full_disk, waiting
+from support.refusals import refusal
 from support.server import Server, serving, zipped
 
 LOCK = ".EuroSAT_MS.lock"

@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from strobe.app.data.download import extract_zip
-from support.helpers import full_disk, interrupt_once, names, refusal, tree
+from support.files import names, tree
+from support.interruptions import full_disk, interrupt_once
+from support.refusals import refusal
 from support.server import FILES, PAYLOAD, zipped
 
 ONE_MEMBER = zipped({"a": b"x" * 2000})

@@ -12,7 +12,9 @@ import pytest
 
 from strobe.app.data import download
 from strobe.app.data.download import extract_zip, fetch
-from support.helpers import full_disk, interrupt_once, names, refusal, tree
+from support.files import names, tree
+from support.interruptions import full_disk, interrupt_once
+from support.refusals import refusal
 from support.server import MD5, PAYLOAD, Server, nobody, serving
 
 

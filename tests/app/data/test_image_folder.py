@@ -13,7 +13,9 @@ import torch
 from torchvision import datasets
 
 from strobe.app.data.base import SPLITS
-from support.helpers import composed_data, plant, refusal
+from support.composing import composed_data
+from support.files import plant
+from support.refusals import refusal
 
 
 def image_folder(root: Path, *overrides: str) -> Any:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.base import ImageData
-from support.helpers import composed_data
+from support.composing import composed_data
 
 STATISTICS = torch.tensor([0.3, 0.5, 0.1]), torch.tensor([0.2, 0.05, 0.4])
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import DATA
 from strobe.app.data.base import SPLITS, stratified_split
-from support.helpers import composed_data, refusal
+from support.composing import composed_data
+from support.places import DATA
+from support.refusals import refusal
 
 # EuroSAT's, in file order: B01 to B08, B09, B10, B11, B12, B8A.
 MEAN = np.array(

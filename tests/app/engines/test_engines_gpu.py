@@ -9,8 +9,8 @@ from torch import Tensor
 from strobe.app.engines.base import BatchLoader
 from strobe.errors import ConfigError
 from support.choices import make
-from support.helpers import refusal
 from support.pipeline_parts import BESIDE, ENGINES, batches, dataset, loader
+from support.refusals import refusal
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 FORMS = pytest.mark.parametrize(("form", "name"), [("tiles", "tifffile"), ("tiles", "packed"), ("array", "memory")])

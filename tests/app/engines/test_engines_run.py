@@ -14,11 +14,12 @@ from torch import Tensor
 from strobe.app.data.synthetic import generate
 from strobe.app.model.classifier import ImageClassifier
 from strobe.errors import DataError
-from support.helpers import tree
+from support.files import tree
 from support.pipeline_parts import ENGINES
+from support.runs import CHECKPOINTS
 
 Train = Callable[..., Any]
-COMMON = ("loader=tifffile", "test=false", "trainer.max_epochs=2", "checkpoint.every_n_steps=1", "engine.num_workers=2")
+COMMON = ("loader=tifffile", CHECKPOINTS, "trainer.max_epochs=2", "checkpoint.every_n_steps=1", "engine.num_workers=2")
 
 
 def weights(directory: Path) -> dict[str, Tensor]:

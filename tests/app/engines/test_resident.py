@@ -11,8 +11,8 @@ from strobe.app.engines import memory_check as room
 from strobe.app.engines.base import read_pinned
 from strobe.errors import ConfigError
 from support.choices import make
-from support.helpers import refusal
 from support.pipeline_parts import CPU, ENGINES, SIZE, batches, dataset, loader
+from support.refusals import refusal
 
 
 def test_batches_changed_in_place_leave_the_split_alone(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from strobe.app.engines.sampler import EpochOrder, ShardedBatches
 from strobe.app.engines.torch import lost_batch
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.errors import DataError
-from support.helpers import refusal
 from support.pipeline_parts import PROCESSES, loader
+from support.refusals import refusal
 
 SIZE = 40
 

@@ -207,7 +207,7 @@ def test_splits_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_each_split_of_a_data_set_says_which_it_is(sample_root: Path) -> None:
-    from support.helpers import composed_data  # not above: a spawned worker imports this module
+    from support.composing import composed_data  # not above: a spawned worker imports this module
 
     data = composed_data("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10")
     data.setup()

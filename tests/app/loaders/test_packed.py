@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conftest import Ended
 from strobe.app.engines.sampler import EpochOrder, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import LoadedData
@@ -23,8 +22,10 @@ from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.errors import ConfigError
-from support.helpers import names, refusal, tree
+from support.files import names, tree
 from support.photo_files import photo_source, photograph, save
+from support.refusals import refusal
+from support.runs import Ended
 
 CPU = torch.device("cpu")
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from conftest import DATA
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders import pil
 from strobe.app.loaders.crop_policy import Framing
 from strobe.errors import DataError
 from support.photo_files import made, photo_source, photograph, reference, save
+from support.places import DATA
 
 FRAMINGS = [Framing("random_crop", 128, True, 1), Framing("random_resized_crop", 224, True, 1), Framing("resize", 224)]
 

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from conftest import DATA
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.crop_policy import Framing
 from strobe.errors import DataError
 from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
+from support.places import DATA
 
 # How far a photo's pixels may lie from Pillow's in the mean, of 256 levels; as they are, and resized.
 CROPPED = {"spdl": 3.0}

@@ -19,7 +19,7 @@ from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 from strobe.records.files import write_summary
 from strobe.records.run import read_summary
-from support.helpers import refusal
+from support.refusals import refusal
 
 DEFAULTS = {name: value for name, value in vars(ModelConfig()).items() if name != "_target_"}
 CLASSES = ("cat", "dog", "frog", "ship")

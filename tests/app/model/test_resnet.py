@@ -13,7 +13,8 @@ from torchvision.models import ResNet18_Weights, resnet18
 
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
-from support.helpers import refusal, tree
+from support.files import tree
+from support.refusals import refusal
 from support.server import Server, nobody, serving
 
 

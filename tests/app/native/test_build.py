@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import Ended
 from strobe.app.native import build
 from strobe.app.native.build import Library, compiled, install, load, missing
 from strobe.app.native.tiles import LIBRARY
 from support.building import empty_cache, empty_sources, library, needs_compiler
-from support.helpers import full_disk, names, refusal
+from support.files import names
+from support.interruptions import full_disk
+from support.refusals import refusal
+from support.runs import Ended
 
 EIGHT = """
 import os

@@ -15,7 +15,7 @@ from strobe.app.native import build, photos
 from strobe.app.native.build import Library, cache_folder, compiled, load
 from strobe.app.native.tiles import LIBRARY
 from support.building import empty_cache, empty_sources, library, needs_compiler
-from support.helpers import refusal
+from support.refusals import refusal
 
 READ = """
 import time, torch

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
-from conftest import DATA
 from strobe.app.native.photos import decode_crop_jpeg
 from support.jpegs import CODINGS, SAMPLINGS, built, by_pillow, encoded, needs_compiler, picture, tensor, whole
+from support.places import DATA
 
 pytestmark = needs_compiler()
 BOXES = [(1, 1), (2, 3), (16, 16), (17, 9), (30, 20), (53, 20), (20, 37), (53, 37)]

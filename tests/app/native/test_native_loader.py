@@ -15,7 +15,7 @@ from strobe.app.loaders import native
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
 from strobe.app.loaders.sources import PathTable, TileSource
 from support.choices import choices, make
-from support.helpers import refusal
+from support.refusals import refusal
 
 SHAPE = (13, 16, 32)
 

@@ -10,10 +10,10 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
-from conftest import DATA
 from strobe.app.loaders.crop_policy import Framing
 from strobe.app.native.photos import decode_crop_jpegs
 from support.jpegs import by_pillow, needs_compiler, picture, tensor, whole
+from support.places import DATA
 
 pytestmark = needs_compiler()
 BILINEAR = Image.Resampling.BILINEAR

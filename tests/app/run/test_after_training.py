@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from conftest import Ended
 from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
+from support.runs import Ended
 
 Train = Callable[..., Ended]
 MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")

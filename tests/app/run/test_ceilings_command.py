@@ -13,7 +13,7 @@ from strobe.app.run.ceilings import blank
 from strobe.app.run.ceilings_table import explain, print_ceilings
 from strobe.ceilings import main
 from support.ceilings_parts import SMALL
-from support.helpers import tree
+from support.files import tree
 
 
 def test_it_prints_a_table_and_writes_nothing(
@@ -65,7 +65,7 @@ def test_nothing_measured_is_an_error(sample_root: Path, capsys: pytest.CaptureF
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys, strobe.ceilings.__main__; print('torch' in sys.modules)"
+    code = "import sys, strobe.ceilings; print('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).strip() == "False"
 
 

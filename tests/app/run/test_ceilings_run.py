@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import Ended
+from support.runs import CHECKPOINTS, Ended
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -16,7 +16,7 @@ def test_a_run_ends_the_same_with_and_without(train: Callable[..., Ended], worke
     states, records, checkpoints = [], [], []
     for ceilings in ("true", "false"):
         given = f"ceilings={ceilings}", "ceilings_seconds=0.3", f"engine.num_workers={workers}"
-        ended = train(*given, "trainer.max_epochs=2", name=ceilings)
+        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, name=ceilings)
         assert ended.code == 0, ended.output
         states.append((torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()))
         records.append(ended.summary)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from lightning import Trainer
 
-from conftest import Ended
 from strobe.app.model.classifier import ImageClassifier
+from support.runs import Ended
 
 Train = Callable[..., Ended]
 STEPS = "trainer.limit_train_batches=6"
@@ -37,7 +37,7 @@ def calls(ended: Ended, function: str) -> int:
 
 
 def test_memory(train: Train) -> None:
-    ended = train("profiler=memory", STEPS, "profiler.active=2")
+    ended = train("profiler=memory", STEPS, "profiler.active=2", whole=True)
     assert ended.code == 0, ended.output
     assert {"operators_by_memory.txt", "operators_by_memory.csv", "memory.txt"} <= tables(ended)
     with (ended.directory / "tables" / "operators_by_memory.csv").open(newline="") as file:
@@ -64,7 +64,7 @@ def test_python(train: Train, kind: str) -> None:
         assert calls(ended, "read") >= 3 * 4
     else:
         page = (ended.directory / "tables" / "python_sampling.html").read_text()
-        assert "strobe/loaders/skimage.py" in page
+        assert "strobe/app/loaders/skimage.py" in page
         assert "torch/utils/data/dataloader.py" in page
     assert ended.summary["traces"] == []
 

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import Ended
 from strobe.app.model.classifier import ImageClassifier
+from support.runs import CHECKPOINTS, Ended
 
 Train = Callable[..., Ended]
 
@@ -20,20 +20,12 @@ SETTINGS = (
     "trainer.max_epochs=3",
     "trainer.limit_train_batches=3",
     "model.scheduler=one_cycle",
-    "test=false",
+    CHECKPOINTS,
 )
 
 
 @pytest.fixture
-def signals() -> Iterator[None]:
-    """Lightning leaves SIGINT ignored behind."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch, signals: None) -> Callable[..., None]:
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Have a run send itself a signal in the middle of a step, counted from 0; None: no more."""
     original = ImageClassifier.training_step
 

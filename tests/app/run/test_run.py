@@ -3,34 +3,22 @@
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning import Trainer
 
-from conftest import DATA, Ended
 from strobe.callbacks.columns import PHASES
+from support.places import DATA
 from support.readers import Plugin, ask, board
-
-Train = Callable[..., Ended]
-RUN = ("profiler=trace", "trainer.max_epochs=2", "trainer.limit_train_batches=11", "trainer.limit_test_batches=null")
-
-
-@pytest.fixture(scope="module")
-def _kept() -> dict[str, Ended]:
-    return {}
+from support.runs import CHECKPOINTS, Ended, Train
 
 
 @pytest.fixture
-def ended(train: Train, tmp_path_factory: pytest.TempPathFactory, _kept: dict[str, Ended]) -> Ended:
-    """One run of two epochs, with traces, for all tests of this module."""
-    if not _kept:
-        run = train(*RUN)
-        assert run.code == 0, run.output
-        _kept["run"] = Ended(run.code, run.output, run.directory.rename(tmp_path_factory.mktemp("kept") / "run"))
-    return _kept["run"]
+def ended(finished_run: Ended) -> Ended:
+    return finished_run
 
 
 def test_the_record_is_complete(ended: Ended) -> None:
@@ -125,14 +113,16 @@ def test_a_sweep_runs_each_cell(train: Train, tmp_path: Path) -> None:
 
 
 def test_the_csv_logger_leaves_pictures_as_files(train: Train) -> None:
-    ended = train("logger=csv")
+    ended = train("logger=csv", "test=true")
     assert ended.code == 0, ended.output
     assert (ended.directory / "csv" / "metrics.csv").is_file()
     assert {path.name for path in (ended.directory / "pictures").iterdir()} == {"first_batch.png", "test_confusion.png"}
 
 
 def test_all_bands(train: Train) -> None:
-    ended = train("data.bands=all", "model.stem=cifar", "data.batch_size=2", "trainer.limit_train_batches=2")
+    ended = train(
+        "data.bands=all", "model.stem=cifar", "data.batch_size=2", "trainer.limit_train_batches=2", whole=True
+    )
     assert ended.code == 0, ended.output
 
 
@@ -159,11 +149,16 @@ def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.M
     assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "ours"}
 
 
-def test_checkpoints_every_few_epochs_and_at_the_end(train: Train) -> None:
-    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2")
+def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, saved = Trainer.save_checkpoint, set()
+
+    def saving(self: Trainer, *given: Any, **options: Any) -> None:
+        saved.add(self.global_step)
+        save(self, *given, **options)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", saving)
+    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2", CHECKPOINTS)
     assert ended.code == 0, ended.output
+    assert saved == {8, 12}
     state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["global_step"] == 12
-    with (ended.directory / "steps.csv").open(newline="") as file:
-        saved = [int(row["step"]) for row in csv.DictReader(file) if float(row["checkpoints"]) > 0.02]
-    assert saved == [7, 11]

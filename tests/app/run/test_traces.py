@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from conftest import Ended
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks.tracefile import read_trace
 from support.readers import crossing
+from support.runs import Ended
 
 Train = Callable[..., Ended]
 Event = dict[str, Any]

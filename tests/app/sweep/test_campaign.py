@@ -13,7 +13,7 @@ from strobe.errors import ConfigError
 from strobe.process.training import Ended
 from strobe.records.files import write_summary
 from strobe.records.sweep import NAME, UNFINISHED, Sweep
-from support.helpers import refusal
+from support.refusals import refusal
 
 COMMAND = "python train.py -m seed=1,2,3"
 RATES = {"seed=1": 100.0, "seed=2": "memory ran out", "seed=3": 12.5}

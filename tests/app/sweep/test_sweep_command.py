@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from conftest import Ended
 from strobe.process.locks import alone_in
 from strobe.records.run import read_summary
-from support.sweeping import living, start, swept, training_into, wait_for
+from support.processes import living, wait_for
+from support.runs import Ended
+from support.sweeping import start, swept, training_into
 
 Train = Callable[..., Ended]
 RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.limit_train_batches=4", "trainer.limit_val_batches=0")

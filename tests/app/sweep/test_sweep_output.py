@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from strobe.app.sweep.ending import Ending, conclude
 from strobe.compare import command
-from support.helpers import plant
+from support.files import plant
 
 BAR = """
 import sys

@@ -12,7 +12,7 @@ from strobe.app.config.compose import CONF
 from strobe.app.config.register import register
 from strobe.app.tuning.saving import MARK, destination, difference, save
 from strobe.errors import ConfigError
-from support.helpers import refusal
+from support.refusals import refusal
 
 TUNED = [
     ["loader=native", "data.batch_size=128", "model.lr_scaling=linear", "model.lr_batch_size=32"],

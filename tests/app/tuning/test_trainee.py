@@ -14,12 +14,11 @@ import torch
 
 from strobe.app.engines.memory_check import require_room
 from strobe.app.engines.torch import lost_batch
-from strobe.app.tuning.failures import failure_of
-from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee
+from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, failure_of
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, members
 from support import faults_of_training
-from support.helpers import interrupt_once
+from support.interruptions import interrupt_once
 
 BATCH = 8
 

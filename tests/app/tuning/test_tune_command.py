@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.commands import begin, is_running, wait_for
+from support.processes import begin, is_running, wait_for
 
 COMMAND = (
     "data=sample",
@@ -44,14 +44,14 @@ def searched(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> tup
     folder = tmp_path_factory.mktemp("tune")
     given = (*COMMAND, f"data.root={sample_root}", f"hydra.run.dir={folder}/search")
     record = folder / "search" / "tune.json"
-    first = begin("strobe.tune", *given, cwd=folder)
+    first = begin("-m", "strobe.tune", *given, cwd=folder)
     assert wait_for(lambda: record.is_file() and bool(json.loads(record.read_text())["looks"]), 120)
     first.send_signal(signal.SIGINT)
     broken = first.communicate(timeout=120)[0]
     assert first.returncode == 130, broken  # before all was tried
     assert "Traceback" not in broken
     assert json.loads(record.read_text())["status"] == "interrupted"
-    second = begin("strobe.tune", *given, cwd=folder)
+    second = begin("-m", "strobe.tune", *given, cwd=folder)
     output = second.communicate(timeout=240)[0]
     assert second.returncode == 0, output
     return folder / "search", broken, output
@@ -92,7 +92,7 @@ def test_no_process_is_left(searched: tuple[Path, str, str]) -> None:
 
 def test_data_that_is_missing_is_told_in_a_sentence(tmp_path: Path) -> None:
     given = ("data=eurosat", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path}/search")
-    command = begin("strobe.tune", *given, cwd=tmp_path)
+    command = begin("-m", "strobe.tune", *given, cwd=tmp_path)
     output = command.communicate(timeout=120)[0]
     assert command.returncode == 1
     assert "Traceback" not in output

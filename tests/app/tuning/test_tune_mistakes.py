@@ -13,7 +13,7 @@ from strobe.app.config.presets import endings, require_one_device
 from strobe.app.config.register import register
 from strobe.app.tuning import command, saving
 from strobe.errors import ConfigError
-from support.helpers import refusal
+from support.refusals import refusal
 
 pytestmark = pytest.mark.usefixtures("own_hydra")
 

@@ -13,7 +13,6 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from strobe.app.loaders.base import Batch
-from strobe.app.model.mean import Mean
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 
@@ -52,13 +51,18 @@ class ImageClassifier(LightningModule):
         self.save_hyperparameters()
         self.classes = tuple(classes)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.network = build_resnet18(channels=channels, classes=len(classes), stem=stem, weights=weights)
+        self.network: Any = self.build_network(channels=channels, classes=len(classes), stem=stem, weights=weights)
         self.network.to(memory_format=self.memory_format)
         if compile:
             self.network.compile()
         self.losses = nn.ModuleDict({f"{stage}_loss": Mean() for stage in STAGES})
         self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
+
+    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
+        """The network, whose first convolution is ``conv1``: images (N, C, H, W) to logits (N, classes)."""
+        network: nn.Module = build_resnet18(channels=channels, classes=classes, stem=stem, weights=weights)
+        return network
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (N, classes) of standardised images (N, C, H, W)."""
@@ -148,3 +152,29 @@ def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any
 
 def _accuracy(classes: int) -> MulticlassAccuracy:
     return MulticlassAccuracy(classes, average="micro", validate_args=False)
+
+
+class Mean(Metric):
+    """The mean of batch means, weighted by the images in each, over all ranks.
+
+    torchmetrics' MeanMetric looks for NaN in each update, which waits for the GPU, and leaves such values out; here
+    one that is not a number shows in the mean.
+    """
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, mean: Tensor, images: int) -> None:
+        """Add a batch."""
+        self.total += mean * images
+        self.count += images
+
+    def compute(self) -> Tensor:
+        """The mean so far."""
+        return self.total / self.count

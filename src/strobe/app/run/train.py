@@ -3,6 +3,7 @@
 import errno
 import logging
 import shutil
+import signal
 import sys
 import time
 import warnings
@@ -25,6 +26,7 @@ from strobe.app.run.summary import summarise
 from strobe.errors import ConfigError, DataError
 from strobe.measure import pagecache
 from strobe.process.launch import rank
+from strobe.process.signals import exit_code, interruptible
 from strobe.records.files import write_summary
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
@@ -41,32 +43,33 @@ def run(cfg: DictConfig) -> None:
 
     Raises:
         StrobeError: something that the user can put right.
-        SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed.
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
     run = Run(cfg, run_dir)
-    try:
-        run.train()
-    except (KeyboardInterrupt, SystemExit) as error:
-        # Lightning turns Ctrl-C into SystemExit(1).
-        run.end("interrupted", error)
-        sys.exit(143 if isinstance(error, SIGTERMException) else 130)
-    except MisconfigurationException as error:
-        run.end("failed", error)
-        raise ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}") from error
-    except OSError as error:
-        run.end("failed", error)
-        if error.errno == errno.ENOSPC:
-            raise _no_space(run_dir) from error
-        raise
-    except Exception as error:
-        explained = lost_batch(error) if isinstance(error, RuntimeError) else None
-        run.end("failed", explained or error)
-        if explained is not None:
-            raise explained from error
-        raise
-    run.end("completed")
+    with interruptible(signal.SIGHUP):  # of SIGTERM Lightning takes care, at a step's end
+        try:
+            run.train()
+        except (KeyboardInterrupt, SystemExit) as error:
+            run.end("interrupted", error)
+            sys.exit(143 if isinstance(error, SIGTERMException) else exit_code(error))
+        except Exception as error:
+            known = explained(error, run_dir)
+            run.end("failed", known)
+            if known is error:
+                raise
+            raise known from error
+        run.end("completed")
+
+
+def explained(error: Exception, run_dir: Path | None = None) -> Exception:
+    """What the user can do about an error of Lightning's, of loader processes or of the disk; others as they are."""
+    if isinstance(error, MisconfigurationException):
+        return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None:
+        return _no_space(run_dir)
+    return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
 class Run:

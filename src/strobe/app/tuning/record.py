@@ -12,7 +12,7 @@ from typing import Any
 
 from strobe.app.tuning.proposals import BATCH_SIZE, Proposal
 from strobe.errors import ConfigError
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import split
 from strobe.records.files import write_summary
 
@@ -28,7 +28,7 @@ class Outcome:
     """What a comparison found: a ratio of speeds and its verdict, or why there is none."""
 
     verdict: str  # faster | slower | no difference | failed | out of memory
-    ratio: Ratio | None = None
+    ratio: Interval | None = None
     error: str | None = None
     turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
 

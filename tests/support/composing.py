@@ -1,0 +1,31 @@
+"""Configurations as the commands compose them, and what is built of one."""
+
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from strobe.app.config.compose import CONF
+from strobe.app.config.register import register
+
+
+def configured(name: str, *overrides: str) -> DictConfig:
+    """``conf/NAME.yaml`` with these overrides; it is Hydra's current configuration until the test ends."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(name, list(overrides), return_hydra_config=True)
+    HydraConfig.instance().set_config(cfg)
+    return cfg
+
+
+def bench_config(*overrides: str) -> DictConfig:
+    """The configuration of ``python -m strobe.bench`` with these overrides."""
+    return configured("bench", *overrides)
+
+
+def composed_data(*overrides: str) -> Any:
+    """The DataModule that ``train.py`` would build with these overrides, not yet set up."""
+    from strobe.app.build.instantiate import build_data  # imports torch, which not every process needs
+
+    return build_data(configured("config", *overrides))

@@ -1,0 +1,24 @@
+"""What lies in folders, and what is put there."""
+
+from pathlib import Path
+
+
+def plant(folder: Path, files: dict[str, bytes]) -> None:
+    """The opposite of ``tree``."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int]]:
+    """Each file and folder below, with its size and when it was written, in nanoseconds."""
+    found = {path: path.stat() for path in (folder, *folder.rglob("*"))}
+    return {str(path.relative_to(folder)): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}

@@ -1,0 +1,48 @@
+"""What comes in the way of work: Ctrl-C, a full disk, a lock that another holds."""
+
+import contextlib
+import logging
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from strobe.process.locks import locked
+
+
+def interrupt_once(ready: Callable[[], bool]) -> None:
+    """Press Ctrl-C as soon as ``ready``, from another thread."""
+    deadline = time.monotonic() + 5
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def waiting(work: Callable[[], object], lock: Path, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Hold ``lock`` while ``work``, which wants it too, waits in another thread; then let it end."""
+    caplog.set_level(logging.INFO, "strobe.process.locks")
+    with ThreadPoolExecutor(1) as pool:
+        with locked(lock):
+            working = pool.submit(work)
+            while "Waiting for another process" not in caplog.text and not working.done():
+                time.sleep(0.01)
+            assert not working.done()
+            yield
+        working.result()
+
+
+@contextlib.contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """Let no file of this process grow beyond ``limit`` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
