@@ -1,4 +1,4 @@
-"""Each rule finds its cause in the recorded example of that name, and is silent where the cause is not."""
+"""Each rule finds its cause in the constructed example of that name, and is silent where the cause is not."""
 
 import copy
 from typing import Any

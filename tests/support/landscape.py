@@ -6,7 +6,6 @@ from typing import Any
 
 from strobe.app.tuning.proposals import Move
 from strobe.app.tuning.search import Outcome
-from strobe.measure.statistics import Ratio
 from strobe.records.files import write_summary
 from strobe.records.run import Record
 
@@ -68,7 +67,7 @@ class Made:
             return Outcome("out of memory", error="CUDA out of memory")
         ratio = rates[0] / rates[1]
         verdict = "faster" if ratio > 1.02 else "slower" if ratio < 0.98 else "no difference"
-        return Outcome(verdict, Ratio(median=ratio, low=0.98 * ratio, high=1.02 * ratio))
+        return Outcome(verdict, {"median": ratio, "low": 0.98 * ratio, "high": 1.02 * ratio})
 
 
 class Silent:

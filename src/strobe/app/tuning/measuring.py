@@ -13,7 +13,7 @@ from strobe.app.tuning.search import Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
 from strobe.duel.paired_trial import Defeat, Duel, alone, duel
-from strobe.measure.statistics import unpaired, verdict
+from strobe.measure.statistics import unpaired
 from strobe.overrides import applied
 from strobe.process.fork import Failure
 from strobe.process.training import Ended, train
@@ -101,7 +101,9 @@ class Measuring:
             if outcome.verdict == "faster" and not proof:
                 self._release()
                 self._standing, stands = (tuple(after), candidate), True
-            return Outcome(outcome.verdict, outcome.ratio, turns={"before": outcome.theirs, "after": outcome.ours})
+            return Outcome(
+                outcome.verdict, outcome.ratio.as_record(), turns={"before": outcome.theirs, "after": outcome.ours}
+            )
         finally:
             if not stands:
                 candidate.close()
@@ -146,7 +148,7 @@ class Measuring:
                 return Outcome(OUT_OF_MEMORY if memory else "failed", error=turns.reason)
             rates.append(turns)
         ratio = unpaired(*rates)
-        return Outcome(verdict(ratio), ratio, turns={"before": rates[1], "after": rates[0]})
+        return Outcome(ratio.verdict, ratio.as_record(), turns={"before": rates[1], "after": rates[0]})
 
     def _ready(self, overrides: Sequence[str]) -> Trainee | Failure:
         """The standing training, if it is this one, else a new one that becomes it."""

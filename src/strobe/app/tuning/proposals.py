@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from strobe.app.config.schema.tune import OVER
-from strobe.diagnose.estimates import promised
+from strobe.diagnose.estimates import estimates
 from strobe.diagnose.finding import Speedup, pace
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
@@ -85,7 +85,7 @@ def _prescribed(record: Record) -> Iterator[Move]:
 
 def _measured(record: Record, step: Step) -> Iterator[Move]:
     """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
-    for entry, speedup in sorted(promised(record, step), key=lambda pair: -pair[1].median):
+    for entry, speedup in sorted(estimates(record, step), key=lambda pair: -pair[1].median):
         if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
             why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
             yield _move(record, entry.overrides, why, speedup)

@@ -12,7 +12,7 @@ from typing import Any
 
 from strobe.app.tuning.proposals import BATCH_SIZE, Move
 from strobe.errors import ConfigError
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import split
 from strobe.records.files import write_summary
 
@@ -96,7 +96,7 @@ class Tuning:
         after: Sequence[str],
         *,
         verdict: str,
-        ratio: Ratio | None,
+        ratio: Interval | None,
         error: str | None,
         turns: dict[str, list[float]] | None,
         seconds: float,

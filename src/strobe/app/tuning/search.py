@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from strobe.app.tuning.proposals import Move, advice, moves
 from strobe.app.tuning.record import Tuning
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import applied
 from strobe.records.run import Record, load_record
 
@@ -20,7 +20,7 @@ class Outcome:
     """What a comparison found: a ratio of speeds and its verdict, or why there is none."""
 
     verdict: str  # faster | slower | no difference | failed | out of memory
-    ratio: Ratio | None = None
+    ratio: Interval | None = None
     error: str | None = None
     turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
 

@@ -12,7 +12,7 @@ from strobe.app.tuning.proposals import Move
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.finding import pace
 from strobe.diagnose.predict import step_of
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import command_of
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
@@ -104,7 +104,7 @@ def predicted(trial: Mapping[str, Any]) -> str:
     return f"at most {ratio['high']:.2f} times" if trial["bounded"] else times(ratio)
 
 
-def times(ratio: Ratio | Mapping[str, Any] | None) -> str:
+def times(ratio: Interval | None) -> str:
     """A ratio with its interval: 1.42 times (1.31 to 1.55)."""
     if ratio is None:
         return ""

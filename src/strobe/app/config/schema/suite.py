@@ -14,6 +14,7 @@ class SuiteConfig:
 class LoadingSuiteConfig(SuiteConfig):
     """Loaders, batch sizes, threads."""
 
+    tables: list[str] | None = knob(None, choices=["load", "floors", "crop_policies"])  # null: all that fit the data
     loaders: list[str] | None = None  # such as [skimage,"skimage loader.scale=torch"]; null: all that fit the data
     batch_sizes: list[int] | None = knob(None, min=1)
     threads: list[int] | None = knob(None, min=1)  # of torch, and of loader=native and packed
@@ -39,6 +40,23 @@ class TrainingSuiteConfig(SuiteConfig):
     workers: int | None = knob(None, min=1)  # null: 8, or 2 in quick mode
     large_batch: int | None = knob(None, min=2)  # null: 2048, or 128 in quick mode
     best: list[str] | None = None  # overrides of the last row, such as ["engine=resident","data.batch_size=512"]
+
+
+@dataclass
+class EnginesSuiteConfig(SuiteConfig):
+    """Engines, numbers of workers, memory."""
+
+    tables: list[str] | None = knob(None, choices=["engines", "buffers", "training"])  # null: all
+    loaders: list[str] | None = None  # of the engines, such as [native]; null: those of the data's form
+    workers: list[int] | None = knob(None, min=0)  # null: 0, 1, 2 and 4
+    batch_sizes: list[int] | None = knob(None, min=1)  # of the buffers; null: 1, 32, 64 and 1024
+
+
+@dataclass
+class ProfilingSuiteConfig(SuiteConfig):
+    """Profilers, each beside the same steps without it."""
+
+    tables: list[str] | None = knob(None, choices=["callbacks", "traces", "spans", "python"])  # null: all
 
 
 @dataclass
