@@ -13,12 +13,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.callbacks import step_rows
+from strobe.callbacks import steps
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phase_clock import Lap, PhaseClock
 from strobe.callbacks.progress import ProgressBar
-from strobe.callbacks.step_rows import COLUMNS, StepRows
-from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.steps import COLUMNS, StepRecorder, StepRows
 from strobe.callbacks.trace import TraceProfiler
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
 
@@ -189,7 +188,7 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_rows, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
     seen = []
 
     class Look(Callback):

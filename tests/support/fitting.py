@@ -53,6 +53,9 @@ class Standstill:
     def perf_counter_ns(self) -> int:
         return self.now
 
+    def monotonic(self) -> float:
+        return self.now / 1e9
+
     def nap(self, seconds: float) -> None:
         self.now += round(seconds * 1e9)
 
