@@ -12,9 +12,9 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import ratio as written
 from strobe.bench.inputs import find_data, require_batch
 from strobe.measure.statistics import Interval
+from strobe.present.format import estimate as written
 
 PLAIN = "plain loop"
 APPLICATION = "application"

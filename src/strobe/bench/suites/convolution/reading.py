@@ -10,7 +10,6 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import ratio
 from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
 from strobe.bench.suites.convolution.study import (
     CALLS,
@@ -34,7 +33,8 @@ from strobe.bench.suites.convolution.study import (
     WINDOW_SUMS,
 )
 from strobe.measure.statistics import Interval
-from strobe.report.html.text import percent
+from strobe.present.format import estimate as ratio
+from strobe.present.format import percent
 
 Cell = Mapping[str, Any]  # of results.json
 UNKNOWN = "Not known, for too little of it was measured."
