@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     register()
     try:
         record, cfg = _measure(given.overrides)
-    except (StrobeError, HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, StrobeError) as error:
         raise SystemExit(" ".join(str(error).split())) from None
     if given.json:
         print(json.dumps(record, indent=2))

@@ -65,7 +65,7 @@ def test_a_regression_has_an_exit_code(loading: tuple[Path, str], sample_root: P
     said = bench(*given, "fail_if_slower=5%", code=3)
     assert "slower" in said
     assert "only before" in said  # the moon
-    assert "fail_if_slower=0.05: load, 2, skimage" in said
+    assert "fail_if_slower=5%: regression: load, 2, skimage" in said
     assert "then.json" in (tmp_path / "run" / "report.html").read_text()
     said = bench(*given)
     assert "slower" in said

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from strobe.app.data.base import ImageData
 from strobe.bench.harness.declare import Input, Request, Suite, Trial
-from strobe.bench.suites import loading
+from strobe.bench.suites.loading import cells
+from strobe.bench.suites.loading import suite as loading
 from strobe.errors import ConfigError, StrobeError
 from support.composing import bench_config
 from support.photo_files import photograph
@@ -17,9 +18,7 @@ from support.refusals import refusal
 from support.suite_records import record_of
 
 BATCH = 4
-
-
-pytestmark = pytest.mark.usefixtures("own_hydra")
+FEW = "data.tiles_per_class=10"
 
 
 @pytest.fixture(autouse=True)
@@ -37,34 +36,44 @@ def found(data: str, scratch: Path, *overrides: str) -> Input:
     return loading._find(Request(cfg, data, own), scratch)
 
 
-def photos(folder: Path, count: int) -> Path:
+def photos(folder: Path, count: int, height: int = 50) -> Path:
     folder.mkdir(parents=True)
     for number in range(count):
-        photograph(50, 60 + number, number).save(folder / f"{number:02}.jpg", quality=95, subsampling=0)
+        photograph(height, height + 10 + number, number).save(folder / f"{number:02}.jpg", quality=95, subsampling=0)
     return folder
 
 
 def test_the_modes_have_their_rows() -> None:
-    quick = declared("quick=true")
-    assert {(cell.row, cell.threads, cell.cache) for cell in quick.cells} == {
-        ("1", 1, "warm"),
-        ("32", 1, "warm"),
-        ("32", 1, "cold"),
-    }
-    full = declared()
-    assert {(cell.row, cell.threads) for cell in full.cells if cell.cache == "warm"} == {
+    quick = [cell for cell in declared("quick=true").cells if cell.table == "load"]
+    assert {(cell.row, cell.cache) for cell in quick} == {("1", "warm"), ("32", "warm"), ("32", "cold")}
+    full = [cell for cell in declared().cells if cell.table == "load"]
+    assert {(cell.row, cell.threads) for cell in full if cell.cache == "warm"} == {
         (size, threads) for size in ("1", "32", "64", "1024") for threads in (1, 4)
     }
-    assert {cell.row for cell in full.cells if cell.cache == "cold"} == {"32"}
+    assert {cell.row for cell in full if cell.cache == "cold"} == {"32"}
     columns = [loader.replace("loader.", "") for loader in loading.LOADERS["tiles"]]
-    assert len(full.cells) == 9 * len(columns)
-    names = {cell.name for cell in full.cells}
-    for cell in full.cells:
+    assert len(full) == 9 * len(columns)
+    for cell in full:
         assert cell.column in columns
         assert (cell.against is None) == (cell.column == columns[0])
-        assert cell.against is None or (cell.against in names and cell.row in cell.against)
+        assert cell.against is None or cell.row in cell.against
     assert {cell.cache for cell in declared("data=cifar10").cells} == {None}
-    assert "native dct_scaling=false" in {cell.column for cell in declared("data=image_folder").cells}
+
+
+def test_tiles_are_loaded_beside_floors_and_photos_by_crop_policy() -> None:
+    floors = [cell for cell in declared("suite.tables=[floors]").cells if cell.row == "256"]
+    assert [cell.column for cell in floors] == [
+        *("skimage", "native", "packed", "rasterio", "tifffile"),
+        *(loading.PLAIN, loading.FLOOR, loading.COPY),
+    ]
+    assert {cell.against for cell in floors[1:]} == {floors[0].name}
+    crops = declared("suite.tables=[crop_policies]", "data=image_folder").cells
+    columns = {policy: [cell.column for cell in crops if cell.row == policy] for policy in loading.CROP_POLICIES}
+    assert columns["random_crop"] == ["pil", "native", "spdl", "torchvision"]
+    assert columns["random_resized_crop"] == [*columns["random_crop"], "native dct_scaling=false"]
+    assert set(columns["resize"]) == {*columns["random_resized_crop"], "packed"}
+    said = refusal(lambda: declared("suite.tables=[crop_policies]"), ConfigError)
+    assert said == "suite.tables=['crop_policies']: none of them is measured on data of the form tiles"
 
 
 @pytest.mark.parametrize(
@@ -87,8 +96,8 @@ def test_wrong_loaders_are_refused(given: str, said: str) -> None:
 def test_overrides_that_cannot_be_are_refused_before_measuring(
     sample_root: Path, tmp_path: Path, loader: str, said: str
 ) -> None:
-    where = f"data.root={sample_root}"
-    text = refusal(lambda: found("sample", tmp_path, where, f'suite.loaders=["{loader}"]'), ConfigError)
+    where = (f"data.root={sample_root}", FEW)
+    text = refusal(lambda: found("sample", tmp_path, *where, f'suite.loaders=["{loader}"]'), ConfigError)
     assert text.startswith(f"suite.loaders: '{loader}' cannot be measured: ")
     assert said in text
 
@@ -96,8 +105,8 @@ def test_overrides_that_cannot_be_are_refused_before_measuring(
 def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["skimage loader.scale=numpy", "tifffile", "packed"]
     listed = ",".join(f'"{loader}"' for loader in chosen)
-    where = f"data.root={sample_root}"
-    given = found("sample", tmp_path, where, f"suite.loaders=[{listed}]")
+    where = (f"data.root={sample_root}", FEW)
+    given = found("sample", tmp_path, *where, f"suite.loaders=[{listed}]")
     assert list((tmp_path / "packs").iterdir())  # before anything is measured
     made: list[Tensor] = []
     normalise = ImageData.normalise
@@ -109,9 +118,9 @@ def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(ImageData, "normalise", kept)
     batches: dict[str, list[Tensor]] = {}
-    trial = Trial(tmp_path, 0, (*given.overrides, where), given)
+    trial = Trial(tmp_path, 0, (*given.overrides, *where), given)
     for loader in chosen:
-        with loading.load(trial, loader=loader, size=BATCH, batches=2, cold=False) as work:
+        with cells.load(trial, loader=loader, size=BATCH, batches=2, cold=False) as work:
             assert work.repeat() == 2 * BATCH
             assert work.files
         batches[loader], made[:] = list(made), []
@@ -123,14 +132,45 @@ def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, mon
             torch.testing.assert_close(other, one, atol=1e-4, rtol=1e-4)
 
 
+def test_floors_read_files_whole_or_copy_the_packs_bytes(sample_root: Path, tmp_path: Path) -> None:
+    where = (f"data.root={sample_root}", FEW)
+    given = found("sample", tmp_path, *where, "suite.tables=[floors]")
+    trial = Trial(tmp_path, 0, (*given.overrides, *where), given)
+    for kind in (loading.PLAIN, loading.FLOOR, loading.COPY):
+        with cells.floor(trial, kind=kind, size=32) as work:
+            assert [work.repeat() for _ in range(4)] == [32] * 4  # more than an epoch of 80
+            assert len(work.files) == (0 if kind == loading.COPY else 80)
+    with cells.raw(trial, loader="packed", size=32) as work:
+        assert work.repeat() == 32
+        assert [Path(path).parents[1] for path in work.files] == [tmp_path / "packs"]
+
+
+@pytest.mark.parametrize(("policy", "side"), loading.CROP_POLICIES.items())
+def test_squares_of_photos_have_the_policys_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, side: int
+) -> None:
+    folder = photos(tmp_path / "photos" / "a", 10, height=260)
+    photos(folder.with_name("b"), 10, height=260)
+    cell = next(cell for cell in declared("data=image_folder").cells if (cell.row, cell.column) == (policy, "pil"))
+    made: list[Tensor] = []
+    whole = cells.WholeBatches.__getitems__
+    monkeypatch.setattr(
+        cells.WholeBatches, "__getitems__", lambda *given: (made.append(whole(*given)[0]), whole(*given))[1]
+    )
+    found = Input("photos", facts={"packs": str(tmp_path / "packs")})
+    with cell.make(Trial(tmp_path, 0, ("data=image_folder", f"data.root={folder.parent}"), found)) as work:
+        assert work.repeat() == 16  # all there are for training
+    assert {(each.shape[1:], each.dtype) for each in made} == {((3, side, side), torch.uint8)}
+
+
 def test_a_cold_pack_is_not_read_by_its_warm_up(
     sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = f"data.root={sample_root}"
-    given = found("sample", tmp_path, where, "suite.loaders=[packed]")
-    monkeypatch.setattr("strobe.app.loaders.mapped.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
-    with loading.load(
-        Trial(tmp_path, 0, (*given.overrides, where), given), loader="packed", size=BATCH, batches=1, cold=True
+    where = (f"data.root={sample_root}", FEW)
+    given = found("sample", tmp_path, *where, "suite.loaders=[packed]")
+    monkeypatch.setattr("strobe.app.loaders.packing.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
+    with cells.load(
+        Trial(tmp_path, 0, (*given.overrides, *where), given), loader="packed", size=BATCH, batches=1, cold=True
     ) as work:
         assert work.warm_up is not None
         work.warm_up()
@@ -151,7 +191,9 @@ def test_the_photos_of_strobe_data_are_found(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_is_concluded_has_the_right_direction() -> None:
-    suite = declared("suite.loaders=[skimage,native]", "suite.batch_sizes=[32]", "suite.threads=[1,4]")
+    suite = declared(
+        "suite.loaders=[skimage,native]", "suite.batch_sizes=[32]", "suite.threads=[1,4]", "suite.tables=[load]"
+    )
     rates: dict[tuple[str, int, str], float] = {
         ("skimage", 1, "warm"): 100.0,
         ("native", 1, "warm"): 800.0,
@@ -172,3 +214,14 @@ def test_what_is_concluded_has_the_right_direction() -> None:
     assert [round(float(value)) for value in told[cold]] == [2, 10]
     assert threads.startswith("4 threads instead of 1")
     assert [round(float(value)) for value in told[threads]] == [1, 3]
+
+
+def test_loaders_are_held_against_their_floors() -> None:
+    suite = declared("suite.tables=[floors]")
+    rates = {"skimage": 100.0, "native": 1000.0, "packed": 9000.0, loading.FLOOR: 2000.0, loading.COPY: 10_000.0}
+    names = {cell.column: cell.name for cell in suite.cells if cell.row == "32"}
+    files, pack = loading.conclude(record_of(suite, {names[column]: rate for column, rate in rates.items()}))
+    assert files.startswith("Batches of 32: native takes ")
+    assert round(float(files.split()[5])) == 2
+    assert files.endswith("times as long as opening, reading and closing the files alone.")
+    assert round(float(pack.split()[5]), 1) == 1.1

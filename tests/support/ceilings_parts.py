@@ -22,8 +22,8 @@ SMALL = (
     "trainer.accelerator=cpu",
     "data.batch_size=4",
     "data.tiles_per_class=10",
-    "model.stem=imagenet",
-    "ceilings_seconds=0.3",
+    "model._target_=strobe.validation.injected_faults.SmallClassifier",
+    "ceilings_seconds=0.1",
 )
 
 

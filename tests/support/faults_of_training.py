@@ -1,16 +1,11 @@
-"""A callback that lets a training go wrong, and a command that takes turns until it is ended."""
+"""A callback that lets a training go wrong."""
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
-
-from strobe.app.tuning.trainee import Trainee
-from strobe.errors import DataError
 
 STEP = 1  # in which training goes wrong
 WARM = 5  # in which it hangs: it is ready then
@@ -28,28 +23,9 @@ class Fault(Callback):
         print("about to go wrong", flush=True)
         if self.how == "ends":
             trainer.should_stop = True
-        if self.how == "user":
-            raise DataError("data.root=nowhere is\n not a folder; give another")
         if self.how == "mistake":
             raise ValueError("a mistake\nof ours")
-        if self.how == "memory":
-            raise MemoryError
         if self.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "hangs":
             time.sleep(600)
-
-
-def main() -> None:
-    """Take a turn, say the session, and take turns for ever."""
-    folder, *overrides = sys.argv[1:]
-    with Trainee(overrides, Path(folder), timeout=100) as trainee:
-        trainee.start()
-        trainee.turn(0.1)
-        assert trainee.session is not None
-        print(trainee.session, flush=True)
-        time.sleep(600)
-
-
-if __name__ == "__main__":
-    main()

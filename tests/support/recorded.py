@@ -1,4 +1,4 @@
-"""Recorded examples: one for each cause, named after it, in the form of summary.json and the configuration."""
+"""Examples for the rules: one constructed for each cause, in the form of a run's record, and some of real runs."""
 
 import json
 from collections.abc import Iterator
@@ -6,11 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.finding import Finding
-from strobe.diagnose.rank import all_rules
+from strobe.diagnose.predict import step_of
+from strobe.diagnose.rank import all_rules, as_list
 from strobe.records.run import Record
 
-FOLDER = Path(__file__).parents[1] / "diagnose" / "examples"
+FOLDER = Path(__file__).parents[1] / "diagnose" / "constructed"
 CAUSES = sorted(path.stem for path in FOLDER.glob("*.json"))
+REAL = FOLDER.with_name("recorded")
+RECORDED = sorted(path.stem for path in REAL.glob("*.json"))
+
+
+def recorded(name: str) -> tuple[Record, str]:
+    """What a real run left, and which cause was injected into it; the file also has its command."""
+    content = json.loads((REAL / f"{name}.json").read_text())
+    return Record(content["summary"], content["config"]), content["injected"]
 
 
 def example(cause: str, **changes: Any) -> Record:
@@ -29,8 +38,8 @@ def example(cause: str, **changes: Any) -> Record:
 def of(cause: str, record: Record) -> list[Finding]:
     """What the rule of this name finds."""
     (rule,) = (rule for rule in all_rules() if rule.__name__ == cause)
-    found = rule(record)
-    return [found] if isinstance(found, Finding) else found or []
+    step = step_of(record)
+    return [] if step is None else as_list(rule(record, step))
 
 
 def damages(node: Any, values: tuple[Any, ...]) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Journal:
         self.outcomes: list[Report | Failure] = []
         self.left: list[float] = []
 
-    def begins(self, cell: Cell, number: int, left: float) -> None:
+    def tries(self, cell: Cell, number: int, left: float) -> None:
         self.begun.append((cell.row, number))
         self.left.append(left)
 

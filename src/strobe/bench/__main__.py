@@ -1,9 +1,7 @@
 """The command ``python -m strobe.bench``."""
 
-import signal
 import sys
 from contextlib import nullcontext
-from types import FrameType
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -12,6 +10,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.register import register, told_by_hydra
 from strobe.process.launch import quieten_kineto
+from strobe.process.signals import exit_code, interruptible
 
 codes: list[int] = []
 
@@ -45,19 +44,12 @@ def main() -> None:
         return
     if {"--help", "-h"} & set(sys.argv[1:]) and not any(given.startswith("suite=") for given in sys.argv[1:]):
         sys.argv.append("suite=loading")  # Hydra composes before it helps
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, _end)
     try:
-        measure()
+        with interruptible():
+            measure()
     except KeyboardInterrupt as interrupt:
-        sys.exit(128 + (interrupt.args or (signal.SIGINT,))[0])
+        sys.exit(exit_code(interrupt))
     sys.exit(max(codes, default=0))
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    """End as after Ctrl-C: what runs is ended, what was measured is kept."""
-    raise KeyboardInterrupt(number)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
@@ -67,14 +68,14 @@ def run(cfg: DictConfig) -> int:
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
-    earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
+    settings = settings_of(cfg, suite)
+    earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name, settings.rounds)
     with alone_in(folder, "hydra.run.dir"), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
         found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
-        settings = settings_of(cfg, suite)
         results = Results(suite, {**header(cfg, suite, found, machine), "settings": asdict(settings)})
         if earlier is not None:
-            baseline.require_alike(results.header, earlier)
+            baseline.require_same_work(results.header, earlier)
         console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
         if results.resume(folder / NAME):
             console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)
@@ -131,7 +132,7 @@ def own_overrides(suite: Suite) -> list[str]:
 
 def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
     """The input and the machine, by a process of its own: only what was measured imports torch here."""
-    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout))
+    outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout), preload=[PRELOAD])
     if isinstance(outcome, Failure):
         raise DataError(
             f"The input of suite={suite.name} was not found or generated: {outcome.reason}; "

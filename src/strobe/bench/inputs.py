@@ -34,6 +34,29 @@ def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
     return data, cfg
 
 
+def loader_keys(choice: str, packs: str) -> list[str]:
+    """The overrides of a loader such as ``native loader.threads=2``; what it packs, it packs below ``packs``."""
+    given = f"loader={choice}".split()
+    return [*given, f"loader.directory={packs}"] if given[0] == "loader=packed" else given
+
+
+def require_sound(entry: str, overrides: Sequence[str]) -> None:
+    """Refuse overrides that cannot be.
+
+    Raises:
+        ConfigError: names the ``entry`` of the suite that they are of.
+    """
+    from hydra.errors import HydraException
+
+    from strobe.app.config.checks import check
+    from strobe.app.config.compose import configure
+
+    try:
+        check(configure(overrides))
+    except (HydraException, ConfigError) as error:
+        raise ConfigError(f"{entry} cannot be measured: {' '.join(str(error).split())}") from error
+
+
 def is_given(overrides: Sequence[str]) -> bool:
     """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
     keys = {key_of(override) for override in overrides}

@@ -1,4 +1,4 @@
-"""What each measured alternative promises for training as a whole."""
+"""What each measured alternative is estimated to give to training as a whole."""
 
 from strobe.diagnose.finding import Speedup
 from strobe.diagnose.predict import Step, with_loader, with_model
@@ -8,15 +8,15 @@ from strobe.records.run import Alternative, Record
 WORKERS = "engine.num_workers"
 
 
-def promised(record: Record, step: Step) -> list[tuple[Alternative, Speedup]]:
-    """Everything that was measured beside the run's own settings, with the speed-up that it promises."""
-    loaders = [(entry, promised_by_loader(record, step, entry)) for entry in record.alternatives("loader")]
+def estimates(record: Record, step: Step) -> list[tuple[Alternative, Speedup]]:
+    """Everything that was measured beside the run's own settings, with its estimated speed-up."""
+    loaders = [(entry, estimate_of_loader(record, step, entry)) for entry in record.alternatives("loader")]
     models = [(entry, with_model(step, entry.rate, images=entry.images)) for entry in record.alternatives("model")]
     return [(entry, speedup) for entry, speedup in (*loaders, *models) if speedup is not None]
 
 
-def promised_by_loader(record: Record, step: Step, entry: Alternative) -> Speedup | None:
-    """Of a loader; None for fewer workers, too many, or one that noise cannot tell apart from the run's own."""
+def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Speedup | None:
+    """The speed-up by a loader; None for fewer workers, too many, or one as fast as the run's own but for noise."""
     workers, limit = workers_of(entry, step), worker_limit(record, step, lenient=True)
     if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
         return None

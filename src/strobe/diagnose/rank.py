@@ -6,17 +6,21 @@ import math
 import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.finding import Finding, duration, figure, percent
-from strobe.diagnose.predict import NOTABLE, WORTH
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import start_share
+from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
 from strobe.records.run import Record
 
-Rule = Callable[[Record], Finding | list[Finding] | None]
+Rule = Callable[[Record, Step], Finding | list[Finding] | None]
+CEILINGS = ("loader", "model", "transfer", "joint")
 
-# A symptom, the cause that explains it when that gains more, and why.
+# A symptom, the cause that explains it if that gains more, and why.
 EXPLAINED = (
     ("small_batch", "loader", "larger batches do not load faster"),
     ("launch_bound", "loader", "the device idles because it waits for data"),
@@ -39,16 +43,36 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
 
 
+def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
+    """Renew ``efficiency``, ``trace_evidence``, ``findings`` and ``verdict`` from the rest and the run's traces."""
+    summary["efficiency"] = efficiency(summary)
+    record = Record(summary, config)
+    paths = [run_dir / trace for trace in record.items("traces") if isinstance(trace, str)]
+    if evidence := read_evidence([path for path in paths if path.is_file()]):
+        summary["trace_evidence"] = evidence
+    findings = diagnose(record)
+    summary["findings"] = [finding.as_dict() for finding in findings]
+    summary["verdict"] = verdict(record, findings)
+
+
+def efficiency(summary: dict[str, Any]) -> float | None:
+    """The measured rate as a share of the smallest ceiling; None when either is unknown."""
+    record = Record(summary)
+    known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
+    measured = record.number("images_per_second", "median")
+    return measured / min(known) if measured is not None and known else None
+
+
 def diagnose(record: Record) -> list[Finding]:
     """What to change, the greatest predicted gain first; ``nothing`` alone if nothing would help.
 
-    A finding is left out if it promises less than 3%, if it may lose as much as it is likely to gain (as ratios,
-    ``low * median <= 1``: the evidence is too weak; an interval that only just reaches below 1 is told as it is; not
-    so for time that the run itself lost, ``LOST``),
-    or if a stronger one explains it (``EXPLAINED``) or changes some of the same. A run without a measured step has no
-    findings at all.
+    A finding is left out if less than 3% is predicted, if it may lose as much as it is likely to gain (``low * median
+    <= 1``, unless the run itself lost the time, ``LOST``), or if a stronger one explains it (``EXPLAINED``) or changes
+    some of the same. A run without a measured step has no findings.
     """
-    found = [finding for rule in all_rules() for finding in _as_list(rule(record))]
+    if (step := step_of(record)) is None:
+        return []
+    found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     helpful = [finding for finding in found if _helps(finding)]
     listed: list[Finding] = []
     for finding in sorted(helpful, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
@@ -106,10 +130,9 @@ def _covers(stronger: Finding, finding: Finding) -> bool:
     return explained or not set(stronger.overrides).isdisjoint(finding.overrides)
 
 
-def _as_list(found: Finding | list[Finding] | None) -> list[Finding]:
-    if found is None:
-        return []
-    return [found] if isinstance(found, Finding) else found
+def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
+    """What a rule has found, as a list."""
+    return [found] if isinstance(found, Finding) else found or []
 
 
 def _ceilings(record: Record) -> str:

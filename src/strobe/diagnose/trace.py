@@ -6,10 +6,12 @@ wrote them and as `callbacks.normalise` rewrites them. Their times are microseco
 
 import logging
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,7 +30,6 @@ from strobe.callbacks.tracefile import (
     start_of,
     without_gc,
 )
-from strobe.diagnose.intervals import Interval, covered, inside, union
 from strobe.diagnose.waits import find_waits
 
 NEWEST = 3  # traces that are read of a run
@@ -49,6 +50,9 @@ _TENSOR_CORES = re.compile(
     r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
 )
 _WORKER = re.compile(r"loader (?:in the )?(worker \d+|process \d+|training process)")
+
+
+TimeRange = tuple[float, float]  # start and end
 
 
 @dataclass
@@ -142,22 +146,22 @@ def _add(trace: Trace, sums: _Sums) -> None:
         elif event.get("name") == "process_name":
             processes[str(event.get("pid"))] = str(args_of(event).get("name"))
     found["step"] = [event for event in found["annotation"] if name_of(event).startswith("ProfilerStep#")]
-    windows = union((start_of(step), end_of(step)) for step in found["step"])
+    windows = _union((start_of(step), end_of(step)) for step in found["step"])
     sums.steps += len(found["step"])
     sums.length += sum(end - start for start, end in windows)
     if windows and found["device"]:
         copies = _add_device(found["device"], found["call"], windows, sums)
         _add_waits(found, copies, windows, sums)
-    batches: dict[str, list[Interval]] = defaultdict(list)
+    batches: dict[str, list[TimeRange]] = defaultdict(list)
     for event in found["loader"]:
         if name_of(event) == "batch" and (title := _WORKER.match(processes.get(str(event.get("pid")), ""))):
             batches[title[1]].append((start_of(event), end_of(event)))
     for name, spans in batches.items():
-        sums.loaders[name] += covered(spans, windows)
+        sums.loaders[name] += _covered(spans, windows)
 
 
 def _add_device(
-    events: Sequence[Event], calls: Sequence[Event], windows: list[Interval], sums: _Sums
+    events: Sequence[Event], calls: Sequence[Event], windows: list[TimeRange], sums: _Sums
 ) -> dict[Any, str]:
     """Add how busy GPUs were within the steps, and what the steps gave them to do, however late they did it.
 
@@ -165,14 +169,14 @@ def _add_device(
         The kind of each copy by its correlation number.
     """
     begins = {number_of(call, "correlation"): start_of(call) for call in calls}
-    devices: dict[Any, list[Interval]] = defaultdict(list)
+    devices: dict[Any, list[TimeRange]] = defaultdict(list)
     kinds: dict[Any, str] = {}
     for event in events:
         devices[number_of(event, "device")].append((start_of(event), end_of(event)))
         number, category, name = number_of(event, "correlation"), category_of(event), name_of(event)
         if is_copy := category.endswith("memcpy"):
             kinds[number] = _kind_of_copy(name)
-        if not inside(begins.get(number, start_of(event)), windows):
+        if not _inside(begins.get(number, start_of(event)), windows):
             continue
         if is_copy:
             size = number_of(event, "bytes")
@@ -182,12 +186,12 @@ def _add_device(
         elif category == "kernel":
             sums.kernels.append(event["dur"])
             sums.tensor_cores += event["dur"] if _uses_tensor_cores(name) else 0
-    sums.busy = (sums.busy or 0.0) + max(covered(work, windows) for work in devices.values())
+    sums.busy = (sums.busy or 0.0) + max(_covered(work, windows) for work in devices.values())
     return kinds
 
 
-def _add_waits(found: dict[str, list[Event]], copies: dict[Any, str], windows: list[Interval], sums: _Sums) -> None:
-    calls = [call for call in found["call"] if inside(start_of(call), windows)]
+def _add_waits(found: dict[str, list[Event]], copies: dict[Any, str], windows: list[TimeRange], sums: _Sums) -> None:
+    calls = [call for call in found["call"] if _inside(start_of(call), windows)]
     waits = find_waits(calls, found["operator"], found["annotation"], step=found["step"][0], copies=copies)
     counted: set[int] = set()
     for wait in waits:
@@ -195,7 +199,7 @@ def _add_waits(found: dict[str, list[Event]], copies: dict[Any, str], windows: l
         total[0] += wait.call["dur"]
         total[1] += id(wait.caller) not in counted  # a copy and the wait for it are one
         counted.add(id(wait.caller))
-    sums.waiting += covered([(start_of(wait.call), end_of(wait.call)) for wait in waits], windows)
+    sums.waiting += _covered([(start_of(wait.call), end_of(wait.call)) for wait in waits], windows)
 
 
 @cache
@@ -210,6 +214,36 @@ def _kind_of_copy(name: str) -> str:
         return name
     memory = {str(place).lower() for place in match.groups()[1:]} & {"pageable", "pinned"}
     return " ".join([match[1], *sorted(memory)])
+
+
+def _union(ranges: Iterable[TimeRange]) -> list[TimeRange]:
+    """What at least one of them holds, in order and apart."""
+    merged: list[TimeRange] = []
+    for start, end in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _covered(ranges: Iterable[TimeRange], windows: list[TimeRange]) -> float:
+    """For how long at least one of them lasts within the windows, which are in order and apart."""
+    total, first = 0.0, 0
+    for start, end in _union(ranges):
+        while first < len(windows) and windows[first][1] <= start:
+            first += 1
+        place = first
+        while place < len(windows) and windows[place][0] < end:
+            total += min(end, windows[place][1]) - max(start, windows[place][0])
+            place += 1
+    return total
+
+
+def _inside(time: float, windows: list[TimeRange]) -> bool:
+    """Whether a time lies in one of the windows, which are in order and apart."""
+    place = bisect_right(windows, time, key=itemgetter(0)) - 1
+    return place >= 0 and time < windows[place][1]
 
 
 def _written(path: Path) -> int:

@@ -1,21 +1,23 @@
-"""The loader's ceiling: its batches are taken as fast as it makes them, and nobody trains."""
+"""The ceilings of what brings batches: a loader's, when nobody trains, and that of copies from host to GPU."""
 
 import multiprocessing
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.utilities.data import extract_batch_size
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
-from strobe.app.data.base import ImageData
-from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.sampler import Indices
-from strobe.app.loaders.base import Batch
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
+
+WARMUP = 3  # copies
 
 
 @dataclass(frozen=True)
@@ -23,40 +25,43 @@ class Loading:
     """The ceiling, and one of its batches in memory of this process."""
 
     rate: Rate
-    batch: Batch
+    batch: Any
 
 
-def measure_loader(data: ImageData, *, shuffle: bool, seconds: float) -> Loading:
-    """Drain the training batches of ``data``, epoch after epoch without a break.
+def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: float) -> Loading:
+    """Drain a loader, epoch after epoch; better is one without an end, whose workers need no break between epochs.
 
-    The workers and what they share are gone when it returns or raises. What a resident split takes to load is not
-    counted.
+    The workers that it starts, and what they share, are gone when it returns or raises, if nobody else holds the
+    loader. What comes before the first batch is not counted.
 
     Args:
-        data: set up; its trainer tells the device.
-        shuffle: whether the order is shuffled, as in training.
+        loader: a ``DataLoader`` or the like. ``num_workers`` and
+            ``prefetch_factor``, where it has them, say how many batches may lie ready when timing begins.
+        device: to which its batches may go by themselves.
         seconds: at most, from the first batch on.
+
+    Raises:
+        ValueError: it has no batch.
     """
     others = {child.pid for child in multiprocessing.active_children()}
-    loader = data.batches("train", data.batch_size, shuffle=shuffle, endless=True)
+    count = getattr(loader, "num_workers", 0)
     workers: list[int] = []
-    device = data.trainer.strategy.root_device if data.trainer else torch.device("cpu")
     meter = Meter(
         seconds,
-        multiple=loader.num_workers,
-        warmup=loader.num_workers * ((loader.prefetch_factor or 0) + 1) + 2,
+        multiple=count,
+        warmup=count * ((getattr(loader, "prefetch_factor", None) or 0) + 1) + 2,
         clock=clock(device),
         cpu=lambda: cpu_seconds(workers),
     )
-    batches = iter(loader)
+    batches = _endless(loader)
     try:
         batch = next(batches)
         workers += sorted(child.pid or 0 for child in multiprocessing.active_children() if child.pid not in others)
-        kept = _own(batch)
-        while not meter.add(len(batch[1])):
+        kept, most = _own(batch), extract_batch_size(batch)
+        while not meter.add(images := extract_batch_size(batch)):
+            if images > most:  # the first was the end of an epoch
+                kept, most = _own(batch), images
             batch = next(batches)
-            if len(kept[1]) != data.batch_size == len(batch[1]):  # the first was the end of an epoch
-                kept = _own(batch)
         return Loading(meter.rate(), kept)
     except BaseException as error:
         let_go(error)
@@ -66,18 +71,16 @@ def measure_loader(data: ImageData, *, shuffle: bool, seconds: float) -> Loading
         del batches, loader  # ends worker processes
 
 
-def load_batch(data: ImageData) -> Batch:
-    """One batch of the training images, loaded in this process."""
-    dataset = data.datasets["train"]
-    count = min(data.batch_size, len(dataset))
-    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
-
-
-def repeat(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` images, made of those of another one."""
-    pixels, labels = batch
-    times = -(-size // len(labels))
-    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
+def measure_transfer(batch: Any, device: torch.device, *, pinned: bool, seconds: float) -> Rate:
+    """Copy a batch to the device, again and again, from pinned or pageable memory, as Lightning does."""
+    host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
+    meter = Meter(seconds, warmup=WARMUP, clock=clock(device))
+    images = extract_batch_size(batch)
+    while True:
+        copies = move_data_to_device(host, device)
+        if meter.add(images):
+            return meter.rate()
+        del copies
 
 
 def cpu_seconds(workers: Iterable[int]) -> float | None:
@@ -95,11 +98,16 @@ def cpu_seconds(workers: Iterable[int]) -> float | None:
     return total
 
 
-def _own(batch: Batch) -> Batch:
+def _endless(loader: Iterable[Any]) -> Generator[Any, None, None]:
+    while True:
+        empty = True
+        for batch in loader:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError("the loader has no batch")
+
+
+def _own(batch: Any) -> Any:
     """A copy that lies neither in shared nor in pinned memory."""
-
-    def copy(tensor: Tensor) -> Tensor:
-        return tensor.clone()
-
-    pixels, labels = batch
-    return copy(pixels), copy(labels)
+    return apply_to_collection(batch, Tensor, Tensor.clone)

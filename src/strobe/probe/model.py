@@ -1,29 +1,24 @@
 """The model's ceiling: Lightning's own loop over one batch that lies on the device already."""
 
 import copy
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from lightning import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback
-from omegaconf import DictConfig, OmegaConf
+from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
-from strobe.app.build.instantiate import build_model
-from strobe.app.build.trainer import build_trainer
-from strobe.app.data.base import ImageData
-from strobe.app.loaders.base import Batch
+from strobe.measure.stepping import Stepping
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
+from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
 ENDLESS = 1_000_000_000  # steps; a learning-rate schedule needs a number
-ALONE: dict[str, Any] = {
+ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, writes or validates
     "logger": False,
     "profiler": None,
     "fast_dev_run": False,
@@ -46,44 +41,38 @@ ALONE: dict[str, Any] = {
 }
 
 
-def lone_trainer(cfg: DictConfig) -> Trainer:
-    """The run's Trainer, less all that looks on, writes or validates."""
-    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
-    for key in ("barebones", "callbacks"):
-        arguments.pop(key, None)
-    return build_trainer(arguments | ALONE)
+def measure_model(
+    make_model: Callable[[], LightningModule],
+    make_trainer: Callable[[], Trainer],
+    batch: Any,
+    *,
+    data: LightningDataModule,
+    seconds: float,
+) -> Rate:
+    """Train a new model on the same batch again and again.
 
-
-def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: float) -> Rate:
-    """Train a new model of this configuration on the same batch again and again.
-
-    A step is the run's own: Lightning's loop, normalising, augmenting, forward, backward and update, in the run's
-    precision, with a clipped gradient where it has one. Fetching the batch is not counted.
+    A step is the training's own: Lightning's loop, the data's hooks on the device, forward, backward and update, in
+    the trainer's precision, with a clipped gradient where it has one. Fetching the batch is not counted.
 
     Args:
-        cfg: of the run.
-        data: set up; left as it is.
+        make_model: makes the model, which is not held when this returns.
+        make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
         batch: as the loader gives it; left as it is.
+        data: whose hooks make a batch ready, such as ``on_after_batch_transfer``; left as it is.
         seconds: at most, from the end of the first step on.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, which Lightning would turn into ``SystemExit``.
     """
-    if cfg.model.compile:
-        torch.compiler.reset()  # or another batch size would be compiled as one that varies
-    trainer = lone_trainer(cfg)
+    trainer = make_trainer()
     device = trainer.strategy.root_device
     meter = Meter(seconds, multiple=trainer.accumulate_grad_batches, warmup=WARMUP, clock=clock(device))
-    trainer.callbacks.append(CountSteps(meter))  # type: ignore[attr-defined]
-    settings = cfg.copy()
-    settings.model.weights = None  # what they are makes no difference
+    trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
     try:
-        with _own_interrupt():
-            trainer.fit(build_model(settings, data), datamodule=_Replay(data, batch, meter))
+        with lightnings_interrupt():
+            trainer.fit(make_model(), datamodule=_Replay(data, batch, meter))
     except BaseException as error:
         let_go(error)
-        if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
         raise
     finally:
         del trainer
@@ -92,73 +81,47 @@ def measure_model(cfg: DictConfig, data: ImageData, batch: Batch, *, seconds: fl
     return meter.rate()
 
 
-class CountSteps(Callback):
-    """Counts steps, and ends training when they are enough."""
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Batch, batch_idx: int
-    ) -> None:
-        """Count a step."""
-        if self.meter.add(len(batch[1])):
-            trainer.should_stop = True
-
-
 class _Replay(LightningDataModule):
     """One batch again and again, made ready on the device by the hooks of ``data``."""
 
-    def __init__(self, data: ImageData, batch: Batch, meter: Meter) -> None:
+    def __init__(self, data: LightningDataModule, batch: Any, meter: Meter) -> None:
         super().__init__()
         self.data = copy.copy(data)  # it will have another trainer
         self.batch = batch
         self.meter = meter
 
     def train_dataloader(self) -> "_Again":
-        self.data.trainer = self.trainer
         assert self.trainer is not None
-        pixels, labels = (tensor.to(self.trainer.strategy.root_device) for tensor in self.batch)
-        return _Again((pixels, labels), self.meter)
+        self.data.trainer = self.trainer
+        return _Again(move_data_to_device(self.batch, self.trainer.strategy.root_device), self.meter)
 
     def val_dataloader(self) -> list[Any]:
         return []
 
-    def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Any:
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.data.on_before_batch_transfer(batch, dataloader_idx)
 
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Any:
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         return self.data.transfer_batch_to_device(batch, device, dataloader_idx)
 
-    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Any:
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.data.on_after_batch_transfer(batch, dataloader_idx)
 
 
 class _Again:
-    """Endlessly the same batch; pixels that are floats, which are normalised in place, as copies."""
+    """Endlessly the same batch; of floats, which hooks may change in place, copies."""
 
-    def __init__(self, batch: Batch, meter: Meter) -> None:
+    def __init__(self, batch: Any, meter: Meter) -> None:
         self.batch = batch
         self.meter = meter
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        pixels, labels = self.batch
+    def __iter__(self) -> Iterator[Any]:
         while True:
-            if not pixels.is_floating_point():
-                yield pixels, labels
-                continue
             began = time.perf_counter()
-            fresh = pixels.clone()
+            fresh = apply_to_collection(self.batch, Tensor, _fresh)
             self.meter.exclude(time.perf_counter() - began)
-            yield fresh, labels
+            yield fresh
 
 
-@contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """Put back what Ctrl-C does: Lightning ignores it for good once it came."""
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
+def _fresh(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.is_floating_point() else tensor

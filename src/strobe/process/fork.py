@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, resource_tracker, set_start_method
 from multiprocessing.connection import Connection
@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from strobe.errors import ConfigError
+from strobe.process.signals import noted
 
 LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
 PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
 GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # with which a user, the system or a terminal ends a command
 MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
-PRELOADED = ["strobe.app.build.preload"]
 BEGIN = None  # the first message to each
 
 
@@ -44,21 +43,29 @@ class FreshProcess:
     guarded one is also ended, and with it its session, when this process ends in whatever way, SIGKILL included, even
     while it is paused: a second process, which does nothing else, waits for that.
 
+    Args:
+        body: a module's function; what is sent is what it is called with.
+        arguments: picklable.
+        preload: modules that the server imports once, if this is the first process that it forks.
+        guarded: see above.
+
     Raises:
         ConfigError: ``TMPDIR`` is too long for a socket.
     """
 
-    def __init__(self, body: Callable[..., None], *arguments: Any, guarded: bool = False) -> None:
+    def __init__(
+        self, body: Callable[..., None], *arguments: Any, preload: Sequence[str] = (), guarded: bool = False
+    ) -> None:
         self._guard: FreshProcess | None = None
         context = get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
+        context.set_forkserver_preload(list(preload))
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_lead, args=(body, theirs, *arguments))
         try:
             _require_short(tempfile.gettempdir())
             with _uninterrupted():  # else the server would have begun a process of which nobody knows
                 if guarded:
-                    self._guard = FreshProcess(_guard)
+                    self._guard = FreshProcess(_guard, preload=preload)
                 self._process.start()
                 assert self._process.pid is not None
                 self.pid = self._process.pid
@@ -118,9 +125,9 @@ class FreshProcess:
         self.close()
 
 
-def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float) -> Any:
+def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float, preload: Sequence[str] = ()) -> Any:
     """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing in so many seconds."""
-    with FreshProcess(body, *arguments) as process:
+    with FreshProcess(body, *arguments, preload=preload) as process:
         outcome = process.receive(timeout, remedy="timeout_seconds=N waits longer")
         process.join(PATIENCE if not isinstance(outcome, Failure) else 0)
         return outcome
@@ -190,16 +197,16 @@ def _uninterrupted() -> Iterator[None]:
     inherit that it is blocked, and are ended by this process. The resource tracker unblocks it when it begins, so that
     it must have begun before.
     """
-    came: list[int] = []
     resource_tracker.ensure_running()
-    before = {number: signal.signal(number, lambda one, _: came.append(one)) for number in ENDING}
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    came: list[int] = []
     try:
-        yield
+        with noted() as came:
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
 

@@ -1,37 +1,75 @@
-"""Requests to end, which all come as a ``KeyboardInterrupt``."""
+"""Requests to end: Ctrl-C, a scheduler's SIGTERM, and SIGHUP when a terminal is closed.
+
+What the caller has decided stays: a request that it ignores, as nohup and a shell's background commands have it, is
+ignored here too. In threads other than the main one nothing is changed, for they cannot have handlers.
+"""
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-REQUESTS = (signal.SIGTERM, signal.SIGHUP)  # beside Ctrl-C: of a system, a scheduler, a terminal that is closed
+REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a request to end raise ``KeyboardInterrupt(its number)`` within the block, so that nothing is left behind.
+def interruptible(*numbers: signal.Signals) -> Iterator[None]:
+    """Let these requests to end, or all, raise ``KeyboardInterrupt(its number)`` within the block.
 
-    What the caller has decided about a signal stays: to ignore it, as nohup does, or a handler of its own.
+    So nothing is left behind. Handlers of the caller's own stay, such as Python's for Ctrl-C.
     """
-    taken = []
-    if threading.current_thread() is threading.main_thread():  # others cannot have handlers
-        taken = [number for number in REQUESTS if signal.getsignal(number) == signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, _interrupt)
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    taken = [number for number in numbers or REQUESTS if signal.getsignal(number) == signal.SIG_DFL]
+    with _handled(taken, interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[int]]:
+    """Let requests to end only leave a note, their number, so that none can break into the block."""
+    came: list[int] = []
+    heard = [number for number in REQUESTS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    with _handled(heard, lambda number, _: came.append(number)):
+        yield came
+
+
+@contextlib.contextmanager
+def lightnings_interrupt() -> Iterator[None]:
+    """Let Ctrl-C in a Lightning training raise ``KeyboardInterrupt``, and be heard after it.
+
+    Lightning makes a ``SystemExit`` of it, and ignores it for good once it came.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt(*error.__context__.args) from None
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+def exit_code(interrupt: BaseException) -> int:
+    """What a shell shows for a command that ended so: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    if isinstance(interrupt, SystemExit) and interrupt.__context__ is not None:  # Lightning's
+        interrupt = interrupt.__context__
+    asked = isinstance(interrupt, KeyboardInterrupt) and interrupt.args
+    return 128 + int(asked[0] if asked else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """What a shell shows for a command that ended so: 130 after Ctrl-C, 143 after SIGTERM."""
-    number = interrupt.args[0] if interrupt.args else signal.SIGINT
-    return 128 + int(number)
-
-
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise KeyboardInterrupt(number)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -4,13 +4,13 @@ import contextlib
 import errno
 import getpass
 import os
-import signal
 import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import TypeVar
+
+from strobe.process.signals import noted
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
@@ -76,17 +76,5 @@ def until_stopped() -> Iterator[Callable[[], bool]]:
     The signals only leave a note, so that none, and no second Ctrl-C either, can break into starting or ending a
     server.
     """
-    asked: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note) for number in numbers}
-    try:
+    with noted() as asked:
         yield lambda: not asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

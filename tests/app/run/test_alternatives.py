@@ -107,7 +107,7 @@ def test_an_alternative_has_its_own_threads(sample_root: Path, monkeypatch: pyte
 def test_what_cannot_work_is_left_out_with_a_line(
     sample_root: Path, caplog: pytest.LogCaptureFixture, overrides: list[str], reason: str
 ) -> None:
-    caplog.set_level(logging.INFO, "strobe.ceilings")
+    caplog.set_level(logging.INFO, "strobe.app.run.ceilings")
     with composed(sample_root) as (cfg, data, given):
         before = HydraConfig.instance().cfg
         ceilings = Ceilings(cfg, data, given)

@@ -2,7 +2,6 @@
 
 import csv
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest

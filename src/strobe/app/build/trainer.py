@@ -7,8 +7,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import torch
 from lightning import Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig, OmegaConf
 
 from strobe.errors import ConfigError
+from strobe.probe.model import ALONE
 
 COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval")
 
@@ -41,6 +43,14 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise ConfigError(f"trainer.devices={trainer.num_devices} on a CPU of {cores} cores; give at most {cores}")
     return trainer
+
+
+def lone_trainer(cfg: DictConfig) -> Trainer:
+    """The run's Trainer, less all that looks on, writes or validates."""
+    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    for key in ("barebones", "callbacks"):
+        arguments.pop(key, None)
+    return build_trainer(arguments | ALONE)
 
 
 def _is_a(value: Any, hint: Any) -> bool:

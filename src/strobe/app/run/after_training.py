@@ -11,11 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from strobe.app.build.instantiate import Parts
 from strobe.app.run.ceilings import Ceilings, blank
 from strobe.diagnose.candidates import candidates
-from strobe.diagnose.conclusion import conclude
+from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.records.run import Record
 from strobe.report.board import show_verdict
-from strobe.report.html import write_report
+from strobe.report.page import write_report
 
 log = logging.getLogger(__name__)
 

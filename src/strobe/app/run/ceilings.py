@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -13,19 +14,21 @@ from lightning import Trainer
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.build.instantiate import build_data
+from strobe.app.build.instantiate import build_data, build_model
+from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
+from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
-from strobe.probe.loader import load_batch, measure_loader, repeat
-from strobe.probe.model import lone_trainer, measure_model
-from strobe.probe.transfer import measure_transfer
+from strobe.probe.loader import measure_loader, measure_transfer
+from strobe.probe.model import measure_model
 
 log = logging.getLogger(__name__)
 
@@ -74,26 +77,23 @@ class Ceilings:
 
         What fails is null, and ``reason`` says why.
         """
-        began = time.perf_counter()
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1:
             return blank(SEVERAL)
         log.info("Measuring what loading and training each reach alone (ceilings=false leaves this out)")
         self._failures = []
-        with untouched(self.cfg.threads):
-            loader = self._attempt("loader", lambda: self._loader(self.cfg, self.data, trainer))
-            model = self._attempt("model", lambda: self._model(self.cfg, self.data))
-            transfer = self._attempt("transfer", lambda: self._transfer(self.cfg, self.data, trainer))
+        with self._measuring(self.cfg):
+            rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}
             shared = self._share_cores(trainer)
         record = blank("; ".join(self._failures) or None)
-        for side, rate in zip(SIDES, (loader, model, transfer), strict=True):
+        for side, rate in rates.items():
             if rate is not None:
                 record[side], record["intervals"][side] = rate.median, [rate.low, rate.high]
-        record["cpu_seconds"] = {"loader": loader and loader.cpu_seconds, "model": model and model.cpu_seconds}
+                if side in record["cpu_seconds"]:
+                    record["cpu_seconds"][side] = rate.cpu_seconds
         record["shared_cores"] = shared
         record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
-        self.seconds += time.perf_counter() - began
         record["seconds"] = self.seconds
         return record
 
@@ -102,12 +102,11 @@ class Ceilings:
 
         None, with a line in the log, when they cannot work here.
         """
-        began = time.perf_counter()
         self._failures = []
         rate: Rate | None = None
         images: int | None = None
         try:
-            with recomposed(applied(self.overrides, overrides)) as cfg, untouched(cfg.threads):
+            with recomposed(applied(self.overrides, overrides)) as cfg, self._measuring(cfg):
                 trainer = lone_trainer(cfg)
                 if trainer.world_size > 1:
                     raise StrobeError(SEVERAL)
@@ -115,10 +114,9 @@ class Ceilings:
                 images = cfg.data.batch_size
                 if images > len(data.datasets["train"]):
                     raise StrobeError(f"data.batch_size={images} is more than the training images")
-                rate = self._attempt(side, lambda: self._side(side, cfg, data, trainer))
-        except (StrobeError, HydraException, OmegaConfBaseException) as error:
+                rate = self._attempt(side, cfg, data, trainer)
+        except (HydraException, OmegaConfBaseException, StrobeError) as error:
             self._failures.append(in_one_line(error))
-        self.seconds += time.perf_counter() - began
         if rate is None:
             log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self._failures) or "no GPU")
             return None
@@ -137,17 +135,24 @@ class Ceilings:
         A machine's speed drifts: the ceiling becomes the mean of both, its interval holds both, and ``drift`` is how
         far they lie apart, as a share.
         """
-        began = time.perf_counter()
-        trainer = lone_trainer(self.cfg)
-        with untouched(self.cfg.threads):
-            rate = self._attempt(side, lambda: self._side(side, self.cfg, self.data, trainer))
-        self.seconds += time.perf_counter() - began
+        with self._measuring(self.cfg):
+            rate = self._attempt(side, self.cfg, self.data, lone_trainer(self.cfg))
         if rate is not None and record[side] is not None:
             low, high = record["intervals"][side]
             record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate.median / record[side])))
             record[side] = math.sqrt(record[side] * rate.median)
             record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
             record["joint"] = self._joint(record) if record["shared_cores"] else None
+
+    @contextmanager
+    def _measuring(self, cfg: DictConfig) -> Iterator[None]:
+        """Count the seconds, and put back what a measurement changes."""
+        began = time.perf_counter()
+        with untouched(cfg.threads):
+            try:
+                yield
+            finally:
+                self.seconds += time.perf_counter() - began
 
     def _joint(self, record: dict[str, Any]) -> float | None:
         """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
@@ -160,35 +165,30 @@ class Ceilings:
             return None
         return float(min(usable_cores() / sum(record["cpu_seconds"].values()), loader, model))
 
-    def _attempt(self, side: str, work: Callable[[], Rate | None]) -> Rate | None:
+    def _attempt(self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
+        """The rate of one side; None, and a line in ``_failures``, when it cannot be measured."""
+        measure = {"loader": self._loader, "model": self._model, "transfer": self._transfer}[side]
         try:
-            return work()
+            return measure(cfg, data, trainer)
         except Exception as error:
             self._failures.append(f"{side}: {in_one_line(error)}")
             let_go(error)
             return None
 
-    def _side(self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
-        if side == "loader":
-            return self._loader(cfg, data, trainer)
-        if side == "model":
-            return self._model(cfg, data)
-        return self._transfer(cfg, data, trainer)
-
     def _loader(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
         loading = measure_loader(
-            data,
-            shuffle=not cfg.trainer.overfit_batches,
+            data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True),
+            device=trainer.strategy.root_device,
             seconds=cfg.ceilings_seconds,
         )
         if cfg is self.cfg:
             self._batch = loading.batch
         return loading.rate
 
-    def _model(self, cfg: DictConfig, data: ImageData) -> Rate:
-        return measure_model(cfg, data, self._fitting(cfg, data), seconds=cfg.ceilings_seconds)
+    def _model(self, cfg: DictConfig, data: ImageData, _: Trainer) -> Rate:
+        return train_on(self._fitting(cfg, data), cfg, data)
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device
@@ -225,6 +225,31 @@ class Ceilings:
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
 
 
+def train_on(batch: Batch, cfg: DictConfig, data: ImageData) -> Rate:
+    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again."""
+    if cfg.model.compile:
+        torch.compiler.reset()  # or another batch size would be compiled as one that varies
+    settings = cfg.copy()
+    settings.model.weights = None  # what they are makes no difference
+    return measure_model(
+        lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds
+    )
+
+
+def load_batch(data: ImageData) -> Batch:
+    """One batch of the training images, loaded in this process."""
+    dataset = data.datasets["train"]
+    count = min(data.batch_size, len(dataset))
+    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
+
+
+def repeat(batch: Batch, size: int) -> Batch:
+    """A batch of ``size`` images, made of those of another one."""
+    pixels, labels = batch
+    times = -(-size // len(labels))
+    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
+
+
 def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
     first, second = ({key: value for key, value in c.data.items() if key not in BATCH_KEYS} for c in (cfg, other))
     return first == second
@@ -233,6 +258,6 @@ def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
 def in_one_line(error: BaseException) -> str:
     """An error as a sentence; of a long one, the first."""
     text = " ".join(str(error).split())
-    if isinstance(error, StrobeError | HydraException):
+    if isinstance(error, HydraException | StrobeError):
         return text
     return f"{type(error).__name__}: {text.split('. ')[0]}" if text else type(error).__name__

@@ -3,6 +3,7 @@
 import errno
 import logging
 import shutil
+import signal
 import sys
 import time
 import warnings
@@ -25,6 +26,7 @@ from strobe.app.run.summary import summarise
 from strobe.errors import ConfigError, DataError
 from strobe.measure import pagecache
 from strobe.process.launch import rank
+from strobe.process.signals import exit_code, interruptible
 from strobe.records.files import write_summary
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
 NEEDED_BYTES = 3 * CHECKPOINT_BYTES
+ASKING = 0.03  # seconds, in which that is asked
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
@@ -41,32 +44,33 @@ def run(cfg: DictConfig) -> None:
 
     Raises:
         StrobeError: something that the user can put right.
-        SystemExit: 130 after Ctrl-C, 143 after SIGTERM.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed.
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
     run = Run(cfg, run_dir)
-    try:
-        run.train()
-    except (KeyboardInterrupt, SystemExit) as error:
-        # Lightning turns Ctrl-C into SystemExit(1).
-        run.end("interrupted", error)
-        sys.exit(143 if isinstance(error, SIGTERMException) else 130)
-    except MisconfigurationException as error:
-        run.end("failed", error)
-        raise ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}") from error
-    except OSError as error:
-        run.end("failed", error)
-        if error.errno == errno.ENOSPC:
-            raise _no_space(run_dir) from error
-        raise
-    except Exception as error:
-        explained = lost_batch(error) if isinstance(error, RuntimeError) else None
-        run.end("failed", explained or error)
-        if explained is not None:
-            raise explained from error
-        raise
-    run.end("completed")
+    with interruptible(signal.SIGHUP):  # of SIGTERM Lightning takes care, at a step's end
+        try:
+            run.train()
+        except (KeyboardInterrupt, SystemExit) as error:
+            run.end("interrupted", error)
+            sys.exit(143 if isinstance(error, SIGTERMException) else exit_code(error))
+        except Exception as error:
+            known = explained(error, run_dir)
+            run.end("failed", known)
+            if known is error:
+                raise
+            raise known from error
+        run.end("completed")
+
+
+def explained(error: Exception, run_dir: Path | None = None) -> Exception:
+    """What the user can do about an error of Lightning's, of loader processes or of the disk; others as they are."""
+    if isinstance(error, MisconfigurationException):
+        return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None:
+        return _no_space(run_dir)
+    return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
 class Run:
@@ -95,7 +99,7 @@ class Run:
             log.info("Resuming from %s", checkpoint)
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
-        self.page_cache = pagecache.estimate(parts.data.training_files(MOST_FILES))
+        self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
         parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")

@@ -6,6 +6,7 @@ session is stopped (SIGSTOP): its loader processes and threads make no batches i
 """
 
 import contextlib
+import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +14,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Self
 
-from strobe.app.tuning.failures import failure_of
+from hydra.errors import HydraException
+
+from strobe.app.build import PRELOAD
+from strobe.errors import StrobeError
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, members, print_into
 
 OUTPUT = "output.txt"
+# torch's words on a GPU's and on this machine's memory, and this project's on it and on what workers pass batches by
+MEMORY = re.compile(
+    r"out of memory|allocate memory|not enough memory|ALLOC_FAILED|MemoryError|/dev/shm|often memory ran out|"
+    r"engine=resident does not fit",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Trainee:
     def start(self) -> Ready | Failure:
         """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = FreshProcess(_train, self.overrides, self.folder, guarded=True)
+        self._process = FreshProcess(_train, self.overrides, self.folder, preload=[PRELOAD], guarded=True)
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 
@@ -122,3 +132,16 @@ def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         traceback.print_exc()
         failure = failure_of(error)
     pipe.send(failure)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What is told of the error that ended a training: a user's mistake in its own words, others with their type."""
+    from strobe.app.run.train import explained
+
+    known = explained(error) if isinstance(error, Exception) else error
+    text = " ".join(str(known).split())
+    if isinstance(known, HydraException | StrobeError):
+        text = text.partition(" Config search path:")[0]
+    else:
+        text = f"{type(known).__name__}: {text}".removesuffix(": ")
+    return Failure(text, memory=MEMORY.search(text) is not None)

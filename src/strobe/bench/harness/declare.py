@@ -3,10 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from omegaconf import DictConfig
+
+from strobe.present.parts import Part
 
 Cache = Literal["warm", "cold"]
 
@@ -62,11 +66,23 @@ class Trial:
 Make = Callable[[Trial], AbstractContextManager[Work]]
 
 
+def deferred(place: str, **options: Any) -> Make:
+    """The function ``module:name`` below ``strobe.bench.suites`` with these options; imported where the cell runs."""
+    return partial(_imported, place, **options)
+
+
+def _imported(place: str, trial: Trial, **options: Any) -> AbstractContextManager[Work]:
+    module, _, name = place.partition(":")
+    work: AbstractContextManager[Work] = getattr(import_module(f"strobe.bench.suites.{module}"), name)(trial, **options)
+    return work
+
+
 @dataclass(frozen=True)
 class Cell:
     """One configuration, measured in processes of its own.
 
-    ``make`` is called there: a module's function, or a ``functools.partial`` of one, so that it can be sent.
+    ``make`` is called there: a module's function, or a ``functools.partial`` of one, so that it can be sent; one whose
+    module imports torch is :func:`deferred`.
     """
 
     table: str
@@ -108,10 +124,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a suite adds; ``html`` is trusted, ``text`` is what the terminal shows of it."""
+    """A part of the page that a suite adds; ``text`` is what the terminal shows of it."""
 
     title: str
-    html: str
+    parts: Sequence[Part]  # tables, charts, paragraphs
     text: str = ""
 
 

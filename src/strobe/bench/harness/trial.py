@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from strobe.app.build import PRELOAD
 from strobe.bench.harness.declare import Cell, Done, Trial, Work
 from strobe.errors import StrobeError
 from strobe.measure.pagecache import COLD, bring, require_cold, resident
@@ -36,7 +37,7 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
     """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
     trial.folder.mkdir(parents=True, exist_ok=True)
     try:
-        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout)
+        outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
     finally:
         _tidy(trial.folder)
     if isinstance(outcome, Failure):

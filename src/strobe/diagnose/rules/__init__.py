@@ -1,1 +1,1 @@
-"""One function for each cause; every public function defined in a module of this package is a rule."""
+"""One function for each cause: every public function of a module here is a rule, which is given the run's mean step."""

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, percent
-from strobe.diagnose.predict import NOTABLE, Step, step_of, with_model, without
+from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.symptoms import all_steps, start_share
 from strobe.records.run import Record
 
@@ -13,10 +13,9 @@ EPOCHS = "trainer.check_val_every_n_epoch"
 SAVES = "checkpoint.every_n_epochs"
 
 
-def validation(record: Record) -> Finding | None:
+def validation(record: Record, step: Step) -> Finding | None:
     """Validation takes a notable share of training: validate less often, until it does not."""
-    step = step_of(record)
-    if step is None or (lost := _lost(record, "validation", step)) is None:
+    if (lost := _lost(record, "validation", step)) is None:
         return None
     seconds, share, factor = lost
     overrides, left, advice = _seldomer(record, factor)
@@ -30,10 +29,9 @@ def validation(record: Record) -> Finding | None:
     )
 
 
-def epoch_checkpoint(record: Record) -> Finding | None:
+def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
     """Checkpoints at the ends of epochs take a notable share of training: save after several of them."""
-    step = step_of(record)
-    if step is None or (lost := _lost(record, "checkpoints", step)) is None:
+    if (lost := _lost(record, "checkpoints", step)) is None:
         return None
     seconds, share, factor = lost
     now, most = record.whole(SAVES), record.whole("trainer.max_epochs") or -1
@@ -56,15 +54,15 @@ def epoch_checkpoint(record: Record) -> Finding | None:
     )
 
 
-def first_step(record: Record) -> Finding | None:
+def first_step(record: Record, step: Step) -> Finding | None:
     """Compiling costs more time than it saves in a run as short as this one.
 
     The first step is no part of the steady state, whose rate is what speed-ups are of. Here alone the time is that of
     all the run's steps, so the finding needs the rate without compiling to have been measured. Of other long first
     steps the verdict tells, as there is nothing to change about them.
     """
-    step, share = step_of(record), start_share(record)
-    if step is None or share is None or share < NOTABLE or record.setting("model.compile") is not True:
+    share = start_share(record)
+    if share is None or share < NOTABLE or record.setting("model.compile") is not True:
         return None
     plain = [entry for entry in record.alternatives("model") if entry.changes == {"model.compile": "false"}]
     if not plain:

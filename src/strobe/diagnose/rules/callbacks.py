@@ -1,4 +1,4 @@
-"""What looks on at each step: callbacks, loggers, checkpoints within an epoch."""
+"""What runs beside each step: callbacks, loggers, checkpoints within an epoch."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strobe.diagnose.finding import Finding, duration, percent
-from strobe.diagnose.predict import Step, step_of, without
+from strobe.diagnose.predict import Step, without
 from strobe.records.run import Record, as_number
 
 NOTABLE = 0.02  # of the step, for one of them
@@ -47,25 +47,21 @@ class _Hook:
         return abs(self.calls - expected) <= max(1, expected / 4)
 
 
-def callback(record: Record) -> list[Finding]:
+def callback(record: Record, step: Step) -> list[Finding]:
     """Each callback, or the module's own hooks, that takes a notable share of the step."""
     found = []
-    step = step_of(record)
     for hook in _hooks(record, step):
-        if step is None or hook.kind == "logger" or _saves(record, hook):
-            continue
-        overrides, advice = _removal(record, hook)
-        title = _title(hook, step)
-        found.append(Finding("callback", title, str(hook), advice, overrides, without(step, pause=hook.mean)))
+        if hook.kind != "logger" and not _saves(record, hook):
+            overrides, advice = _removal(record, hook)
+            found.append(_finding("callback", hook, step, advice, overrides, saved=hook.mean))
     return found
 
 
-def logging(record: Record) -> list[Finding]:
+def logging(record: Record, step: Step) -> list[Finding]:
     """A logger that takes a notable share of the step: log less often."""
     found = []
-    step = step_of(record)
     for hook in _hooks(record, step):
-        if step is None or hook.kind != "logger":
+        if hook.kind != "logger":
             continue
         updates = _updates(record)
         now, seldom = record.whole(LOG_EVERY), hook.seldom_enough(step, updates)
@@ -79,18 +75,15 @@ def logging(record: Record) -> list[Finding]:
         else:
             saved = hook.mean
             advice = "Log fewer figures a step, or without waiting for where they are written."
-        found.append(
-            Finding("logging", _title(hook, step), str(hook), advice, overrides, without(step, pause=max(0.0, saved)))
-        )
+        found.append(_finding("logging", hook, step, advice, overrides, saved=saved))
     return found
 
 
-def checkpoint(record: Record) -> list[Finding]:
+def checkpoint(record: Record, step: Step) -> list[Finding]:
     """Checkpoints within an epoch that take a notable share of the step: save less often."""
     found = []
-    step = step_of(record)
     for hook in _hooks(record, step):
-        if step is None or not _saves(record, hook):
+        if not _saves(record, hook):
             continue
         updates = _updates(record)
         now, seldom = record.whole(SAVE_EVERY), hook.seldom_enough(step, updates)
@@ -108,12 +101,17 @@ def checkpoint(record: Record) -> list[Finding]:
             saved, overrides = hook.mean - left, (f"{SAVE_EVERY}={seldom}",)
             advice = f"Save every {seldom} {_unit(updates)}: {_remaining(hook, step, left)}."
         saving = replace(hook, name="Saving checkpoints")
-        predicted = without(step, pause=max(0.0, saved))
-        found.append(Finding("checkpoint", _title(saving, step), str(saving), advice, overrides, predicted))
+        found.append(_finding("checkpoint", saving, step, advice, overrides, saved=saved))
     return found
 
 
-def _hooks(record: Record, step: Step | None) -> list[_Hook]:
+def _finding(cause: str, hook: _Hook, step: Step, advice: str, overrides: tuple[str, ...], *, saved: float) -> Finding:
+    """The finding about a hook, of whose seconds in a mean step so many would be saved."""
+    title = f"{hook.name} takes {percent(hook.mean / step.images / step.length)} of each step"
+    return Finding(cause, title, str(hook), advice, overrides, without(step, pause=max(0.0, saved)))
+
+
+def _hooks(record: Record, step: Step) -> list[_Hook]:
     """Those that take a notable share of the step."""
     measured = record.number("steps", "measured") or 0.0
     found = []
@@ -122,7 +120,7 @@ def _hooks(record: Record, step: Step | None) -> list[_Hook]:
             continue
         mean = as_number(entry.get("mean")) or 0.0
         longest, calls = as_number(entry.get("longest")) or mean, as_number(entry.get("calls")) or 0.0
-        if step is not None and mean >= NOTABLE * step.length * step.images:
+        if mean >= NOTABLE * step.length * step.images:
             found.append(_Hook(entry["name"], str(entry.get("kind")), mean, longest, calls, measured))
     return found
 
@@ -146,10 +144,6 @@ def _unit(updates: float) -> str:
 def _remaining(hook: _Hook, step: Step, left: float) -> str:
     """What it still takes of a step, in which it takes so many seconds."""
     return f"that takes {percent(left / (step.length * step.images - hook.mean + left))} of a step"
-
-
-def _title(hook: _Hook, step: Step) -> str:
-    return f"{hook.name} takes {percent(hook.mean / step.images / step.length)} of each step"
 
 
 def _removal(record: Record, hook: _Hook) -> tuple[tuple[str, ...], str]:

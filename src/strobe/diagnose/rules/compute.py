@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from strobe.diagnose.candidates import OPTIMIZER_SHARE
 from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
-from strobe.diagnose.predict import Step, step_of, with_model, without
+from strobe.diagnose.predict import Step, with_model, without
 from strobe.diagnose.symptoms import cores_of_a_rank
 from strobe.records.run import Alternative, Measured, Record
 
@@ -15,13 +15,13 @@ MOST_ACCUMULATED = 8
 ACCUMULATE = "trainer.accumulate_grad_batches"
 
 
-def small_batch(record: Record) -> Finding | None:
+def small_batch(record: Record, step: Step) -> Finding | None:
     """Larger batches were measured to be faster per image; the smallest within 5% of the best of them is the knee.
 
     Where gradients are accumulated, that is lessened first, so that as many images as now share an update.
     """
-    step, now = step_of(record), record.whole("data.batch_size")
-    if step is None or not now or now < 1:
+    now = record.whole("data.batch_size")
+    if not now or now < 1:
         return None
     larger = {size: entry for entry in _changing(record, "data.batch_size") if (size := _size(entry)) > now}
     faster = {size: entry for size, entry in larger.items() if _is_faster(entry, step)}
@@ -42,9 +42,8 @@ def small_batch(record: Record) -> Finding | None:
     meaning = "That changes training, fewer and larger updates" + _scaling(record, now)
     if not changed:
         meaning = "As many images as now share an update, so the learning rate stays as it is."
-    update = (
-        max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    )  # was measured with all accumulation
+    # The update was measured with all of the accumulation.
+    update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
     rate = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
     return Finding(
         "small_batch",
@@ -56,12 +55,11 @@ def small_batch(record: Record) -> Finding | None:
     )
 
 
-def optimizer(record: Record) -> Finding | None:
+def optimizer(record: Record, step: Step) -> Finding | None:
     """The update takes a notable share of the step: one kernel for all of it, or fewer updates."""
-    step = step_of(record)
     seconds = record.number("step_seconds", "optimizer") or 0.0
-    share = 0.0 if step is None else seconds / step.images / step.length
-    if step is None or share < OPTIMIZER_SHARE:
+    share = seconds / step.images / step.length
+    if share < OPTIMIZER_SHARE:
         return None
     evidence = f"The optimizer takes {duration(seconds)} of {duration(step.length * step.images)} a step."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
@@ -85,33 +83,36 @@ def optimizer(record: Record) -> Finding | None:
     )
 
 
-def memory_layout(record: Record) -> Finding | None:
+def memory_layout(record: Record, step: Step) -> Finding | None:
     """The other order of the weights' and images' dimensions was measured to be faster."""
     layouts = {"true": "channels last", "false": "channels first"}
     return _setting(
         record,
+        step,
         "model.channels_last",
-        "memory_layout",
-        "The convolutions are faster in another memory layout",
-        lambda value: f"Keep images and weights {layouts.get(value, 'in the other layout')}.",
+        cause="memory_layout",
+        title="The convolutions are faster in another memory layout",
+        advice=lambda value: f"Keep images and weights {layouts.get(value, 'in the other layout')}.",
     )
 
 
-def threads(record: Record) -> Finding | None:
+def threads(record: Record, step: Step) -> Finding | None:
     """Fewer computing threads were measured to be faster; or there are more than cores, and nothing was measured."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     title = "Fewer computing threads are faster"
     if count and own and count > own:
         rank = " of each rank" if (record.count("devices") or 1) > 1 else ""
         title = f"{count} computing threads are too many for {own:g} usable core{'' if own == 1 else 's'}{rank}"
-    found = _setting(record, "threads", "threads", title, lambda value: f"Compute on {_threads(value)}.")
-    return found or _too_many_threads(record, title)
+    found = _setting(
+        record, step, "threads", cause="threads", title=title, advice=lambda value: f"Compute on {_threads(value)}."
+    )
+    return found or _too_many_threads(record, step, title)
 
 
-def _too_many_threads(record: Record, title: str) -> Finding | None:
+def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     """More threads than cores, of which nothing was measured: it gains from nothing to what a core has too many."""
-    step, count, own = step_of(record), record.count("threads"), cores_of_a_rank(record)
-    if step is None or step.model or step.cores is None or not count or not own or not record.has("threads"):
+    count, own = record.count("threads"), cores_of_a_rank(record)
+    if step.model or step.cores is None or not count or not own or not record.has("threads"):
         return None
     fitting = max(1, math.floor(own))
     if _changing(record, "threads") or fitting >= count:
@@ -128,13 +129,12 @@ def _too_many_threads(record: Record, title: str) -> Finding | None:
     )
 
 
-def _setting(record: Record, key: str, cause: str, title: str, advice: Callable[[str], str]) -> Finding | None:
+def _setting(
+    record: Record, step: Step, key: str, *, cause: str, title: str, advice: Callable[[str], str]
+) -> Finding | None:
     """The fastest other value of a key, if the model alone was measured to be faster with it."""
-    step = step_of(record)
-    if step is None or step.model is None:
-        return None
     faster = [entry for entry in _changing(record, key) if _is_faster(entry, step)]
-    if not faster:
+    if step.model is None or not faster:
         return None
     best = max(faster, key=lambda entry: entry.rate.value)
     evidence = (

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_model, without
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
 from strobe.diagnose.symptoms import mixed_precision
 from strobe.records.run import Alternative, Record, as_number
 
@@ -27,13 +27,14 @@ _ALIKE = {
 }
 
 
-def synchronisation(record: Record) -> Finding | None:
+def synchronisation(record: Record, step: Step) -> Finding | None:
     """Training waits for the GPU within its steps, which so cannot be submitted ahead; the trace names where."""
-    step, trace = _step(record), record.mapping("trace_evidence")
+    trace = record.mapping("trace_evidence")
     syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
     stall = sum(_seconds(sync) for sync in syncs)
-    if step is None or not trace or stall < NOTABLE * _length(step):
+    if not _on_gpu(record) or not trace or stall < NOTABLE * _length(step):
         return None
+    step = _traced(record, step)
     # Recording slows the host down, which so reaches the GPU later than it else does, and waits less for it.
     hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - _length(step))
     predicted = _between(step, step, likely=stall, most=stall + hidden)
@@ -58,14 +59,15 @@ def synchronisation(record: Record) -> Finding | None:
     )
 
 
-def launch_bound(record: Record) -> Finding | None:
+def launch_bound(record: Record, step: Step) -> Finding | None:
     """The GPU ends its kernels sooner than the host can launch others: larger batches, or fewer kernels."""
-    step, trace = _step(record), record.mapping("trace_evidence")
+    trace = record.mapping("trace_evidence")
     busy, kernels, kernel = (
         as_number(trace.get(k)) for k in ("device_busy", "kernels_per_step", "kernel_seconds_median")
     )
-    if step is None or busy is None or not kernels or kernel is None:
+    if not _on_gpu(record) or busy is None or not kernels or kernel is None:
         return None
+    step = _traced(record, step)
     phases = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "optimizer"))
     computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
     starving = computing - step.busy * step.images
@@ -95,13 +97,13 @@ def launch_bound(record: Record) -> Finding | None:
     )
 
 
-def transfer(record: Record) -> Finding | None:
+def transfer(record: Record, step: Step) -> Finding | None:
     """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
-    step = _step(record)
     host = record.number("step_seconds", "transfer") or 0.0
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
-    if step is None or longest < NOTABLE * _length(step):
+    if not _on_gpu(record) or longest < NOTABLE * _length(step):
         return None
+    step = _traced(record, step)
     copies = [copy for copy in _dicts(record.mapping("trace_evidence").get("copies")) if _to_device(copy)]
     copying = sum(_seconds(copy) for copy in copies) or longest
     pageable = sum(_seconds(copy) for copy in copies if str(copy.get("kind")).endswith("pageable"))
@@ -139,13 +141,13 @@ def transfer(record: Record) -> Finding | None:
     )
 
 
-def precision(record: Record) -> Finding | None:
+def precision(record: Record, step: Step) -> Finding | None:
     """Full precision on hardware that multiplies faster in a mixed one, and was measured to."""
     wanted, full = mixed_precision(record), record.text("precision") in ("32", "32-true")
-    on_gpu = record.text("accelerator") != "cpu"
-    step = _step(record) if on_gpu else step_of(record)
-    if step is None or wanted is None or not full:
+    on_gpu = _on_gpu(record)
+    if wanted is None or not full or (not on_gpu and record.text("accelerator") != "cpu"):
         return None
+    step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
@@ -163,11 +165,12 @@ def precision(record: Record) -> Finding | None:
     )
 
 
-def _step(record: Record) -> Step | None:
+def _on_gpu(record: Record) -> bool:
+    return record.text("accelerator") in ("cuda", "gpu")
+
+
+def _traced(record: Record, step: Step) -> Step:
     """The step of a run on a GPU; by its trace, where there is one, the GPU's work is without its gaps."""
-    step = step_of(record)
-    if step is None or record.text("accelerator") not in ("cuda", "gpu"):
-        return None
     trace = record.mapping("trace_evidence")
     share, seconds = as_number(trace.get("device_busy")), as_number(trace.get("step_seconds"))
     if share is None or seconds is None:

@@ -2,9 +2,9 @@
 
 import math
 
-from strobe.diagnose.estimates import WORKERS, promised_by_loader, workers_of
+from strobe.diagnose.estimates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, with_loader, without, without_waiting
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
 from strobe.records.run import Alternative, Measured, Record
 
@@ -13,14 +13,11 @@ PREFETCH = "engine.prefetch_factor"
 _Remedy = tuple[Speedup, tuple[str, ...], str]  # predicted, overrides, advice
 
 
-def loader(record: Record) -> Finding | None:
+def loader(record: Record, step: Step) -> Finding | None:
     """A notable share of the step waits for data, beyond noise: the best remedy that was measured, or can be bounded.
 
     Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
     """
-    step = step_of(record)
-    if step is None:
-        return None
     if steady_waiting(record, step) < max(NOTABLE, step.noise):
         return None
     remedies = [remedy for entry in record.alternatives("loader") if (remedy := _measured(record, step, entry))]
@@ -42,10 +39,9 @@ def loader(record: Record) -> Finding | None:
     )
 
 
-def workers_hurt(record: Record) -> Finding | None:
+def workers_hurt(record: Record, step: Step) -> Finding | None:
     """Workers take cores that training needs, and fewer of them are predicted to be faster."""
-    step = step_of(record)
-    if step is None or not crowded(record, step):
+    if not crowded(record, step):
         return None
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
@@ -68,11 +64,10 @@ def workers_hurt(record: Record) -> Finding | None:
     )
 
 
-def workers_restart(record: Record) -> Finding | None:
+def workers_restart(record: Record, step: Step) -> Finding | None:
     """Workers end with each epoch, and the next one waits until new ones have started and loaded a first batch."""
-    step = step_of(record)
-    saved = None if step is None else restarts(record, step)
-    if step is None or not saved or not record.has("engine.persistent_workers"):
+    saved = restarts(record, step)
+    if not saved or not record.has("engine.persistent_workers"):
         return None
     start = record.number("epoch_starts", "data_wait") or 0.0
     return Finding(
@@ -87,8 +82,8 @@ def workers_restart(record: Record) -> Finding | None:
 
 
 def _measured(record: Record, step: Step, entry: Alternative) -> _Remedy | None:
-    """What a measured loader promises; None for one that cannot help."""
-    predicted = promised_by_loader(record, step, entry)
+    """What a measured loader is estimated to give; None for one that cannot help."""
+    predicted = estimate_of_loader(record, step, entry)
     if predicted is None:
         return None
     advice = f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.value)}."
@@ -106,7 +101,7 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Measured(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}",), f"Load in {count} workers; how fast they are was not measured."
+    return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')}; how fast that is was not measured."
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:

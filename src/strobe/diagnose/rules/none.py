@@ -1,7 +1,7 @@
 """No cause: how near training is to its ceiling, and what takes the largest part of a step."""
 
 from strobe.diagnose.finding import Finding, Speedup, pace, percent
-from strobe.diagnose.predict import Step, step_of
+from strobe.diagnose.predict import Step
 from strobe.records.run import Record
 
 NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
@@ -24,11 +24,9 @@ _CEILINGS = {
 }
 
 
-def nothing(record: Record) -> Finding | None:
+def nothing(record: Record, step: Step) -> Finding | None:
     """How near to its ceiling training runs; it gains nothing, and so is listed only where no other finding is."""
-    step, efficiency, limit = step_of(record), record.number("efficiency"), _limit(record)
-    if step is None:
-        return None
+    efficiency, limit = record.number("efficiency"), _limit(record)
     title, advice = "Nothing to fix", "To go faster takes faster hardware, or a smaller model."
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")

@@ -19,9 +19,9 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import Compose, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
+from strobe.app.build.trainer import lone_trainer
 from strobe.bench.suites.workers.jobs import Job, Pipeline, Run, moved, standardiser
 from strobe.bench.suites.workers.spdl import spdl_batches, spdl_source
-from strobe.probe.model import lone_trainer
 
 PREFETCH = 4  # batches for each worker of a tuned DataLoader, twice torch's default
 
@@ -90,7 +90,7 @@ def ours(job: Job) -> Iterator[Pipeline]:
         with closing(iter(loader)) as batches:
             yield Pipeline(lambda: job.finish(next(batches)[0]), holds=ahead)
     finally:
-        _end_workers(getattr(loader, "_iterator", None))  # of torch, which persist
+        end_workers(getattr(loader, "_iterator", None))  # of torch, which persist
 
 
 PIPELINES: dict[str, Run] = {
@@ -117,9 +117,10 @@ def _dataloader(job: Job, photos: Photos, **options: Any) -> Iterator[Any]:
     try:
         yield batches
     finally:
-        _end_workers(batches)
+        end_workers(batches)
 
 
-def _end_workers(batches: Any) -> None:
+def end_workers(batches: Any) -> None:
+    """End the worker processes of torch's iterator of batches; None has none."""
     if batches is not None:
         batches._shutdown_workers()

@@ -1,0 +1,1 @@
+"""Engines against each other, and training against the model's own ceiling."""

@@ -1,0 +1,155 @@
+"""``suite=engines``: engines beside a DataLoader by hand, training beside the model alone, fresh and reused memory."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.harness.results import by_round
+from strobe.bench.inputs import find_data, loader_keys, prepared, require_batch, require_sound
+from strobe.present.format import estimate as ratio
+from strobe.present.format import figure
+
+BY_HAND = "DataLoader by hand"
+ALONE = "the model alone"
+LOADERS = {"tiles": ("tifffile", "native"), "photos": ("pil", "native"), "array": ("memory",)}
+TRAININGS = {  # by the form of data
+    "tiles": (
+        "skimage",
+        "native",
+        "native engine.num_workers=1",
+        "native engine=spdl engine.num_workers=1",
+        "packed",
+        "native engine=resident",
+    ),
+    "photos": ("pil", "native", "native engine.num_workers=1", "native engine=spdl engine.num_workers=1"),
+    "array": ("memory loader.batched=false", "memory", "memory engine=resident"),
+}
+BUFFERS = {  # a way to make a batch, and what it is held against
+    "fresh": None,
+    "shared": "fresh",
+    "reused": "fresh",
+    "normalised, out of place": None,
+    "normalised, in place": "normalised, out of place",
+}
+QUICK, FULL = 0.5, 3.0  # seconds of a training in a trial
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """A table for each loader, one for memory, one for training."""
+    form, tables = cfg.data.form, list(cfg.suite.tables or ("engines", "buffers", "training"))
+    loaders = list(cfg.suite.loaders or (LOADERS[form][-1:] if cfg.quick else LOADERS[form]))
+    workers = list(cfg.suite.workers or ((0, 1) if cfg.quick else (0, 1, 2, 4)))
+    sizes = list(cfg.suite.batch_sizes or ((1, 64) if cfg.quick else (1, 32, 64, 1024)))
+    cores = cfg.threads or len(os.sched_getaffinity(0))
+    warm: Cache | None = None if form == "array" else "warm"
+    cells: list[Cell] = []
+    shown: list[Table] = []
+    if "engines" in tables:
+        cells += [cell for loader in loaders for count in workers for cell in _engines(loader, count, cores, warm)]
+        titles = {loader: f"Batches of {cfg.data.batch_size}, loader={loader}" for loader in loaders}
+        shown += [Table(loader, title, rows="workers") for loader, title in titles.items()]
+    if "buffers" in tables:
+        cells += [cell for size in sizes for cell in _buffers(size, cores)]
+        shown.append(Table("buffers", "Memory of batches", unit="us an image", rows="batch size", logarithmic=True))
+    if "training" in tables:
+        trainings = TRAININGS[form][-2:] if cfg.quick else TRAININGS[form]
+        seconds = cfg.turn_seconds or (QUICK if cfg.quick else FULL)
+        for threads in dict.fromkeys((cores, 1)):
+            cells += _trainings(trainings, threads, seconds)
+        shown.append(Table("training", "Training, beside the model alone", rows="threads"))
+    return Suite(
+        name="engines",
+        title="Engines",
+        about="Engines: shuffled batches without an end, taken as fast as they come while nobody trains; the "
+        "DataLoader by hand has persistent workers, and prefetches as many batches. BufferPool: a batch is filled, or "
+        "standardised, in memory that is new, shared or used before. Training: the application trains from the files; "
+        "the model alone trains on one batch that lies there already, so that the ratio is the share of its own "
+        "ceiling that a training reaches. With one thread, a second core is left for loading.",
+        cells=cells,
+        tables=shown,
+        quick=Plan(rounds=1, turn=0.1, budget=40),
+        full=Plan(rounds=7, turn=0.5, budget=1500),
+        find=_find,
+        conclude=conclude,
+        varies={
+            "loader": "suite.loaders=[NAME,...]",
+            "engine": "suite.workers=[N,...], for all engines are measured",
+            "profiler": "suite=profiling",
+            "trainer.max_steps": "turn_seconds=S",
+        },
+        packages=["spdl-core"],
+    )
+
+
+def _engines(loader: str, workers: int, threads: int, cache: Cache | None) -> list[Cell]:
+    """A row: every engine that can have so many workers."""
+    row: list[Cell] = []
+    for engine in (BY_HAND, "torch", "spdl", *(["resident"] if workers == 0 else [])):
+        make = deferred("engines.cells:deliver", loader=loader, engine=engine, workers=workers)
+        against = row[0].name if row else None
+        row.append(Cell(loader, str(workers), engine, make, threads, cache, against, float(workers)))
+    return row
+
+
+def _buffers(size: int, threads: int) -> list[Cell]:
+    made: dict[str, Cell] = {}
+    for way, against in BUFFERS.items():
+        make = deferred("engines.cells:fill", way=way, size=size)
+        reference = made[against].name if against else None
+        made[way] = Cell("buffers", str(size), way, make, threads, against=reference, at=float(size))
+    return list(made.values())
+
+
+def _trainings(trainings: Sequence[str], threads: int, seconds: float) -> list[Cell]:
+    """The model alone, then what is held against it."""
+    alone = deferred("engines.cells:train", loader=trainings[0], threads=threads, seconds=seconds, alone=True)
+    cells = [Cell("training", str(threads), ALONE, alone, threads)]
+    for loader in trainings:
+        make = deferred("engines.cells:train", loader=loader, threads=threads, seconds=seconds, alone=False)
+        cells.append(Cell("training", str(threads), loader, make, threads, against=cells[0].name))
+    return cells
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    """The images, enough for a batch; what cells pack is packed here."""
+    found = find_data(asked, scratch)
+    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
+    packs = str(scratch / "packs")
+    form, tables = asked.cfg.data.form, asked.cfg.suite.tables
+    for loader in [*(asked.cfg.suite.loaders or LOADERS[form]), *TRAININGS[form]]:
+        keys = [*found.overrides, *asked.overrides, *loader_keys(loader, packs)]
+        require_sound(f"suite.loaders: {loader!r}", keys)
+        if loader == "packed" and (tables is None or "training" in tables) and not asked.cfg.quick:
+            prepared(keys)
+    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """The best engine of each loader, what memory that is used again brings, and what share a training reaches."""
+    measured = [cell for cell in record["cells"] if cell["visits"]]
+    found = []
+    for loader in dict.fromkeys(cell["table"] for cell in measured if cell["table"] not in {"buffers", "training"}):
+        cells = [cell for cell in measured if cell["table"] == loader]
+        best = max(cells, key=lambda cell: cell["images_per_second"]["median"])
+        sentence = f"loader={loader} is fastest with {best['column']}, {best['row']} workers: "
+        sentence += f"{ratio(best['images_per_second'])} images/s"
+        by_hand = next((cell for cell in cells if (cell["row"], cell["column"]) == (best["row"], BY_HAND)), best)
+        times = by_round(best, by_hand) if by_hand is not best else None
+        found.append(f"{sentence}, {ratio(times)} times the DataLoader by hand." if times else f"{sentence}.")
+    for cell in measured:
+        if cell["ratio"] and cell["column"] in {"reused", "normalised, in place"}:
+            other = BUFFERS[cell["column"]]
+            found.append(
+                f"Batches of {cell['row']}, {cell['column']}: {ratio(cell['ratio'])} times as fast as {other}."
+            )
+    for cell in measured:
+        if cell["ratio"] and cell["table"] == "training":
+            threads = f"{cell['row']} thread{'s' * (cell['row'] != '1')}"
+            rate = figure(cell["images_per_second"]["median"])
+            reached = f"{ratio(cell['ratio'])} of what the model alone reaches"
+            found.append(f"Training with loader={cell['column']}, {threads}: {rate} images/s, {reached}.")
+    return found

@@ -1,0 +1,217 @@
+"""``suite=loading``: from files to batches, by every loader, batch size and number of threads."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from strobe.app.config.checks import loaders_for
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.harness.results import by_round
+from strobe.bench.inputs import MOST_FILES, find_data, loader_keys, prepared, require_sound
+from strobe.errors import ConfigError
+from strobe.present.format import estimate
+
+LOADERS = {  # by the form of data; what all are held against comes first
+    "tiles": [
+        "skimage loader.scale=numpy",
+        "rasterio loader.scale=numpy",
+        "skimage loader.scale=torch",
+        "tifffile",
+        "native",
+        "packed",
+    ],
+    "photos": ["pil", "torchvision", "spdl", "native", "native loader.dct_scaling=false"],
+    "array": ["memory loader.batched=false loader.scale=numpy", "memory loader.batched=false", "memory"],
+}
+PLAIN = "skimage.io.imread, a plain loop"
+FLOOR = "open, read, close"
+COPY = "copying the pixels"
+FLOORS = {"files": (FLOOR, "opening, reading and closing the files"), "pack": (COPY, "copying the pixels of a pack")}
+CROP_POLICIES = {"random_crop": 256, "random_resized_crop": 224, "resize": 224}  # and the side of a crop, pixels
+PHOTOS = 32  # of a batch
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """Loaders x batch sizes x threads, and each loader once more with cold files; beside floors; by crop policy."""
+    chosen, form = cfg.suite, cfg.data.form
+    tables = chosen.tables or ("load", "floors", "crop_policies")
+    loaders = list(LOADERS[form] if chosen.loaders is None else chosen.loaders)
+    sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
+    threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
+    batches = chosen.batches
+    check_loaders(loaders, form)
+    warm: Cache | None = None if form == "array" else "warm"
+    cells: list[Cell] = []
+    if "load" in tables:
+        for count in threads:
+            for size in sizes:
+                cells += _row(loaders, size, count, warm, batches)
+        if chosen.cold_batch_size and warm:
+            cells += _row(loaders, chosen.cold_batch_size, 1, "cold", batches)
+    if "floors" in tables and form == "tiles":
+        cells += [cell for size in ((32,) if cfg.quick else (32, 256)) for cell in _floors(size)]
+    if "crop_policies" in tables and form == "photos":
+        cells += [cell for policy in CROP_POLICIES for cell in _crops(policy)]
+    if not cells:
+        raise ConfigError(f"suite.tables={list(tables)}: none of them is measured on data of the form {form}")
+    return Suite(
+        name="loading",
+        title="From files to batches",
+        about=f"A repetition loads {batches} batches of images in random order, in one process, and makes them what a "
+        "model takes: float32, scaled and standardised. Loaders whose name says scale=numpy or scale=torch scale each "
+        f"image as it is read, as the comparison that this follows did. Of a set of more than {MOST_FILES:,} files so "
+        "many are used. Cold: the files are thrown out of the page cache before each repetition. Beside floors, and by "
+        "crop policy, batches are made as they leave the host: neither scaled nor standardised, on one thread.",
+        cells=cells,
+        tables=[
+            Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True),
+            Table("floors", "Tiles as they leave the host, beside floors", rows="batch size", logarithmic=True),
+            Table(
+                "crop_policies", f"Squares of photos as they leave the host, batches of {PHOTOS}", rows="crop policy"
+            ),
+        ],
+        quick=Plan(rounds=2, turn=0.1, budget=40),
+        full=Plan(rounds=7, turn=0.5, budget=1200),
+        find=_find,
+        conclude=conclude,
+        varies={
+            "loader": "suite.loaders=[NAME,...]",
+            "loader.scale": 'suite.loaders=["NAME loader.scale=torch",...]',
+            "data.batch_size": "suite.batch_sizes=[N,...]",
+            "threads": "suite.threads=[N,...]",
+        },
+        packages=["imagecodecs", "pillow", "spdl"],
+    )
+
+
+def check_loaders(loaders: Sequence[str], form: str) -> None:
+    """Raise a ConfigError for a loader that there is not, or that does not read this form of data."""
+    fitting = loaders_for(form)
+    if not loaders or len(set(loaders)) < len(loaders):
+        listed = ",".join(loaders)
+        raise ConfigError(f"suite.loaders=[{listed}] must name one or more, each once; such as {', '.join(fitting)}")
+    for loader in loaders:
+        if any(not part.startswith("loader.") for part in loader.split()[1:]):
+            raise ConfigError(
+                f"suite.loaders: {loader!r} may set keys of its loader only; give {loader.split()[0]} loader.KEY=VALUE"
+            )
+        if loader.partition(" ")[0] not in fitting:
+            raise ConfigError(
+                f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
+            )
+
+
+def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batches: int) -> list[Cell]:
+    """One cell for each loader; the ratios are to the first."""
+    row: list[Cell] = []
+    for loader in loaders:
+        row.append(
+            Cell(
+                "load",
+                str(size),
+                _label(loader),
+                deferred("loading.cells:load", loader=loader, size=size, batches=batches, cold=cache == "cold"),
+                threads=threads,
+                cache=cache,
+                against=row[0].name if row else None,
+                at=float(size),
+            )
+        )
+    return row
+
+
+def _label(loader: str) -> str:
+    return loader.replace("loader.", "")
+
+
+def _floors(size: int) -> list[Cell]:
+    """Every loader of tiles, held against skimage; then what each of them must do at least."""
+    row: list[Cell] = []
+    names = ["skimage", *(name for name in loaders_for("tiles") if name != "skimage")]
+    ways = {name: deferred("loading.cells:raw", loader=name, size=size) for name in names}
+    ways |= {kind: deferred("loading.cells:floor", kind=kind, size=size) for kind in (PLAIN, FLOOR, COPY)}
+    for name, make in ways.items():
+        against = row[0].name if row else None
+        row.append(Cell("floors", str(size), name, make, cache="warm", against=against, at=float(size)))
+    return row
+
+
+def _crops(policy: str) -> list[Cell]:
+    """Every loader of photos, held against Pillow's; a pack holds photos that were resized."""
+    names = [
+        "pil",
+        *(name for name in loaders_for("photos") if name != "pil" and (name != "packed" or policy == "resize")),
+    ]
+    names += ["native loader.dct_scaling=false"] * (policy != "random_crop")
+    keys = (f"data.framing={policy}", f"data.size={CROP_POLICIES[policy]}")
+    row: list[Cell] = []
+    for name in names:
+        make = deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys)
+        against = row[0].name if row else None
+        row.append(Cell("crop_policies", policy, _label(name), make, cache="warm", against=against))
+    return row
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    """The images; what cells pack is packed here, so that none of them is measured while it is made."""
+    found = find_data(asked, scratch)
+    packs = str(scratch / "packs")
+    loaders = LOADERS[asked.cfg.data.form] if asked.cfg.suite.loaders is None else asked.cfg.suite.loaders
+    common = [*found.overrides, *asked.overrides]
+    for loader in loaders:
+        require_sound(f"suite.loaders: {loader!r}", [*common, *loader_keys(loader, packs)])
+    tables = asked.cfg.suite.tables or ("load", "floors", "crop_policies")
+    form = asked.cfg.data.form
+    if ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles"):
+        prepared([*common, *loader_keys("packed", packs)])
+    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """Each loader against the first where the batch is largest, what the page cache is worth, and what threads are."""
+    beside = [sentence for row in ("32", "256") for sentence in _beside_floors(record, row)]
+    measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"] and cell["table"] == "load"}
+    warm = [cell for cell in measured.values() if cell["cache"] != "cold" and cell["threads"] == 1]
+    sizes = {cell["at"] for cell in warm}
+    told = []
+    for size in sorted(sizes & {32.0, max(sizes, default=0)}):
+        cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
+        ratios = ", ".join(f"{cell['column']} {estimate(cell['ratio'])}" for cell in cells)
+        told += (
+            [f"Times as fast as {_first(measured, cells[0])} at batch {size:.0f}, one thread: {ratios}."]
+            if cells
+            else []
+        )
+    told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
+    most = max((cell["threads"] for cell in measured.values()), default=1)
+    words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
+    return told + _change(measured, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
+
+
+def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
+    """How many times as long loaders take as what none of their kind can leave out."""
+    cells = {cell["column"]: cell for cell in record["cells"] if (cell["table"], cell["row"]) == ("floors", row)}
+    told = []
+    for loader, (floor, words) in (("native", FLOORS["files"]), ("packed", FLOORS["pack"])):
+        if loader in cells and floor in cells and (times := by_round(cells[floor], cells[loader])):
+            told.append(f"Batches of {row}: {loader} takes {estimate(times)} times as long as {words} alone.")
+    return told
+
+
+def _first(measured: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
+    return str(measured[cell["against"]]["column"])
+
+
+def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
+    """What it does to cells ``of`` such values to have those of ``to`` instead: the ratio of seconds, old / new."""
+    found = []
+    for cell in measured.values():
+        if all(cell[key] == value for key, value in of.items()):
+            alike = {key: cell[key] for key in ("row", "column", "threads", "cache")} | to
+            others = [other for other in measured.values() if all(other[key] == value for key, value in alike.items())]
+            if others and others[0] is not cell:
+                times = by_round(others[0], cell)
+                found += [f"{cell['column']} {estimate(times)}"] if times else []
+    return [f"{words}: {', '.join(found)}."] if found else []

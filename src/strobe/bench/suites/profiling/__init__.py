@@ -1,0 +1,1 @@
+"""What profilers cost the training that they watch."""

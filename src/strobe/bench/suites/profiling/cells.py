@@ -1,0 +1,228 @@
+"""What the cells of ``suite=profiling`` do: the same steps watched and not watched by turns, in one process."""
+
+import time
+import timeit
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig
+from torch.utils.data import DataLoader, TensorDataset
+
+from strobe.app.build.instantiate import build
+from strobe.app.config.compose import configure
+from strobe.app.run.train import quieten
+from strobe.bench.harness.declare import Done, Trial, Work
+from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
+from strobe.callbacks.spans import SpanFolder, span
+from strobe.measure.rounds import mirrored
+from strobe.measure.stepping import Stepping
+from strobe.measure.timing import Meter
+from strobe.records.steps import read_rows
+
+CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}
+STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
+FIRST = 4  # steps beside a Python profile that are not counted
+TINY = 0.15  # seconds of a training that does next to nothing
+NEVER = 10**9  # steps
+Paired = Callable[[bool], Done]
+"""Steps that are watched, or not: images and seconds of one, and further figures."""
+
+
+def by_turns(one: Paired, numbers: Iterator[int]) -> Done:
+    """Both, in another order each time: a watched step, with what it costs more than one that is not watched."""
+    found = {watched: one(watched) for watched in mirrored((False, True), next(numbers))}
+    return beside(found[True].images, found[True].seconds or 0, found[False].seconds or 0, found[True].figures)
+
+
+def beside(images: int, watched: float, unwatched: float, more: Mapping[str, float]) -> Done:
+    """The figures that each cell has: ``unwatched`` seconds, how many ``times`` as long it takes, and its ``cost``."""
+    own = {"unwatched": unwatched, "times": watched / unwatched, "cost": watched - unwatched}
+    return Done(images, watched, own | dict(more))
+
+
+@contextmanager
+def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
+    """Steps that do next to nothing, with a callback and without it."""
+    quieten()
+    with TemporaryDirectory(prefix="strobe-") as scratch:
+        folder, numbers = Path(scratch), count()
+        made: dict[str, Callable[[], Callback]] = {
+            "phase timers": lambda: StepRecorder(folder / "steps.csv"),
+            "trace that waits": lambda: TraceProfiler(folder, skip_first=NEVER),
+        }
+
+        def one(watched: bool) -> Done:
+            return Done(1, tiny_step(*([made[kind]()] if watched else [])))
+
+        yield Work(lambda: by_turns(one, numbers))
+
+
+def tiny_step(*callbacks: Callback) -> float:
+    """Seconds of a step of a training that does next to nothing."""
+    meter = Meter(TINY, warmup=20)
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False
+    )
+    trainer = Trainer(accelerator="cpu", max_epochs=-1, callbacks=[*callbacks, Stepping(meter.add)], **quiet)
+    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(4000, 1)), batch_size=1))
+    return 1 / meter.rate().median
+
+
+class Tiny(LightningModule):
+    """So little work that a callback's microseconds show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 2)
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        """A loss."""
+        return torch.as_tensor(self.layer(batch[0]).sum())
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The cheapest."""
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+@contextmanager
+def traces(trial: Trial, *, options: Mapping[str, Any]) -> Iterator[Work]:
+    """Recorded steps beside the waiting ones of the same training; with bytes a step and the stall at a cycle's end."""
+    cfg = _configured(trial)
+
+    def repeat() -> Done:
+        with TemporaryDirectory(prefix="strobe-") as scratch:
+            profiler = Timed(Path(scratch) / "traces", **CYCLE, **options)
+            train(cfg, Path(scratch), profiler)
+            size = median(path.stat().st_size / CYCLE["active"] for path in profiler.traces)
+        times = profiler.times
+        more = {"bytes": size, "stall": median(times.stalls)}
+        return beside(cfg.data.batch_size, median(times.watched), median(times.unwatched), more)
+
+    yield Work(repeat, warm_up=lambda: None, once=True)
+
+
+@dataclass
+class Times:
+    """Seconds of steps of one training."""
+
+    unwatched: list[float] = field(default_factory=list)
+    watched: list[float] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)  # at the ends of cycles
+
+
+class Timed(TraceProfiler):
+    """Notes how long steps take, and its own work at their ends."""
+
+    def on_train_start(self, *arguments: Any) -> None:
+        """Begin."""
+        super().on_train_start(*arguments)
+        self.times = Times()
+        self._step = 0
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(self, *arguments: Any) -> None:
+        """A step ends before this callback's own work, and the next begins after it."""
+        now, cycle, first = time.perf_counter(), self.cycle, self._step < self.schedule.skip_first
+        if self._tracer is not None and self._tracer.active:
+            self.times.watched.append(now - self._since)
+        elif not self.recording and not first:
+            self.times.unwatched.append(now - self._since)
+        super().on_train_batch_end(*arguments)
+        self._step += 1
+        self._since = time.perf_counter()
+        if self.cycle > cycle:
+            self.times.stalls.append(self._since - now)
+
+
+@contextmanager
+def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
+    """Loading alone, in this process, where every microsecond counts: batch by batch with and without spans.
+
+    Recorded ones are held against those that are switched off, and these against none; ``span`` is what one takes.
+    """
+    cfg = _configured(trial, "engine=torch", "engine.num_workers=0")
+    with TemporaryDirectory(prefix="strobe-") as scratch:
+        parts = build(cfg, Path(scratch))
+        parts.data.trainer = parts.trainer
+        parts.data.prepare_data()
+        parts.data.setup()
+        times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
+        recorder, numbers, size = SpanFolder(Path(scratch)), count(), parts.data.batch_size
+
+        def switch(watched: bool) -> None:
+            if recorded or watched:
+                recorder.start()
+                recorder.switch(recorded and watched)
+            else:
+                recorder.close()
+
+        def one(watched: bool) -> Done:
+            switch(watched)
+            next(times)  # pays for the change
+            seconds = median(next(times) for _ in range(8))
+            each = min(timeit.repeat(_mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
+            return Done(size, seconds, {"span": each, "share": 2 * size * each / seconds})  # read and decode, a file
+
+        try:
+            yield Work(lambda: by_turns(one, numbers))
+        finally:
+            recorder.close()
+
+
+def _loading(batches: Any) -> Iterator[float]:
+    """Seconds of each batch."""
+    since = time.perf_counter()
+    for _ in batches:
+        yield time.perf_counter() - since
+        since = time.perf_counter()
+
+
+def _mark() -> None:
+    with span("read", 1):
+        pass
+
+
+@contextmanager
+def python(trial: Trial, *, kind: str) -> Iterator[Work]:
+    """What a Python profile does to a step, and to the share of it that loading seems to take."""
+    cfg, numbers, shares = _configured(trial), count(), dict[bool, float]()
+
+    def one(watched: bool) -> Done:
+        with TemporaryDirectory(prefix="strobe-") as scratch:
+            folder = Path(scratch)
+            profiler = [PythonProfiler(folder, kind=kind, skip_first=2, steps=NEVER)] if watched else []
+            train(cfg, folder, *profiler, StepRecorder(folder / "steps.csv"))
+            rows = read_rows(folder / "steps.csv")[FIRST:]
+        shares[watched] = median(row["data_wait"] / row["total"] for row in rows)
+        return Done(cfg.data.batch_size, median(row["total"] for row in rows))
+
+    def repeat() -> Done:
+        done = by_turns(one, numbers)
+        more = {"share": shares[True], "share_unwatched": shares[False]}
+        return Done(done.images, done.seconds, {**done.figures, **more})
+
+    yield Work(repeat, warm_up=lambda: None, once=True)
+
+
+def _configured(trial: Trial, *own: str) -> DictConfig:
+    quieten()
+    defaults = (f"trainer.max_steps={STEPS}", "logger=csv", "trainer.enable_progress_bar=false")
+    return configure([*defaults, *trial.overrides, *own])
+
+
+def train(cfg: DictConfig, folder: Path, *besides: Callback) -> None:
+    """The application's training with further callbacks, the last of which does not see itself profiled."""
+    torch.manual_seed(0)
+    parts = build(cfg, folder)
+    trainer: Any = parts.trainer
+    trainer.callbacks = [*(one for one in trainer.callbacks if not isinstance(one, StepRecorder)), *besides]
+    trainer.fit(parts.model, datamodule=parts.data)

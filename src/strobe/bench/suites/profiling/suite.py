@@ -1,0 +1,127 @@
+"""``suite=profiling``: what phase timers, traces, spans and Python profiles cost the steps that they watch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.inputs import find_data, require_batch, require_sound
+from strobe.present.format import estimate as ratio
+from strobe.present.format import figure
+
+TRACES: dict[str, dict[str, Any]] = {
+    "nothing more": {"record_shapes": False},
+    "record_shapes (default)": {},
+    "+ with_flops": {"with_flops": True},
+    "+ profile_memory": {"profile_memory": True},
+    "+ with_stack": {"with_stack": True},
+    "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
+}
+CELLS: dict[str, dict[str, dict[str, Any]]] = {  # by table and column: what its function in cells.py is called with
+    "callbacks": {name: {"kind": name} for name in ("phase timers", "trace that waits")},
+    "traces": {name: {"options": options} for name, options in TRACES.items()},
+    "spans": {"switched off": {"recorded": False}, "recorded": {"recorded": True}},
+    "python": {kind: {"kind": kind} for kind in ("sampling", "events")},
+}
+TITLES = {
+    "callbacks": "Steps that do next to nothing, with a callback",
+    "traces": "Steps that are recorded, by a trace with",
+    "spans": "Loading a batch, with spans",
+    "python": "Steps under a Python profile",
+}
+
+
+def declare(cfg: DictConfig) -> Suite:
+    """A table for each kind of watching."""
+    tables = list(cfg.suite.tables or CELLS)
+    batch = f"batch {cfg.data.batch_size}"
+    return Suite(
+        name="profiling",
+        title="What profilers cost",
+        about="Steps that are watched, each beside the same steps in the same process that are not, by turns; a cell's "
+        "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, and a trace callback "
+        "that waits, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
+        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading alone, in "
+        "one process; recorded ones beside those that are switched off, these beside none. Python: a training under a "
+        "profile beside one without, and the share of a step that loading seems to take.",
+        cells=[
+            Cell(
+                table,
+                "tiny step" if table == "callbacks" else batch,
+                column,
+                deferred(f"profiling.cells:{table}", **given),
+            )
+            for table in tables
+            for column, given in CELLS[table].items()
+        ],
+        tables=[Table(table, TITLES[table], unit="ms") for table in tables],
+        quick=Plan(rounds=1, turn=0.5, budget=40),
+        full=Plan(rounds=9, turn=5.0, budget=900),
+        find=_find,
+        conclude=conclude,
+        varies={
+            "profiler": "suite.tables=[NAME,...]",
+            "trainer.max_steps": "rounds=N for more of them",
+            "trainer.max_epochs": "rounds=N for more steps",
+        },
+        packages=["pyinstrument"],
+    )
+
+
+def _find(asked: Request, scratch: Path) -> Input:
+    """The images, enough for a batch."""
+    found = find_data(asked, scratch)
+    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
+    require_sound("suite=profiling", [*found.overrides, *asked.overrides])
+    return found
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """A sentence for each cell that was measured."""
+    measured = [cell for cell in record["cells"] if cell["visits"]]
+    steps = [cell["figures"]["unwatched"]["median"] for cell in measured if cell["table"] in {"traces", "python"}]
+    sentences = {"callbacks": _callback, "traces": _trace, "spans": _span, "python": _python}
+    return [sentences[cell["table"]](cell, min(steps, default=None)) for cell in measured]
+
+
+def _callback(cell: Mapping[str, Any], step: float | None) -> str:
+    cost = cell["figures"]["cost"]
+    share = f", {100 * cost['median'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
+    return f"{cell['column'].capitalize()}: {_times(cost, 1e6)} us a step{share}."
+
+
+def _trace(cell: Mapping[str, Any], _: float | None) -> str:
+    found = cell["figures"]
+    return (
+        f"A trace with {cell['column']}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
+        f"{figure(found['bytes']['median'] / 1e3)} kB a step, and a stall of {_times(found['stall'], 1e3)} ms a cycle."
+    )
+
+
+def _span(cell: Mapping[str, Any], _: float | None) -> str:
+    found, other = cell["figures"], "switched off" if cell["column"] == "recorded" else "absent"
+    return (
+        f"Spans {cell['column']}: loading takes {_longer(found['times'])} longer than with spans {other}; one takes "
+        f"{_times(found['span'], 1e6)} us, and two a file are {found['share']['median']:.2%} of loading."
+    )
+
+
+def _python(cell: Mapping[str, Any], _: float | None) -> str:
+    found = cell["figures"]
+    return (
+        f"A profile by {cell['column']}: a step takes {ratio(found['times'])} times as long, and loading seems to take "
+        f"{found['share']['median']:.1%} of it, not {found['share_unwatched']['median']:.1%}."
+    )
+
+
+def _times(interval: Mapping[str, float], factor: float) -> str:
+    """An interval in another unit."""
+    return ratio({key: factor * value for key, value in interval.items()})
+
+
+def _longer(times: Mapping[str, float]) -> str:
+    """A ratio as a share that is added."""
+    median, low, high = (f"{times[end] - 1:.2%}" for end in ("median", "low", "high"))
+    return f"{median} ({low} to {high})"

@@ -1,0 +1,133 @@
+"""Suite ``profiling``: every cell takes turns with what it watches, and each figure is told in a sentence."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.bench.harness.declare import Done, Input, Suite, Trial
+from strobe.bench.harness.trial import Report, measure
+from strobe.bench.suites.profiling import cells
+from strobe.bench.suites.profiling import suite as profiling
+from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
+from support.composing import bench_config
+from support.suite_parts import recorded
+
+FIGURES = {"unwatched", "times", "cost"}
+
+
+def declared(*overrides: str) -> Suite:
+    return profiling.declare(bench_config("suite=profiling", *overrides))
+
+
+@pytest.fixture
+def trial(sample_root: Path, tmp_path: Path) -> Trial:
+    given = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "data.batch_size=4")
+    given += ("trainer.accelerator=cpu", "model._target_=strobe.validation.injected_faults.SmallClassifier")
+    return Trial(tmp_path, 0, given, Input("tiles"))
+
+
+def watched(table: str, trial: Trial, **options: Any) -> Report:
+    """What a trial of one cell finds."""
+    cell = next(cell for cell in declared().cells if cell.table == table)
+    with getattr(cells, table)(trial, **options) as work:
+        return measure(cell, work, 0.0)
+
+
+def sound(report: Report, *more: str) -> Mapping[str, float]:
+    found = report.figures
+    assert set(found) == FIGURES | set(more)
+    assert found["times"] == pytest.approx((found["unwatched"] + found["cost"]) / found["unwatched"])
+    assert report.seconds[0] > 0
+    return found
+
+
+def test_every_profiler_has_a_cell_and_tables_can_be_chosen() -> None:
+    suite = declared("data.batch_size=8")
+    assert [table.name for table in suite.tables] == ["callbacks", "traces", "spans", "python"]
+    assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [2, 6, 2, 2]
+    assert {cell.row for cell in suite.cells} == {"tiny step", "batch 8"}
+    assert {cell.table for cell in declared("suite.tables=[spans]").cells} == {"spans"}
+
+
+def test_a_watched_step_is_held_against_an_unwatched_one_in_either_order() -> None:
+    order: list[bool] = []
+
+    def one(is_watched: bool) -> Done:
+        order.append(is_watched)
+        return Done(4, 0.3 if is_watched else 0.2, {"bytes": 1.0} if is_watched else {})
+
+    numbers = iter(range(2))
+    done = [cells.by_turns(one, numbers) for _ in range(2)]
+    assert order == [False, True, True, False]
+    assert done[0] == done[1]
+    assert done[0].figures == pytest.approx({"unwatched": 0.2, "times": 1.5, "cost": 0.1, "bytes": 1.0})
+
+
+@pytest.mark.parametrize(("kind", "callback"), [("phase timers", StepRecorder), ("trace that waits", TraceProfiler)])
+def test_a_callback_is_there_when_it_is_watched(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, kind: str, callback: type
+) -> None:
+    there: list[list[type]] = []
+    step = cells.tiny_step
+    monkeypatch.setattr(cells, "TINY", 0.02)
+    monkeypatch.setattr(
+        cells, "tiny_step", lambda *given: (there.append([type(one) for one in given]), step(*given))[1]
+    )
+    sound(watched("callbacks", trial, kind=kind))
+    assert there[:2] == [[], [callback]]
+
+
+def test_a_trace_has_its_size_and_its_stall(trial: Trial) -> None:
+    found = sound(watched("traces", trial, options={"record_shapes": False}), "bytes", "stall")
+    assert found["bytes"] > 1000
+    assert found["stall"] > 0
+
+
+@pytest.mark.parametrize("recorded_too", [False, True])
+def test_spans_are_recorded_or_not(trial: Trial, monkeypatch: pytest.MonkeyPatch, recorded_too: bool) -> None:
+    switched: list[bool] = []
+    switch = cells.SpanFolder.switch
+    monkeypatch.setattr(cells.SpanFolder, "switch", lambda self, on: (switched.append(on), switch(self, on))[1])
+    found = sound(watched("spans", trial, recorded=recorded_too), "span", "share")
+    assert 0 < found["span"] < 0.01
+    assert found["share"] == pytest.approx(2 * 4 * found["span"] / (found["unwatched"] + found["cost"]))
+    assert set(switched) == ({False, True} if recorded_too else {False})
+
+
+def test_a_python_profile_changes_what_loading_seems_to_take(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    begun = PythonProfiler.__init__
+
+    def noted(self: PythonProfiler, *arguments: Any, **options: Any) -> None:
+        made.append(options["kind"])
+        begun(self, *arguments, **options)
+
+    monkeypatch.setattr(PythonProfiler, "__init__", noted)
+    found = sound(watched("python", trial, kind="events"), "share", "share_unwatched")
+    assert made == ["events"]
+    assert 0 < found["share"] < 1
+    assert 0 < found["share_unwatched"] < 1
+
+
+def test_every_figure_is_told() -> None:
+    suite = declared()
+    own = {"unwatched": 0.1, "times": 1.02, "cost": 0.00002}
+    figures = {
+        "callbacks": own,
+        "traces": own | {"bytes": 300_000.0, "stall": 0.14},
+        "spans": own | {"span": 1.2e-6, "share": 0.004},
+        "python": own | {"share": 0.4, "share_unwatched": 0.35},
+    }
+    found = {cell.name: [Report([0.102], [32.0], None, figures[cell.table])] * 2 for cell in suite.cells}
+    told = profiling.conclude(recorded(suite, found))
+    assert len(told) == len(suite.cells)
+    assert told[0] == "Phase timers: 20.0 us a step, 0.020% of a training step of 100.0 ms."
+    assert told[2] == (
+        "A trace with nothing more: a recorded step takes 1.02 times as long as a waiting one, 300 kB a step, and a "
+        "stall of 140 ms a cycle."
+    )
+    assert "Spans recorded: loading takes 2.00% (2.00% to 2.00%) longer than with spans switched off; one" in told[9]
+    assert told[11].endswith("and loading seems to take 40.0% of it, not 35.0%.")
+    assert profiling.conclude(recorded(suite, {})) == []

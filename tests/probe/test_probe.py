@@ -1,0 +1,123 @@
+"""Ceilings of objects that are handed in: what is measured, and that nothing is left behind however it ends."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning import LightningDataModule
+from torch.utils.data import DataLoader, TensorDataset
+
+from strobe.errors import DataError
+from strobe.measure.timing import Meter
+from strobe.probe.loader import cpu_seconds, measure_loader
+from strobe.probe.model import ALONE, measure_model
+from support.fitting import Model, trainer_with
+
+CPU = torch.device("cpu")
+IMAGES = TensorDataset(torch.arange(40.0).view(10, 4), torch.arange(10))
+
+
+def shared_memory(of: list[int]) -> list[Path]:
+    """What these processes have left for others; torch names it after the process."""
+    return [path for pid in of for path in Path("/dev/shm").glob(f"torch_{pid}_*")]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_is_drained_over_epochs(workers: int) -> None:
+    """Three batches an epoch, the last one of two images; a whole one is kept, in memory of its own."""
+    loader = DataLoader(IMAGES, 4, num_workers=workers, persistent_workers=workers > 0)
+    found = measure_loader(loader, device=CPU, seconds=0.1)
+    del loader
+    assert 0 < found.rate.low <= found.rate.median <= found.rate.high
+    assert found.rate.cpu_seconds is not None
+    assert [len(part) for part in found.batch] == [4, 4]
+    assert not any(part.is_shared() for part in found.batch)
+    assert not multiprocessing.active_children()
+
+
+def test_the_batch_that_is_kept_is_a_whole_one() -> None:
+    sizes = [2, 4, 4]  # the first was the end of an epoch
+    batches = [(torch.zeros(size, 3), torch.zeros(size)) for size in sizes]
+    assert len(measure_loader(batches, device=CPU, seconds=0.05).batch[1]) == 4
+    with pytest.raises(ValueError, match="no batch"):
+        measure_loader([], device=CPU, seconds=0.05)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("error", [DataError("tile.tif cannot be read"), KeyboardInterrupt()], ids=["data", "ctrl-c"])
+def test_an_error_leaves_no_worker(monkeypatch: pytest.MonkeyPatch, error: BaseException, persistent: bool) -> None:
+    """The error comes while workers run, from the loader or from the person."""
+    workers: list[int] = []
+
+    def failing(self: Meter, images: int) -> bool:
+        workers.extend(child.pid or 0 for child in multiprocessing.active_children())
+        raise error
+
+    monkeypatch.setattr(Meter, "add", failing)
+    with pytest.raises(type(error)) as caught:
+        measure_loader(DataLoader(IMAGES, 4, num_workers=2, persistent_workers=persistent), device=CPU, seconds=0.3)
+    assert caught.value is error  # and its traceback is held here, with all its frames
+    assert len(workers) == 2
+    assert not multiprocessing.active_children()
+    assert not shared_memory([*workers, os.getpid()])
+
+
+class Doubling(LightningDataModule):
+    """Doubles what comes to the device, in place."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        batch[0].mul_(2)
+        return batch
+
+
+class Seeing(Model):
+    """Notes what it trains on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        self.seen.append(batch[0].clone())
+        return super().training_step(batch)
+
+
+def test_a_model_is_trained_on_one_batch_made_ready_by_the_datas_hooks() -> None:
+    pixels = torch.rand(8, 4)
+    batch, before = (pixels, torch.zeros(8)), pixels.clone()
+    model, data = Seeing(), Doubling()
+    rate = measure_model(
+        lambda: model, lambda: trainer_with(**ALONE | {"accumulate_grad_batches": 2}), batch, data=data, seconds=0.1
+    )
+    assert 0 < rate.low <= rate.median <= rate.high
+    assert len(model.seen) > 4
+    assert all(torch.equal(seen, 2 * before) for seen in model.seen)
+    assert torch.equal(pixels, before)
+    assert data.trainer is None
+
+
+def test_ctrl_c_while_training_is_heard_also_the_next_time() -> None:
+    class Interrupted(Model):
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("not reached")
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        measure_model(
+            Interrupted,
+            lambda: trainer_with(**ALONE),
+            (torch.rand(8, 4), torch.zeros(8)),
+            data=LightningDataModule(),
+            seconds=0.1,
+        )
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_core_seconds_of_a_worker_that_has_gone_are_not_known() -> None:
+    assert cpu_seconds([1]) is not None
+    assert cpu_seconds([2**22 + 1]) is None  # proc(5): more than any process may have
