@@ -156,7 +156,7 @@ def test_ceilings_take_one_line(diagnosed: dict[str, Any], tmp_path: Path) -> No
 def test_callbacks_are_named_when_they_take_a_hundredth_of_the_step(diagnosed: dict[str, Any], tmp_path: Path) -> None:
     assert (
         value(shown(diagnosed, tmp_path), "callbacks")
-        == "SlowLogger 1.0 ms (2%), Checkpoints 1.0 ms (2%, once 90.0 ms)"
+        == "SlowLogger 1 ms (2%), Checkpoints 1 ms (2%, once 90 ms)"
     )
     one = diagnosed["callbacks"][0]
     small = diagnosed | {"callbacks": [one | {"mean": 0.0004}]}
