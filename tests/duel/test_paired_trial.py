@@ -59,8 +59,7 @@ def noisy(seed: int, drift: float, *, heavy: bool) -> Callable[[float], float]:
     return speed
 
 
-@pytest.mark.parametrize("heavy", [False, True])
-@pytest.mark.parametrize("drift", [0.0, 0.3])
+@pytest.mark.parametrize(("drift", "heavy"), [(0.0, False), (0.3, True)])
 def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
     verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0).verdict for seed in range(400)]
     assert verdicts.count("no difference") >= 0.95 * len(verdicts)
