@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
