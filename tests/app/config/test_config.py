@@ -17,15 +17,17 @@ from strobe.app.build.trainer import build_trainer
 from strobe.app.config import register as config
 from strobe.app.config.checks import LIMITS, _check_bounds, check
 from support.choices import LOADER_KEYS_FOR_CHECKS
-from support.choices import SCHEMAS as CHOSEN
 from support.places import ROOT
 
 Compose = Callable[..., DictConfig]
 
 YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
-SCHEMAS = [config.Config, config.CheckpointConfig, config.SweepConfig, *CHOSEN.values()]
+SCHEMAS = {kind.__name__: kind for kind in config.schemas()}
 BOUNDED = {
-    f"{kind.__name__}.{knob.name}": knob for kind in SCHEMAS for knob in dataclasses.fields(kind) if knob.metadata
+    f"{kind.__name__}.{knob.name}": knob
+    for kind in SCHEMAS.values()
+    for knob in dataclasses.fields(kind)
+    if knob.metadata
 }
 
 GIVEN_BY_COMPOSE = {
@@ -123,7 +125,7 @@ def test_each_of_lightnings_arguments_can_be_overridden(composed: Compose) -> No
 def test_lightning_takes_every_trainer(composed: Compose, name: str) -> None:
     arguments = given(composed(f"trainer={name}"), "trainer")
     if arguments["accelerator"] == "gpu" and not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
+        pytest.skip("intended: needs a GPU")
     trainer = build_trainer(arguments | {"enable_checkpointing": False}, logger=False)
     assert trainer.max_epochs == arguments["max_epochs"]
 
@@ -145,7 +147,7 @@ def test_a_choice_states_only_what_differs(group: str, name: str) -> None:
     stated = OmegaConf.to_container(YAMLS[group, name])
     base = stated.pop("defaults")[0]
     if base.startswith("/"):
-        schema = CHOSEN[base.removeprefix("/").removesuffix("@_here_")]
+        schema = SCHEMAS[base.removeprefix("/").removesuffix("@_here_")]
         inherited = {knob.name: knob.default for knob in dataclasses.fields(schema)}
     else:
         inherited = OmegaConf.to_container(YAMLS[group, base])
