@@ -2,14 +2,18 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from strobe.bench.command import run
 from strobe.bench.harness.declare import Input, Suite, Trial
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.cifar10_files import generated
+from support.composing import bench_config
 from support.processes import begin, ended
 from support.suite_records import HEADER
 
@@ -24,6 +28,15 @@ def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
 def bench(*arguments: str, code: int = 0, **variables: str) -> str:
     """What ``python -m strobe.bench`` says."""
     return ended(start(*arguments, **variables), code)
+
+
+def measured_here(folder: Path, *overrides: str) -> tuple[int, str]:
+    """``strobe.bench`` without its start: the exit code, and what is said; each cell is a process all the same."""
+    cfg = bench_config(*overrides, f"hydra.runtime.output_dir={folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with redirect_stdout(StringIO()) as said:
+        code = run(cfg)
+    return code, said.getvalue()
 
 
 def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:
