@@ -1,6 +1,6 @@
 """Lightning callbacks that any project can use: they import lightning, torch and the standard library only.
 
-Names are imported when they are asked for, so that `python -m callbacks.normalise` and the spans of a loader's
+Names are imported when they are asked for, so that `python -m strobe.callbacks.normalise` and the spans of a loader's
 worker process need neither lightning nor torch.
 """
 
@@ -8,16 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .journal import Journal
     from .memory import MemoryProfiler
     from .phase_clock import PhaseClock
-    from .progress import ProgressBar
+    from .progress import Journal, ProgressBar
     from .python_profile import PythonProfiler
     from .steps import StepRecorder
     from .trace import TraceProfiler
 
 _MODULES = {
-    "Journal": "journal",
+    "Journal": "progress",
     "MemoryProfiler": "memory",
     "PhaseClock": "phase_clock",
     "ProgressBar": "progress",

@@ -26,7 +26,7 @@ def show_operators(trainer: Trainer, operators: OperatorTables) -> None:
 def show_timeline(
     trainer: Trainer, steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None
 ) -> None:
-    """Show a picture of recorded steps, see `callbacks.timeline`, as `profiler/timeline` in the Images tab."""
+    """Show a picture of recorded steps, see `strobe.callbacks.timeline`, as `profiler/timeline` in the Images tab."""
     for board in _boards(trainer):
         from .timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 from .ranges import Interval
-from .rings import Span, Track
+from .ring_buffer import Span, Track
 from .schedule import Schedule
 from .spans import SpanFolder
 from .tracks import track_events

@@ -8,17 +8,14 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from torch.profiler import ProfilerAction, ProfilerActivity
 
-from .order import move_behind_checkpoints
+from .recording import Recording, warning_only
 from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
 
@@ -33,20 +30,18 @@ and every allocation in order: python -m torch.cuda._memory_viz trace {name}
 """
 
 
-class MemoryProfiler(Callback):
+class MemoryProfiler(Recording):
     """Record allocations in a few training steps; write operator tables, and on CUDA a memory snapshot.
 
     After `wait` and `warmup`, `active` steps are recorded. Then, or when training ends or fails before, rank 0
-    writes the tables of :class:`callbacks.tables.OperatorTables`, `operators_by_memory.txt` and `.csv` among them,
+    writes the tables of :class:`strobe.callbacks.tables.OperatorTables`, with `operators_by_memory.txt` and `.csv`,
     and each rank `memory.txt` (`memory_rank<r>.txt` with several): its peaks, and how to open a snapshot. On CUDA
     each rank also leaves `memory_snapshot_rank<r>.pickle`: the allocator's last `max_entries` events from the start
     of training to the last active step, and who made the blocks that are left. After an out-of-memory error it is
     called `memory_snapshot_oom_rank<r>.pickle`, at any step of training; later than the active steps it tells of
     blocks, but no more of who made them, so raise `wait` to reach the step that fails.
 
-    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
-    `on_train_batch_end` to the next. Files appear whole or not at all, and replace those of an earlier `fit`. What
-    cannot be recorded or written is logged as a warning and never ends the run.
+    Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is.
 
     Args:
         directory: Where files go; made when they are written.
@@ -67,17 +62,15 @@ class MemoryProfiler(Callback):
     ) -> None:
         if max_entries < 1:
             raise ValueError(f"max_entries={max_entries} is too small; it must be at least 1")
+        super().__init__(directory)
         self.schedule = Schedule(wait=wait, warmup=warmup, active=active)
-        self.directory = Path(directory)
         self.max_entries = max_entries
-        self.files: list[Path] = []
         self._profiler: torch.profiler.profile | None = None
         self._tables = OperatorTables()
         self._history = False
         self._steps = 0
         self._active_steps = 0
         self._rank = 0
-        self._suffix = ""
         self._device = torch.device("cpu")
 
     @property
@@ -86,19 +79,15 @@ class MemoryProfiler(Callback):
         profiling = self._profiler is not None and self._profiler.current_action is not ProfilerAction.NONE
         return profiling or self._history
 
-    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Come after the checkpoints, whose work belongs to the step it is for."""
-        move_behind_checkpoints(trainer, self)
-
     def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         """Begin step 0, before its batch is fetched."""
+        super().on_train_start(trainer)
         self._rank, self._device = trainer.global_rank, trainer.strategy.root_device
-        self._suffix = f"_rank{self._rank}" if trainer.world_size > 1 else ""
         self._steps = self._active_steps = 0
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
-            with _warning_only("The history of the GPU's memory"):
+            with warning_only("The history of the GPU's memory"):
                 _memory._record_memory_history("all", max_entries=self.max_entries, stacks="python", clear_history=True)
                 self._history = True
         self._profiler = torch.profiler.profile(
@@ -108,50 +97,47 @@ class MemoryProfiler(Callback):
             profile_memory=True,
             record_shapes=True,
         )
-        with _warning_only("The memory profile"):
+        with warning_only("The memory profile"):
             self._profiler.start()
 
-    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """End the step; write the files if it was the last active one."""
         if self._profiler is None:
             return
         self._steps += 1
         self._active_steps += self._profiler.current_action in ACTIVE
-        with _warning_only("The memory profile"):
+        with warning_only("The memory profile"):
             self._profiler.step()
         if self._active_steps == self.schedule.active:
-            self._finish("memory_snapshot")
+            self.finish(trainer)
 
-    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Write what was recorded, also on Ctrl-C and SIGTERM; what is held now if the GPU's memory ran out."""
         if isinstance(exception, torch.OutOfMemoryError):
             self._snapshot("memory_snapshot_oom")
-            self._finish(None)
+            self.finish(trainer, None)
             self._write_report()
         else:
-            self._finish("memory_snapshot")
+            self.finish(trainer)
 
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Write what was recorded if training is over before the last active step."""
         if self._profiler is not None and self._active_steps == 0:
             _log.warning("No memory profile: training ended after %d steps, before an active one", self._steps)
-        self._finish("memory_snapshot")
+        self.finish(trainer)
 
-    def teardown(self, *_: Any, **__: Any) -> None:
-        """Stop recording if nothing else has."""
-        self._finish("memory_snapshot")
-
-    def _finish(self, snapshot: str | None) -> None:
+    def finish(self, trainer: Any, snapshot: str | None = "memory_snapshot") -> None:
+        """Stop recording and write what there is; a second time does nothing."""
         profiler, self._profiler = self._profiler, None
         if profiler is None:
             return
-        with _warning_only("The memory profile"):
+        with warning_only("The memory profile"):
             profiler.stop()
         if snapshot is not None:
             self._snapshot(snapshot)
         if self._rank == 0:
-            with _warning_only("The operator tables"):
-                self._keep(*self._tables.write(self.directory))
+            with warning_only("The operator tables"):
+                self.place(*self._tables.write(self.directory))
         self._tables = OperatorTables()  # frees the events
         self._write_report()
 
@@ -159,22 +145,21 @@ class MemoryProfiler(Callback):
         """Write what the GPU's allocator knows, and let it record no more."""
         if self._device.type != "cuda":
             return
-        path = self.directory / f"{name}_rank{self._rank}.pickle"
-        with _warning_only(path.name), self._scratch() as scratch:
-            draft = scratch / path.name
-            _memory._dump_snapshot(str(draft))
-            self._keep(draft.replace(path))
-            _log.info("%s: see it at https://pytorch.org/memory_viz; memory.txt says how with no internet", path)
+        name = f"{name}_rank{self._rank}.pickle"
+        with warning_only(name), self.drafts() as folder:
+            _memory._dump_snapshot(str(folder / name))
+            self.place(folder / name)
+            _log.info("%s: see it at https://pytorch.org/memory_viz; memory.txt says how with no internet", name)
         if self._history:
             self._history = False
-            with _warning_only("The history of the GPU's memory"):
+            with warning_only("The history of the GPU's memory"):
                 _memory._record_memory_history(None)
 
     def _write_report(self) -> None:
-        with _warning_only("memory.txt"), self._scratch() as scratch:
-            draft = scratch / f"memory{self._suffix}.txt"
+        with warning_only("memory.txt"), self.drafts() as folder:
+            draft = folder / f"memory{self.suffix}.txt"
             draft.write_text(self._report(), encoding="utf-8")
-            self._keep(draft.replace(self.directory / draft.name))
+            self.place(draft)
 
     def _report(self) -> str:
         peak = _peak_rss()
@@ -191,26 +176,6 @@ class MemoryProfiler(Callback):
                 for name in sorted(path.name for path in self.files if path.suffix == ".pickle")
             ]
         return "".join(lines)
-
-    def _keep(self, *files: Path) -> None:
-        self.files = [*(file for file in self.files if file not in files), *files]
-
-    @contextmanager
-    def _scratch(self) -> Iterator[Path]:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".memory-", dir=self.directory) as scratch:
-            yield Path(scratch)
-
-
-@contextmanager
-def _warning_only(what: str) -> Iterator[None]:
-    """A failure is logged: it must neither end the run nor hide the error that did."""
-    try:
-        yield
-    except OSError as error:
-        _log.warning("%s could not be written (%s); is there space?", what, error.strerror)
-    except Exception:
-        _log.warning("%s is missing", what, exc_info=True)
 
 
 def _peak_rss() -> int:

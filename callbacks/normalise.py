@@ -1,6 +1,6 @@
 """Rewrite traces so that TensorBoard's profiler plugin, Perfetto and Holistic Trace Analysis agree on them.
 
-`python -m callbacks.normalise TRACE...` does it to files. What current torch writes and torch-tb-profiler 0.4.3
+`python -m strobe.callbacks.normalise TRACE...` does it to files. What current torch writes and torch-tb-profiler 0.4.3
 (its `profiler/trace.py`, `event_parser.py` and `node.py`) misreads:
 
 - It drops `user_annotation` ranges, as which torch marks waiting for a DataLoader and an optimizer's step.
@@ -218,7 +218,9 @@ def _set_id(event: Event, operator: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Normalise files, in place or as copies; 0, or 1 when one could not be done, which stays as it was."""
-    parser = argparse.ArgumentParser(prog="python -m callbacks.normalise", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m strobe.callbacks.normalise", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz trace")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write copies here instead")
     given = parser.parse_args(argv)

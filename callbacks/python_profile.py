@@ -13,12 +13,9 @@ import pstats
 import re
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
-from lightning.pytorch import Callback, Trainer
-
-from .order import move_behind_checkpoints
+from .recording import Recording, warning_only
 
 _log = logging.getLogger(__name__)
 _ROWS = 100  # functions in each table
@@ -26,7 +23,7 @@ _LEAST = 0.002  # share of the time that a line of the text tree has
 _FONTS = r"https://fonts\.googleapis\.com/[^\"']*"
 
 
-class PythonProfiler(Callback):
+class PythonProfiler(Recording):
     """Profile the Python code that the main thread runs in some training steps.
 
     `kind="events"` counts and times every call with cProfile: exact counts, but each call pays, so that code of
@@ -36,11 +33,9 @@ class PythonProfiler(Callback):
     needs no network, and `python_sampling.txt`, the same tree as text. With several ranks each file name ends in
     `_rank<r>`. Work of loader workers and of threads is not in it.
 
-    A step is a training batch, counted from 0 in each `fit`. It reaches from the end of this callback's
-    `on_train_batch_end` to the next; a validation between two of them is profiled too. Files are written at the
-    end of the last step, or when training ends or fails before; they appear whole or not at all, and replace
-    those of an earlier `fit`. A profile that cannot be taken or written is logged as a warning and never ends the
-    run. List this callback last, so that the work of the others stays in the step it is for.
+    Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is. A
+    validation between two of them is profiled too. Files are written at the end of the last step, or when training
+    ends or fails before. List this callback last, so that the work of the others stays in the step it is for.
 
     Args:
         directory: Where files go; made when they are written.
@@ -75,14 +70,12 @@ class PythonProfiler(Callback):
             raise ValueError(f"interval={interval} is too small; it must be greater than 0")
         if kind == "sampling" and importlib.util.find_spec("pyinstrument") is None:
             raise ImportError("kind=sampling needs pyinstrument, which is not installed; pip install pyinstrument")
-        self.directory = Path(directory)
+        super().__init__(directory)
         self.kind = kind
         self.skip_first = skip_first
         self.steps = steps
         self.interval = interval
-        self.files: list[Path] = []
         self._step = 0
-        self._suffix = ""
         self._recorder: _Recorder | None = None
 
     @property
@@ -90,40 +83,28 @@ class PythonProfiler(Callback):
         """Whether the current step is profiled; changes at the end of a step, which pays for writing the files."""
         return self._recorder is not None
 
-    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Come after the checkpoints, whose work belongs to the step it is for."""
-        move_behind_checkpoints(trainer, self)
-
-    def on_train_start(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+    def on_train_start(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Begin step 0, before its batch is fetched."""
-        self._suffix = f"_rank{trainer.global_rank}" if trainer.world_size > 1 else ""
+        super().on_train_start(trainer)
         self._step = 0
-        self._begin_or_end()
+        self._begin_or_end(trainer)
 
-    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """End the step, and with the last one the profile."""
         self._step += 1
-        self._begin_or_end()
+        self._begin_or_end(trainer)
 
-    def on_exception(self, *_: Any, **__: Any) -> None:
-        """Write what was profiled, also on Ctrl-C and SIGTERM."""
-        self._end()
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
+    def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Write what was profiled if training is over before the last step."""
-        self._end(keep=self._step > self.skip_first)
+        self.finish(trainer, keep=self._step > self.skip_first)
         if self._step <= self.skip_first:
             _log.warning("No Python profile: training ended after %d steps, skip_first=%d", self._step, self.skip_first)
 
-    def teardown(self, *_: Any, **__: Any) -> None:
-        """Stop profiling if nothing else has."""
-        self._end()
-
-    def _begin_or_end(self) -> None:
+    def _begin_or_end(self, trainer: Any) -> None:
         if self._step == self.skip_first:
             self._begin()
         elif self.steps > 0 and self._step == self.skip_first + self.steps:
-            self._end()
+            self.finish(trainer)
 
     def _begin(self) -> None:
         sampling = self.kind == "sampling"
@@ -138,24 +119,17 @@ class PythonProfiler(Callback):
         self._recorder = recorder
         _running.add(recorder)
 
-    def _end(self, *, keep: bool = True) -> None:
+    def finish(self, trainer: Any, *, keep: bool = True) -> None:
+        """Stop profiling and write what there is, if it is to be kept; a second time does nothing."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
         _running.discard(recorder)
-        try:
+        with warning_only("The Python profile"):
             recorder.stop()
-            if not keep:
-                return
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=".python-", dir=self.directory) as scratch:
-                for path in recorder.write(Path(scratch)):
-                    whole = self.directory / f"python_{self.kind}{self._suffix}{path.suffix}"
-                    self.files = [*(file for file in self.files if file != whole), path.replace(whole)]
-        except OSError as error:
-            _log.warning("No Python profile could be written to %s (%s)", self.directory, error.strerror)
-        except Exception:  # must not hide the error that ended the run
-            _log.warning("The Python profiler did not stop cleanly; its files may be missing", exc_info=True)
+            if keep:
+                with self.drafts() as folder:
+                    self.place(*recorder.write(folder / f"python_{self.kind}{self.suffix}"))
 
 
 class _Recorder(Protocol):
@@ -163,8 +137,8 @@ class _Recorder(Protocol):
 
     def stop(self) -> None: ...
 
-    def write(self, folder: Path) -> list[Path]:
-        """Write the profile to files in `folder`, of any stem."""
+    def write(self, path: Path) -> list[Path]:
+        """Write the profile to files of that name with endings of their own."""
 
 
 class _Events:
@@ -177,8 +151,8 @@ class _Events:
     def stop(self) -> None:
         self._profile.disable()
 
-    def write(self, folder: Path) -> list[Path]:
-        binary, text = folder / "events.prof", folder / "events.txt"
+    def write(self, path: Path) -> list[Path]:
+        binary, text = path.with_suffix(".prof"), path.with_suffix(".txt")
         self._profile.dump_stats(binary)
         tables = io.StringIO()
         for key, title in (("cumulative", "cumulative time, with what it calls"), ("tottime", "own time")):
@@ -204,11 +178,11 @@ class _Sampling:
     def stop(self) -> None:
         self._profiler.stop()
 
-    def write(self, folder: Path) -> list[Path]:
+    def write(self, path: Path) -> list[Path]:
         from pyinstrument import processors
         from pyinstrument.renderers import ConsoleRenderer
 
-        page, text = folder / "sampling.html", folder / "sampling.txt"
+        page, text = path.with_suffix(".html"), path.with_suffix(".txt")
         # The page asks for nothing else of the internet than its fonts, and has others.
         page.write_text(re.sub(_FONTS, "data:text/css,", self._profiler.output_html()), encoding="utf-8")
         tree = ConsoleRenderer(unicode=True, processor_options={"filter_threshold": _LEAST})

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
 
-from .rings import PREFIX, Batch, Ring, Track, begun_by_the_living, claim, map_file, read_ring, sweep
+from .ring_buffer import PREFIX, Batch, Ring, Track, begun_by_the_living, claim, map_file, read_ring, sweep
 
 _log = logging.getLogger(__name__)
 

@@ -118,7 +118,7 @@ class OperatorTables:
     def markdown(self, rows: int = 15) -> str:
         """The top operators by self time, on the device if one was used, as a Markdown table; empty without a cycle.
 
-        The phases of a step have no rows here; `callbacks.timeline` shows them.
+        The phases of a step have no rows here; `strobe.callbacks.timeline` shows them.
         """
         table = _without_shapes(self._parsed())
         if not table:

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback
 from torch.profiler import ProfilerActivity
 
 from .board import show_operators, show_schedule, show_timeline
 from .budget import Budget
 from .loading import Loading
-from .order import move_behind_checkpoints
 from .ranges import PhaseRanges, Step
+from .recording import Recording
 from .schedule import Schedule
 from .tables import OperatorTables
 from .trace_writer import TraceWriter
@@ -28,7 +27,7 @@ from .tracer import Tracer
 _log = logging.getLogger(__name__)
 
 
-class TraceProfiler(Callback):
+class TraceProfiler(Recording):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
     A step is a training batch, numbered as Lightning counts batches over all epochs, also in a resumed run (but for
@@ -42,14 +41,14 @@ class TraceProfiler(Callback):
     after an error the last of them is the one that failed. Files appear whole or not at all. A trace that
     cannot be written is logged as a warning and never ends the run.
 
-    Spans that loaders record with `callbacks.spans`, in worker processes and in threads, appear in the trace as
+    Spans that loaders record with `strobe.callbacks.spans`, in worker processes and in threads, appear in the trace as
     processes of their own. TensorBoard, if the trainer logs to it, gets the schedule and the operators as text,
     and the recorded steps as a picture.
 
     Args:
         directory: Where traces go; made when training starts. TensorBoard wants them beside its event files.
         tables: Where rank 0 writes operator tables over all cycles when training ends; None for none.
-        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`callbacks.schedule.Schedule`.
+        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.schedule.Schedule`.
         record_shapes: Record the shapes of operator inputs.
         profile_memory: Record every allocation.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
@@ -87,6 +86,7 @@ class TraceProfiler(Callback):
         keep: int | None = None,
         stop_after: bool = False,
     ) -> None:
+        super().__init__(directory)
         self.schedule = Schedule(skip_first, skip_first_wait, wait, warmup, active, repeat)
         for name, value in {"max_mb": max_mb, "keep": keep}.items():
             if value is not None and value <= 0:
@@ -97,7 +97,6 @@ class TraceProfiler(Callback):
             "with_stack": with_stack,
             "with_flops": with_flops,
         }
-        self.directory = Path(directory)
         self.tables = Path(tables) if tables is not None else None
         self.max_mb, self.keep, self.stop_after = max_mb, keep, stop_after
         self.cycle = 0
@@ -117,8 +116,8 @@ class TraceProfiler(Callback):
         return self._tracer is not None and self._tracer.recording
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Come after the checkpoints, whose work belongs to the step it is for."""
-        move_behind_checkpoints(trainer, self)
+        """Come after the checkpoints, and make a place for what loaders do."""
+        super().setup(trainer)
         if stage == "fit":
             self._loading.open(self.schedule)
 
@@ -162,23 +161,19 @@ class TraceProfiler(Callback):
             self._tracer.step(self._ranges.boundary())
             self.cycle = self._tracer.cycle
             if self._tracer.done:
-                self._stop(trainer, failed=False)
+                self.finish(trainer)
                 trainer.should_stop = trainer.should_stop or self.stop_after
             else:
                 self._watch(trainer)
 
     def on_exception(self, trainer: Any, *_: Any) -> None:
-        """Write what was recorded, also on Ctrl-C and SIGTERM; Lightning calls no `teardown` then."""
-        self._stop(trainer, failed=True)
+        """Write what was recorded, with the step that failed."""
+        self.finish(trainer, failed=True)
         self._loading.close()
-
-    def on_train_end(self, trainer: Any, *_: Any) -> None:
-        """Write what was recorded in a cycle that did not finish."""
-        self._stop(trainer, failed=False)
 
     def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Stop the profiler if nothing else has."""
-        self._stop(trainer, failed=False)
+        self.finish(trainer)
         self._loading.close()
 
     def _start(self, trainer: Any) -> Tracer:
@@ -212,7 +207,8 @@ class TraceProfiler(Callback):
             self._ranges.boundary()
             self._tracer.begin()
 
-    def _stop(self, trainer: Any, *, failed: bool) -> None:
+    def finish(self, trainer: Any, *, failed: bool = False) -> None:
+        """Write what was recorded in a cycle that did not finish; a second time does nothing."""
         tracer, self._tracer = self._tracer, None
         if tracer is None:
             return

@@ -7,7 +7,7 @@ Their category, `loader`, is one that torch-tb-profiler 0.4.3 passes over (its `
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
-from .rings import Span, Track
+from .ring_buffer import Span, Track
 from .tracefile import Event
 
 _Row = tuple[int, str, list[Event]]  # thread, its name, its ranges

@@ -15,7 +15,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 if TYPE_CHECKING:
-    from strobe.app.sweep.campaign import Campaign
+    from strobe.app.sweep.launcher import Processes
 
 
 @dataclass
@@ -28,21 +28,21 @@ class ProcessLauncherConf:
 class ProcessLauncher(Launcher):
     """Runs each cell of a sweep in a process of its own, one at a time, and goes on when one fails."""
 
-    campaign: "Campaign | None" = None
+    processes: "Processes | None" = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Take the sweep's configuration."""
-        from strobe.app.sweep.campaign import Campaign  # and rich: help need not wait for it
+        from strobe.app.sweep.launcher import Processes  # and rich: help need not wait for it
 
-        self.campaign = Campaign(hydra_context.config_loader, config)
+        self.processes = Processes(hydra_context.config_loader, config)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Measure these cells; a sweeper may come again with more."""
         from strobe.app.config.register import told_by_hydra
 
-        assert self.campaign is not None
+        assert self.processes is not None
         with told_by_hydra():
-            return self.campaign.measure(job_overrides)
+            return self.processes.measure(job_overrides)
 
 
 ConfigStore.instance().store(group="hydra/launcher", name="processes", node=ProcessLauncherConf, provider="strobe")

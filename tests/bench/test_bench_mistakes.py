@@ -4,7 +4,7 @@ import pytest
 
 from strobe.app.config.checks import check
 from strobe.app.config.register import register
-from strobe.bench.command import declared, own_overrides
+from strobe.bench.command import declared, own_overrides, settings_of
 from strobe.bench.harness.baseline import wanted
 from strobe.bench.listing import show
 from strobe.errors import ConfigError, StrobeError
@@ -20,7 +20,7 @@ def prepare(given: list[str]) -> None:
     check(cfg)
     suite = declared(cfg)
     own_overrides(suite)
-    wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
+    wanted(cfg.baseline, cfg.fail_if_slower, suite.name, settings_of(cfg, suite).rounds)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 
 from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.trial import Report
-from strobe.bench.harness.wording import figure
 from strobe.bench.suites.convolution.profiles import Price, Profile
 from strobe.bench.suites.convolution.reading import corrected, fit_growth, questions, total_variation
 from strobe.bench.suites.convolution.study import (
@@ -29,6 +28,7 @@ from strobe.bench.suites.convolution.study import (
     TO_CALLER,
 )
 from strobe.bench.suites.convolution.suite import conclude, declare, sections
+from strobe.present.format import figure
 from support.composing import bench_config
 from support.suite_parts import recorded
 

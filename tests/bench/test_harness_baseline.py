@@ -2,7 +2,10 @@
 
 import csv
 import io
+import json
+import math
 import pickle
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +19,16 @@ from strobe.bench.harness import baseline, compare
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.trial import Report
+from strobe.compare.gather import Asked, gather
 from strobe.errors import ConfigError
 from strobe.process.fork import Failure
 from support.refusals import refusal
+from support.run_folders import write_sweep
 from support.tiny_cells import HEADER, cell, suite
 
 
-def record(**rows: list[float] | str) -> dict[str, Any]:
-    """Cells with these seconds in each visit, or with this error."""
+def measured_as(**rows: list[float] | str) -> Results:
+    """Cells with these seconds in each trial, or with this error."""
     first = cell(next(iter(rows)))
     cells = [first, *(cell(row, against=first.name) for row in list(rows)[1:])]
     results = Results(suite(*cells), HEADER)
@@ -34,7 +39,11 @@ def record(**rows: list[float] | str) -> dict[str, Any]:
         else:
             for number, seconds in enumerate(found):
                 results.add(one, number, Report([seconds], [10], repetitions=1))
-    return results.record("completed")
+    return results
+
+
+def record(**rows: list[float] | str) -> dict[str, Any]:
+    return measured_as(**rows).record("completed")
 
 
 def verdicts(now: dict[str, Any], then: dict[str, Any]) -> dict[str, str]:
@@ -43,7 +52,7 @@ def verdicts(now: dict[str, Any], then: dict[str, Any]) -> dict[str, str]:
 
 def test_each_cell_gets_a_verdict() -> None:
     then = record(
-        same=[1, 1.1, 0.9, 1], slow=[1, 1.1, 1.05, 1], fast=[2, 2.1, 2, 2], gone=[1], broke=[1], was="no", few=[1, 1, 1]
+        same=[1, 1.1, 0.9, 1], slow=[1, 1.1, 1.05, 1], fast=[2, 2.1, 2, 2], gone=[1], broke=[1], was="no", few=[1]
     )
     now = record(
         same=[1, 1.05, 0.95, 1],
@@ -61,48 +70,77 @@ def test_each_cell_gets_a_verdict() -> None:
         "broke": "failed",
         "was": "only now",
         "new": "only now",
-        "few": "too few trials",
+        "few": "too few runs",
         "gone": "only before",
     }
 
 
-@pytest.mark.parametrize(("limit", "slower"), [(0.05, ["slow", "broke"]), (0.4, ["slow", "broke"]), (0.6, ["broke"])])
-def test_a_regression_is_beyond_the_limit_and_beyond_doubt(limit: float, slower: list[str]) -> None:
-    then = record(slow=[1, 1.01, 1.02, 1], doubtful=[1, 3, 1, 3], broke=[1])
-    now = record(slow=[2, 2.01, 2, 2], doubtful=[2.5, 2, 2.5, 2], broke="no disk")
-    found = baseline.regressions(baseline.against(now, then), limit)
-    assert [name.split(", ")[1] for name in found] == slower
+STEADY = [1, 1.01, 1.02, 1]
 
 
-def test_the_interval_of_a_ratio_encloses_it_and_narrows() -> None:
-    few, many = ([10.0 + (number % 5) / 10 for number in range(count)] for count in (5, 50))
-    wide, narrow = (baseline.unpaired_ratio(rates, [rate / 2 for rate in rates]) for rates in (few, many))
-    assert wide["median"] == pytest.approx(2)
-    assert wide["low"] < 2 < wide["high"]
-    assert narrow["high"] - narrow["low"] < wide["high"] - wide["low"]
-    assert baseline.unpaired_ratio([4.0], [2.0]) == {"median": 2.0, "low": 2.0, "high": 2.0}
+@pytest.mark.parametrize(
+    ("now", "then", "code", "said"),
+    [
+        ({"a": STEADY}, {"a": STEADY}, 0, "passed: 1 cell is shown to keep more than 95% of the baseline's speed"),
+        ({"a": [2, 2.01, 2, 2]}, {"a": STEADY}, 3, "regression: t, a, c, 1 thread is 0.503 (0.49"),
+        ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": STEADY}, 3, "regression: t, b, c, 1 thread failed"),
+        ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": "no disk"}, 4, "b, c, 1 thread: the baseline has not"),
+        ({"a": [1, 3, 1, 3]}, {"a": STEADY}, 4, "on both sides would settle it"),
+        ({"a": [1]}, {"a": STEADY}, 4, "of too few runs: it takes 2 a side; about rounds=5 on both sides"),
+        ({"a": STEADY, "b": STEADY}, {"a": STEADY}, 4, "b, c, 1 thread: the baseline has not measured it"),
+        ({"a": STEADY}, {"a": STEADY, "b": STEADY}, 4, "b, c, 1 thread: it was measured only in the baseline"),
+    ],
+)
+def test_the_exit_code_is_the_gates(
+    tmp_path: Path, now: dict[str, Any], then: dict[str, Any], code: int, said: str
+) -> None:
+    earlier = baseline.Baseline(Path("then.json"), record(**then), 0.05)
+    console = Console(file=io.StringIO(), width=200)
+    assert finish(console, measured_as(**now), tmp_path, earlier) == code
+    line = next(line for line in console.file.getvalue().splitlines() if line.startswith("fail_if_slower=5%: "))
+    assert said in line
+    assert json.loads((tmp_path / "results.json").read_text())["gate"]["code"] == code
 
 
-@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 12.5 % ", 0.125), ("0", 0.0)])
-def test_shares(text: str, share: float) -> None:
-    assert baseline.parse_share(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["", "much", "-1", "100%", "1.2.3", "%", "5", "5%%"])
-def test_what_is_no_share_is_refused(text: str) -> None:
-    assert f"fail_if_slower={text} is not a share" in refusal(lambda: baseline.parse_share(text), ConfigError)
+@pytest.mark.parametrize("noise", [0.01, 0.06])
+def test_the_same_rates_get_the_same_verdict_as_runs_and_as_trials(tmp_path: Path, noise: float) -> None:
+    """Of ``strobe.compare`` and of ``strobe.bench``."""
+    chance = random.Random(4)
+    codes = []
+    for speed in (1.0, 0.97, 0.95, 0.92, 0.85):
+        sides = [[100 * of * math.exp(chance.gauss(0, noise)) for _ in range(5)] for of in (speed, 1.0)]
+        now, then = (write_sweep(tmp_path / f"{speed}{side}", [("loader=pil", sides[side])]) for side in (0, 1))
+        runs = gather(Asked([now], now, "", str(then), 0.05))
+        trials = [record(a=[10 / rate for rate in side]) for side in sides]
+        [entry] = baseline.against(*trials)
+        assert entry["ratio"] == pytest.approx(runs["cells"][0]["speedup"])
+        assert entry["verdict"] == runs["cells"][0]["verdict"]
+        assert baseline.ruled(*trials, 0.05).code == runs["regression"]["code"]
+        codes.append(runs["regression"]["code"])
+    assert set(codes) == {0, 3, 4} if noise == 0.01 else 4 in codes
 
 
 def test_a_baseline_is_of_the_same_suite(tmp_path: Path) -> None:
-    Results(suite(cell("a")), HEADER).save(tmp_path, "completed")
-    found = baseline.wanted(str(tmp_path), "5%", "tiny")
+    measured_as(a=[1.0, 2.0]).save(tmp_path, "completed")
+    found = baseline.wanted(str(tmp_path), "5%", "tiny", 7)
     assert found is not None
     assert found.file == tmp_path / "results.json"
     assert found.limit == 0.05
-    assert baseline.wanted(None, None, "tiny") is None
-    assert "suite=tiny" in refusal(lambda: baseline.wanted(str(tmp_path), None, "other"), ConfigError)
-    assert "is not a file" in refusal(lambda: baseline.wanted(str(tmp_path / "no"), None, "tiny"), ConfigError)
-    assert "needs an earlier result" in refusal(lambda: baseline.wanted(None, "5%", "tiny"), ConfigError)
+    assert baseline.wanted(None, None, "tiny", 7) is None
+    assert "suite=tiny" in refusal(lambda: baseline.wanted(str(tmp_path), None, "other", 7), ConfigError)
+    assert "is not a file" in refusal(lambda: baseline.wanted(str(tmp_path / "no"), None, "tiny", 7), ConfigError)
+    assert "needs an earlier result" in refusal(lambda: baseline.wanted(None, "5%", "tiny", 7), ConfigError)
+
+
+@pytest.mark.parametrize(("rounds", "before"), [(1, 2), (2, 1)])
+def test_rounds_that_can_tell_nothing_are_refused_before_anything_is_measured(
+    tmp_path: Path, rounds: int, before: int
+) -> None:
+    measured_as(a=[1.0] * before).save(tmp_path, "completed")
+    said = refusal(lambda: baseline.wanted(str(tmp_path), "5%", "tiny", rounds), ConfigError)
+    assert "fail_if_slower=5% cannot be told with" in said
+    assert said.endswith("give rounds=7 in both")
+    assert baseline.wanted(str(tmp_path), None, "tiny", rounds) is not None
 
 
 def test_what_is_not_the_same_is_said() -> None:
@@ -111,11 +149,12 @@ def test_what_is_not_the_same_is_said() -> None:
     now |= {"overrides": ["suite=tiny", "seed=1"], "settings": {"turn": 2.0}}
     then = record(a=[1]) | {"settings": {"turn": 0.5}}
     assert baseline.differences(now, then) == [
-        "cpu a cpu, now another",
-        "input nothing, now tiles",
-        "one of them is in quick mode",
-        "overrides suite=tiny, now suite=tiny seed=1",
-        "turn_seconds 0.5, now 2",
+        "The results differ in processor: a cpu in the earlier one, another in this one",
+        "The results differ in input: nothing in the earlier one, tiles in this one",
+        "The results differ in generated input: True in the earlier one, False in this one",
+        "The results differ in quick: False in the earlier one, True in this one",
+        "The results differ in overrides: suite=tiny in the earlier one, suite=tiny seed=1 in this one",
+        "The results differ in turn_seconds: 0.5 in the earlier one, 2.0 in this one",
     ]
     assert baseline.differences(record(a=[1]), record(a=[1])) == []
 
@@ -126,9 +165,9 @@ def test_what_is_not_the_same_is_said() -> None:
 )
 def test_a_regression_is_told_of_the_same_work_only(change: dict, words: str) -> None:
     earlier = baseline.Baseline(Path("then.json"), record(a=[1]), 0.05)
-    assert words in refusal(lambda: baseline.require_alike(record(a=[1]) | change, earlier), ConfigError)
-    baseline.require_alike(record(a=[1]), earlier)
-    baseline.require_alike(record(a=[1]) | change, baseline.Baseline(earlier.file, earlier.record))
+    assert words in refusal(lambda: baseline.require_same_work(record(a=[1]) | change, earlier), ConfigError)
+    baseline.require_same_work(record(a=[1]), earlier)
+    baseline.require_same_work(record(a=[1]) | change, baseline.Baseline(earlier.file, earlier.record))
 
 
 def test_a_conclusion_that_goes_wrong_loses_no_figures(tmp_path: Path) -> None:

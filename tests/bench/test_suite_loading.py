@@ -168,7 +168,7 @@ def test_a_cold_pack_is_not_read_by_its_warm_up(
 ) -> None:
     where = (f"data.root={sample_root}", FEW)
     given = found("sample", tmp_path, *where, "suite.loaders=[packed]")
-    monkeypatch.setattr("strobe.app.loaders.mapped.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
+    monkeypatch.setattr("strobe.app.loaders.packing.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
     with cells.load(
         Trial(tmp_path, 0, (*given.overrides, *where), given), loader="packed", size=BATCH, batches=1, cold=True
     ) as work:

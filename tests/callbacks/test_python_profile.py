@@ -178,7 +178,7 @@ def test_a_profile_that_cannot_be_written_does_not_end_the_run(
     profiler, model = PythonProfiler(tmp_path / "tables", steps=2), Model()
     fit(profiler, model=model)
     assert (model.batches, profiler.files) == (6, [])
-    assert "No Python profile could be written" in caplog.text
+    assert "The Python profile could not be written" in caplog.text
 
 
 def test_a_profiler_that_breaks_does_not_hide_the_error(
@@ -190,7 +190,7 @@ def test_a_profiler_that_breaks_does_not_hide_the_error(
     monkeypatch.setattr(Profiler, "output", broken)
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(PythonProfiler(tmp_path, kind="sampling"), model=Model(4))
-    assert "did not stop cleanly" in caplog.text
+    assert "The Python profile is missing" in caplog.text
     assert names(tmp_path) == []
 
 

@@ -13,7 +13,7 @@ from time import monotonic_ns
 
 import pytest
 
-from strobe.callbacks.rings import CAPACITY, Span, Track
+from strobe.callbacks.ring_buffer import CAPACITY, Span, Track
 from strobe.callbacks.spans import SpanFolder, batch_span, span
 from support.recording import EVER, in_child, rings, work
 

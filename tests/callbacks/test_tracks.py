@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch_tb_profiler.profiler.trace import create_event
 
-from strobe.callbacks.rings import Span, Track
+from strobe.callbacks.ring_buffer import Span, Track
 from strobe.callbacks.tracks import track_events
 
 MAIN = 1000

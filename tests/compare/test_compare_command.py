@@ -11,6 +11,7 @@ import pytest
 
 from strobe.compare.__main__ import main
 from strobe.compare.command import conclude
+from strobe.overrides import as_typed
 from support.run_folders import write_run, write_sweep
 
 FILES = {"comparison.json", "comparison.csv", "comparison.html"}
@@ -52,7 +53,7 @@ def test_a_sweep_gets_its_comparison_beside_its_cells(sweep: Path, capsys: pytes
 
 
 def test_the_same_at_a_sweeps_end(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conclude(sweep)
+    conclude(sweep, as_typed)
     assert capsys.readouterr().out.splitlines()[-1] == str(sweep / "comparison.html")
     record = json.loads((sweep / "comparison.json").read_text())
     assert record["command"] == f"python -m strobe.compare {sweep}"
@@ -84,19 +85,24 @@ def test_runs_and_an_output_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_regression_has_an_exit_code_of_its_own(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(sweep, "--baseline", "native", "--fail-if-slower", "5%") == 3
     said = capsys.readouterr().out
-    assert re.search(r"--fail-if-slower 5%: loader=skimage is 0\.\d+ \(.*\) times as fast; loader=pil failed", said)
+    gate = "--fail-if-slower 5%: regression: loader=skimage is"
+    assert re.search(gate + r" 0\.\d+ \(.*\) times as fast; loader=pil failed", said)
     (sweep / "sweep.json").unlink()  # so that the failed cell is not known
     assert ended(sweep, "--baseline", "skimage", "--fail-if-slower", "0.05", "--out", sweep) == 0
-    assert "--fail-if-slower 5%: no cell is slower by more than that, for certain\n" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "--fail-if-slower 5%: passed: 1 cell is shown to keep more than 95% of the baseline's speed\n" in said
     assert ended(sweep, "--baseline", "native", "--fail-if-slower", "60%", "--out", sweep) == 0
+    assert ended(sweep, "--baseline", "native", "--fail-if-slower", "50%", "--out", sweep) == 4
+    assert re.search(r"cannot tell: loader=skimage is .*; about sweep\.repeats=\d+ on both", capsys.readouterr().out)
 
 
-def test_too_few_runs_are_no_regression_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_too_few_runs_nobody_can_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = write_run(tmp_path / "old", rate=100), write_run(tmp_path / "new", rate=10)
-    assert ended(new, "--baseline", old, "--fail-if-slower", "5%", "--out", tmp_path) == 0
+    assert ended(new, "--baseline", old, "--fail-if-slower", "5%", "--out", tmp_path) == 4
     said = capsys.readouterr().out
     assert "1 cell has too few runs for a verdict: it takes 2 runs on either side" in said
-    assert "for certain; 1 of 2 cells could not be judged" in said
+    assert "cannot tell: defaults is 0.1 times as fast, of too few runs" in said
+    assert "about sweep.repeats=5 on both sides would settle it" in said
 
 
 def test_strict_refuses_and_writes_nothing(tmp_path: Path, sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from strobe.compare.gather import BLANK, Asked, gather, operators_between
+from strobe.compare.gather import BLANK, Asked, gather
+from strobe.compare.operators import operators_between
 from strobe.compare.page import render
 from strobe.errors import ConfigError, DataError
 from support.run_folders import ENVIRONMENT, write_run, write_sweep
@@ -152,6 +153,7 @@ def test_a_sweep_is_compared_with_an_earlier_one_cell_by_cell(tmp_path: Path, sw
         note.endswith(f"loader=tifffile data.batch_size=32: not measured in {earlier}") for note in record["notes"]
     )
     assert f"loader=spdl data.batch_size=32: only in {earlier}" in record["notes"]
+    assert (record["regression"]["code"], len(record["regression"]["unjudged"])) == (3, 3)
     assert compared(sweep, earlier, baseline=str(earlier), limit=0.05)["regression"] == record["regression"]
 
 
@@ -176,19 +178,36 @@ def test_nothing_is_compared_with_itself(sweep: Path) -> None:
 
 def test_a_regression_is_certain_and_large_enough(sweep: Path) -> None:
     native = "loader=native data.batch_size=128"
-    assert compared(sweep, baseline=native, limit=0.4)["regression"]["cells"] == [
-        "loader=skimage data.batch_size=32",
-        "loader=tifffile data.batch_size=32",
-        "loader=pil data.batch_size=32",
-    ]
-    assert compared(sweep, baseline=native, limit=0.9)["regression"] == {
-        "limit": 0.9,
-        "cells": ["loader=pil data.batch_size=32"],
-        "unjudged": [],
-    }
-    write_run(sweep / "9-more", ["trainer=cpu", "loader=spdl", "data.batch_size=32"], 1)
+    slow = ["loader=skimage data.batch_size=32", "loader=pil data.batch_size=32", "loader=tifffile data.batch_size=32"]
+    assert compared(sweep, baseline=native, limit=0.4)["regression"]["cells"] == slow
     gate = compared(sweep, baseline=native, limit=0.9)["regression"]
-    assert gate["unjudged"] == ["loader=spdl data.batch_size=32"]
+    assert (gate["limit"], gate["code"]) == (0.9, 3)
+    assert gate["cells"] == ["loader=pil data.batch_size=32"]  # the others keep a quarter, or more
+    assert gate["unjudged"] == ["loader=tifffile data.batch_size=32"]  # one of its runs failed
+    write_run(sweep / "9-more", ["trainer=cpu", "loader=spdl", "data.batch_size=32"], 1)
+    assert "loader=spdl data.batch_size=32" in compared(sweep, baseline=native, limit=0.9)["regression"]["unjudged"]
+
+
+def test_what_only_one_side_has_or_nobody_can_read_keeps_the_gate_closed(tmp_path: Path) -> None:
+    """The other cells are the same: the gate would open."""
+    same = ("loader=skimage", [100, 101, 99, 100])
+    also = ("loader=native", [200, 201, 199, 200])
+    here = write_sweep(tmp_path / "here", [same, also])
+    both = write_sweep(tmp_path / "both", [same, also])
+    less = write_sweep(tmp_path / "less", [same])
+    assert compared(here, baseline=str(both), limit=0.05)["regression"]["code"] == 0
+    for now, then in ((here, less), (less, here)):
+        gate = compared(now, baseline=str(then), limit=0.05)["regression"]
+        assert (gate["code"], gate["cells"]) == (4, [])
+        assert "baseline has" in gate["text"]
+    (both / "sweep.json").write_text("{")
+    gate = compared(here, baseline=str(both), limit=0.05)["regression"]
+    assert (gate["code"], gate["cells"]) == (4, [])
+    assert "sweep.json cannot be read" in gate["text"]
+    for number in range(4):
+        (here / ("0-cell" + f".{number + 1}" * (number > 0)) / "summary.json").write_text("{")
+    gate = compared(here, baseline=str(write_sweep(tmp_path / "then", [same, also])), limit=0.05)["regression"]
+    assert (gate["code"], gate["unjudged"]) == (4, ["loader=skimage"])  # damaged: whether it failed, nobody knows
 
 
 def test_knees_are_the_smallest_batch_near_the_best(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strobe.duel.paired_trial import EARLY, FEWEST, Defeat, Duel, alone, duel
-from strobe.measure.statistics import paired
+from strobe.duel.paired_trial import Defeat, Duel, alone, duel
+from strobe.measure.statistics import EARLY, FEWEST, paired
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
@@ -59,8 +59,7 @@ def noisy(seed: int, drift: float, *, heavy: bool) -> Callable[[float], float]:
     return speed
 
 
-@pytest.mark.parametrize("heavy", [False, True])
-@pytest.mark.parametrize("drift", [0.0, 0.3])
+@pytest.mark.parametrize(("drift", "heavy"), [(0.0, False), (0.3, True)])
 def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
     verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0).verdict for seed in range(400)]
     assert verdicts.count("no difference") >= 0.95 * len(verdicts)
@@ -78,7 +77,7 @@ def test_what_differs_is_told_apart_and_soon_if_it_is_clear(ratio: float, verdic
 
 def test_a_steady_drift_cancels() -> None:
     duels = made(lambda now: math.exp(-now / 60), 1.2)  # by the same share with each turn
-    assert duels.ratio["median"] == pytest.approx(1.2, rel=1e-3)
+    assert duels.ratio.middle == pytest.approx(1.2, rel=1e-3)
     assert duels.ratio == paired([ours / theirs for ours, theirs in zip(duels.ours, duels.theirs, strict=True)])
     assert duels.theirs[0] == pytest.approx(1e6, rel=0.05)
     assert duels.theirs == sorted(duels.theirs, reverse=True)
@@ -95,7 +94,7 @@ def test_turns_alternate_and_are_as_long_as_the_slower_one_needs() -> None:
 def test_after_the_deadline_no_more_pairs_begin(left: float, pairs: int) -> None:
     ended = made(noisy(0, 0.0, heavy=False), 1.0, deadline=time.monotonic() + left)
     assert len(ended.ours) == len(ended.theirs) == pairs
-    assert ended.ratio["low"] is not None
+    assert ended.ratio.low is not None
 
 
 @pytest.mark.parametrize(("last", "side"), [((3, math.inf), "incumbent"), ((math.inf, 2), "candidate")])

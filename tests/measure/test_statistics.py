@@ -1,13 +1,16 @@
-"""How certain a ratio is: a configuration compared with itself, and with others."""
+"""Intervals and verdicts by simulation against known truths: how often they hold them, and how often they err."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from strobe.measure.statistics import interval, paired, unpaired, verdict
+from strobe.measure import statistics
+from strobe.measure.statistics import Estimate, interval, is_over, median, needed, paired, series, unpaired
 
-TRIALS = 400
+TRIALS = 600
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 NOISES: dict[str, Noise] = {
     "normal": lambda random, count: random.normal(0, 0.02, count),
@@ -18,68 +21,158 @@ NOISES: dict[str, Noise] = {
 }
 
 
-def rates(noise: Noise, random: np.random.Generator, count: int, speed: float = 100.0) -> list[float]:
-    return list(speed * np.exp(noise(random, count)))
+def rates(noise: str, random: np.random.Generator, count: int, speed: float = 100.0) -> list[float]:
+    return list(speed * np.exp(NOISES[noise](random, count)))
+
+
+def holds(found: Estimate, truth: float) -> bool:
+    assert found.low is not None
+    assert found.high is not None
+    return found.low <= truth <= found.high
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("sides", [(2, 2), (3, 3), (5, 5), (2, 5), (2, 20)])
+@pytest.mark.parametrize("sides", [(2, 2), (3, 3), (5, 5), (2, 5), (2, 20), (5, 20)])
 def test_a_configuration_is_no_different_from_itself(noise: str, sides: tuple[int, int]) -> None:
     random = np.random.default_rng(7)
-    verdicts = [verdict(unpaired(*(rates(NOISES[noise], random, count) for count in sides))) for _ in range(TRIALS)]
-    assert verdicts.count("no difference") >= 0.95 * TRIALS
+    found = [unpaired(*(rates(noise, random, count) for count in sides)).verdict for _ in range(TRIALS)]
+    assert found.count("no difference") >= 0.95 * TRIALS
+    assert abs(found.count("faster") - found.count("slower")) < 0.03 * TRIALS or noise.startswith("now")
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 12])
-def test_ratios_within_rounds_are_no_different_from_one(count: int) -> None:
+def test_ratios_of_rounds_are_no_different_from_one(count: int) -> None:
     random = np.random.default_rng(8)
-    verdicts = [verdict(paired(rates(NOISES["normal"], random, count, speed=1.0))) for _ in range(TRIALS)]
-    assert verdicts.count("no difference") >= 0.95 * TRIALS
+    found = [paired(rates("normal", random, count, speed=1.0)).verdict for _ in range(TRIALS)]
+    assert found.count("no difference") >= 0.95 * TRIALS
 
 
-@pytest.mark.parametrize(("speed", "found"), [(125.0, "faster"), (80.0, "slower")])
-def test_a_quarter_is_found_with_three_runs(speed: float, found: str) -> None:
+@pytest.mark.parametrize("count", [2, 3, 5, 20])
+def test_an_interval_of_independent_values_holds_as_often_as_its_level_says(count: int) -> None:
     random = np.random.default_rng(9)
-    normal = NOISES["normal"]
-    verdicts = [verdict(unpaired(rates(normal, random, 3, speed), rates(normal, random, 3))) for _ in range(100)]
-    assert verdicts.count(found) >= 95
+    found = [interval(rates("normal", random, count)) for _ in range(TRIALS)]
+    assert sum(holds(one, 100.0) for one in found) == pytest.approx(0.95 * TRIALS, abs=0.025 * TRIALS)
+    assert {(one.level, one.n) for one in found} == {(0.95, count)}
 
 
-def test_more_runs_make_the_interval_narrower() -> None:
-    random = np.random.default_rng(10)
-    widths = []
-    for count in (2, 3, 5, 10, 40):
-        ratios = [unpaired(*(rates(NOISES["normal"], random, count) for _ in range(2))) for _ in range(50)]
-        widths.append(np.median([np.log(ratio["high"] / ratio["low"]) for ratio in ratios]))
-    assert widths == sorted(widths, reverse=True)
-    assert widths[-1] < 0.03
+@pytest.mark.parametrize(("speed", "verdict"), [(125.0, "faster"), (80.0, "slower")])
+def test_a_quarter_is_found_with_three_runs(speed: float, verdict: str) -> None:
+    random = np.random.default_rng(9)
+    found = [unpaired(rates("normal", random, 3, speed), rates("normal", random, 3)).verdict for _ in range(100)]
+    assert found.count(verdict) >= 95
 
 
-def test_a_ratio_is_of_geometric_means_and_its_own_inverse() -> None:
-    ours, theirs = [110.0, 120.0, 100.0], [50.0, 55.0, 60.0]
-    there, back = unpaired(ours, theirs), unpaired(theirs, ours)
-    assert there["median"] == pytest.approx(np.prod(ours) ** (1 / 3) / np.prod(theirs) ** (1 / 3))
-    assert there["median"] * back["median"] == pytest.approx(1)
-    assert there["low"] * back["high"] == pytest.approx(1, rel=0.02)  # the two draw differently
-    assert unpaired([1e3 * rate for rate in ours], theirs)["low"] == pytest.approx(1e3 * there["low"])
-    assert unpaired(ours, theirs) == there
+def test_sides_of_one_size_are_judged_as_scipy_does() -> None:
+    random = np.random.default_rng(3)
+    ours, theirs = (random.uniform(50, 150, 8) for _ in range(2))
+    found = unpaired(list(ours), list(theirs))
+    known = stats.ttest_ind(np.log(ours), np.log(theirs), equal_var=False)
+    ends = known.confidence_interval(found.level)
+    assert (found.low, found.high) == pytest.approx((math.exp(ends.low), math.exp(ends.high)))
+    back = unpaired(list(theirs), list(ours))
+    assert (back.low, back.middle) == pytest.approx((1 / found.high, 1 / found.middle))  # type: ignore[operator]
+
+
+def autoregressive(random: np.random.Generator, count: int, correlation: float) -> np.ndarray:
+    """Positive values around 100, each of which resembles the one before."""
+    values, now = np.empty(count), random.normal() / math.sqrt(1 - correlation**2)
+    for place in range(count):
+        values[place] = now
+        now = correlation * now + random.normal()
+    return np.asarray(100 * np.exp(0.02 * values))
+
+
+@pytest.mark.parametrize(
+    ("count", "correlation", "share"),
+    [(20, 0.0, 0.95), (20, 0.3, 0.93), (50, 0.6, 0.93), (200, 0.0, 0.93), (200, 0.6, 0.93), (500, 0.9, 0.93)],
+)
+def test_an_interval_of_a_run_holds_the_truth_though_its_values_resemble_their_neighbours(
+    count: int, correlation: float, share: float
+) -> None:
+    random = np.random.default_rng(11)
+    found = [list(autoregressive(random, count, correlation)) for _ in range(400)]
+    assert sum(holds(series(values), 100.0) for values in found) >= share * len(found)
+    if correlation >= 0.6:  # as if they were independent, it would not
+        assert sum(holds(median(values), 100.0) for values in found) < 0.9 * len(found)
+
+
+def test_bursts_of_workers_count_as_one_value() -> None:
+    random = np.random.default_rng(12)
+    bursts = [np.repeat(random.normal(100, 2, 100), 8) + random.normal(0, 0.5, 800) for _ in range(200)]
+    assert sum(holds(series(list(values)), 100.0) for values in bursts) >= 0.93 * len(bursts)
+    assert 60 < np.median([statistics.independent(list(values)) for values in bursts]) < 160
+    assert statistics.independent(list(random.normal(100, 2, 1000))) > 800
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_few_blocks_of_a_run_know_little(count: int) -> None:
+    random = np.random.default_rng(13)
+    found = [rates("normal", random, count) for _ in range(TRIALS)]
+    assert sum(holds(series(values), 100.0) for values in found) >= 0.93 * TRIALS
+    assert sum(holds(median(values), 100.0) for values in found) == pytest.approx(
+        TRIALS * (1 - 2 * 0.5**count), abs=0.05 * TRIALS
+    )
+
+
+@pytest.mark.parametrize("count", [6, 7, 20, 101])
+def test_order_statistics_assume_no_distribution(count: int) -> None:
+    random = np.random.default_rng(14)
+    found = [median(list(random.exponential(1.0, count))) for _ in range(TRIALS)]
+    assert sum(holds(one, math.log(2)) for one in found) >= 0.93 * TRIALS
+
+
+def test_equal_values_are_certain_and_count_each() -> None:
+    assert unpaired([2.0, 2.0], [1.0, 1.0]) == Estimate(2.0, 2.0, 2.0, 0.97, 2)
+    assert unpaired([2.0, 2.0], [1.0, 1.0]).verdict == "faster"
+    assert series([0.1] * 30).as_record() == {"median": 0.1, "low": 0.1, "high": 0.1}
+    assert statistics.independent([0.1] * 30) == 30
 
 
 @pytest.mark.parametrize("sides", [([1.0], [2.0, 3.0]), ([2.0, 3.0], [1.0]), ([1.0], [1.0])])
 def test_of_one_run_there_is_a_ratio_and_no_verdict(sides: tuple[list[float], list[float]]) -> None:
     ratio = unpaired(*sides)
-    assert ratio["median"] > 0
-    assert (ratio["low"], ratio["high"]) == (None, None)
-    assert verdict(ratio) == "too few runs"
-    assert interval([4.0]) == {"median": pytest.approx(4.0), "low": None, "high": None}
-
-
-def test_equal_values_are_certain() -> None:
-    assert unpaired([2.0, 2.0], [1.0, 1.0]) == pytest.approx({"median": 2.0, "low": 2.0, "high": 2.0})
-    assert verdict(unpaired([2.0, 2.0], [1.0, 1.0])) == "faster"
+    assert ratio.middle > 0
+    assert (ratio.low, ratio.high, ratio.n, ratio.verdict, ratio.within) == (None, None, 1, "too few runs", None)
+    assert needed(ratio, 0.95) is None
+    assert interval([4.0]).as_record() == {"median": pytest.approx(4.0), "low": None, "high": None}
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 0.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf")]])
 def test_what_is_no_rate_is_refused(values: list[float]) -> None:
     with pytest.raises(ValueError, match="positive numbers, at least one"):
         interval(values)
+
+
+def test_as_many_runs_as_are_said_to_be_needed_settle_it_four_times_in_five() -> None:
+    """Known of the spread only what five runs tell."""
+    random = np.random.default_rng(15)
+    told = [needed(unpaired(rates("normal", random, 5), rates("normal", random, 5)), 0.97) for _ in range(200)]
+    count = int(np.median([one for one in told if one is not None]))
+    found = [unpaired(rates("normal", random, count), rates("normal", random, count)) for _ in range(400)]
+    assert 0.65 < sum((one.low or 0) > 0.97 for one in found) / len(found) < 0.99
+    assert needed(unpaired([1.0, 1.1], [1.0, 1.1]), 1.0) is None
+
+
+def pairs_until_over(random: np.random.Generator, ratio: float, noise: float, planned: int = 6) -> list[float]:
+    ratios: list[float] = []
+    while not is_over(ratios, planned):
+        ratios.append(ratio * math.exp(random.normal(0, noise)))
+    return ratios
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
+def test_looking_after_each_pair_finds_no_more_differences_between_equals_than_one_look_may(noise: float) -> None:
+    random = np.random.default_rng(16)
+    trials = [pairs_until_over(random, 1.0, noise) for _ in range(TRIALS)]
+    found = [paired(ratios).verdict for ratios in trials]
+    assert found.count("faster") + found.count("slower") <= 0.06 * TRIALS
+    assert {len(ratios) for ratios in trials} <= {4, 6, 8, 10, 12, 14, 16, 18}
+
+
+def test_a_trial_ends_soon_if_it_is_clear_and_goes_on_while_it_is_promising() -> None:
+    random = np.random.default_rng(17)
+    assert {len(pairs_until_over(random, 2.0, 0.02)) for _ in range(50)} == {4}
+    longer = [pairs_until_over(random, 1.08, 0.1) for _ in range(200)]
+    assert sum(len(ratios) > 6 for ratios in longer) > 50
+    once = [paired(ratios[:6]).verdict for ratios in longer]
+    assert [paired(ratios).verdict for ratios in longer].count("faster") > 1.3 * once.count("faster")

@@ -12,16 +12,38 @@ from pathlib import Path
 
 import pytest
 
+from strobe.process import training
 from strobe.process.training import OUTPUT, train
 from support.processes import living, wait_for
-from support.sweeping import TINY, training_into
+from support.sweeping import training_into
+
+# In train.py's place: trains until it is asked to end, and leaves a record then.
+SCRIPT = """
+import json, sys, time
+from pathlib import Path
+folder = Path(sys.argv[-1].partition("=")[2].strip("'"))
+(folder / "trains").touch()
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    (folder / "summary.json").write_text(json.dumps({"status": "interrupted"}))
+    sys.exit(130)
+"""
+
+
+@pytest.fixture
+def script(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "train.py").write_text(SCRIPT)
+    monkeypatch.setattr(training, "ROOT", folder)
+    return folder
 
 
 def meanwhile(folder: Path, act: Callable[[int], None]) -> threading.Thread:
-    """Do something to the run's process as soon as it trains, or imports what it needs to."""
+    """Do something to the run's process as soon as it trains."""
 
     def watch() -> None:
-        wait_for(lambda: (folder / ".hydra").is_dir() and bool(training_into(folder)))
+        wait_for((folder / "trains").exists)
         act(min(training_into(folder)))
 
     thread = threading.Thread(target=watch)
@@ -29,8 +51,14 @@ def meanwhile(folder: Path, act: Callable[[int], None]) -> threading.Thread:
     return thread
 
 
+def request(number: signal.Signals = signal.SIGINT) -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
 def test_a_wrong_value_is_its_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "it's"
+    folder.mkdir()
+    (folder / "summary.json").write_text('{"status": "completed"}')  # of an earlier run
     ended = train(["data.batch_size=0"], folder)
     assert (ended.status, ended.folder) == ("failed", folder)
     assert ended.error == "data.batch_size=0 is out of range; it must be at least 1"
@@ -47,53 +75,43 @@ def test_a_folder_that_cannot_be_is_a_failure(tmp_path: Path) -> None:
     assert (ended.status, ended.error) == ("failed", f"{tmp_path}/file/run: Not a directory")
 
 
-def test_an_old_record_is_not_this_runs(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text('{"status": "completed"}')
-    assert train(["seed=-1"], tmp_path).error == "seed=-1 is out of range; it must be at least 0 and at most 4294967295"
-
-
-def test_a_killed_run_says_by_what(tmp_path: Path, sample_root: Path) -> None:
+@pytest.mark.usefixtures("script")
+def test_a_killed_run_says_by_what(tmp_path: Path) -> None:
     thread = meanwhile(tmp_path, lambda pid: os.kill(pid, signal.SIGKILL))
-    ended = train([*TINY, f"data.root={sample_root}"], tmp_path)
+    ended = train([], tmp_path)
     thread.join()
     assert ended.status == "failed"
-    assert ended.error is not None
-    assert ended.error.startswith("its process was ended by SIGKILL, for example because memory ran out")
+    assert ended.error == "its process was ended by SIGKILL, for example because memory ran out"
 
 
-def test_a_run_that_takes_too_long_is_ended(tmp_path: Path, sample_root: Path) -> None:
-    ended = train([*TINY, f"data.root={sample_root}", "trainer.max_epochs=-1"], tmp_path, timeout=1.5)
-    assert (ended.status, ended.error) == ("failed", "it took more than 1.5 s")
+@pytest.mark.usefixtures("script")
+def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    ended = train([], tmp_path, timeout=0.5)
+    assert (ended.status, ended.error) == ("failed", "it took more than 0.5 s")
     assert not training_into(tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_request_to_end_ends_the_run_first(tmp_path: Path, sample_root: Path, number: signal.Signals) -> None:
-    handler = signal.getsignal(number)
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_ends_the_run_first(tmp_path: Path, number: signal.Signals) -> None:
+    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    signal.signal(number, handler)  # whatever these tests were started from
     begun: set[int] = set()
-
-    def ask(pid: int) -> None:
-        begun.add(pid)
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-
-    thread = meanwhile(tmp_path, ask)
+    thread = meanwhile(tmp_path, lambda pid: (begun.add(pid), request(number))[0])
     with pytest.raises(KeyboardInterrupt):
-        train([*TINY, f"data.root={sample_root}", "trainer.max_epochs=-1"], tmp_path)
+        train([], tmp_path)
     thread.join()
     assert begun
     assert not living(begun)
+    assert "interrupted" in (tmp_path / "summary.json").read_text()
     assert signal.getsignal(number) == handler
 
 
+@pytest.mark.usefixtures("script")
 def test_a_request_to_end_is_heard_while_a_late_run_is_ended(tmp_path: Path) -> None:
     stopped: list[int] = []
 
-    def request() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def ask_twice() -> None:
-        wait_for(lambda: bool(training_into(tmp_path)))
-        pid = min(training_into(tmp_path))
+    def ask_twice(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)  # so that it does not end
         stopped.append(pid)
         asked = re.compile(r"^ShdPnd:.*[2367abef]$", re.MULTILINE)  # SIGINT waits for it
@@ -103,21 +121,23 @@ def test_a_request_to_end_is_heard_while_a_late_run_is_ended(tmp_path: Path) -> 
         if living({pid}):
             request()  # no more patience
 
-    thread = threading.Thread(target=ask_twice)
-    thread.start()
+    thread = meanwhile(tmp_path, ask_twice)
     with pytest.raises(KeyboardInterrupt):
-        train(TINY, tmp_path, timeout=2.0)
+        train([], tmp_path, timeout=2.0)
     thread.join()
     assert stopped
     assert not living(set(stopped))
 
 
-def test_the_run_ends_with_a_command_that_is_killed(tmp_path: Path, sample_root: Path) -> None:
-    overrides = [*TINY, f"data.root={sample_root}", "trainer.max_epochs=-1"]
-    imports = "from pathlib import Path; from strobe.process.training import train"
-    code = f"{imports}; train({overrides}, Path({str(tmp_path)!r}))"
+def test_the_run_ends_with_a_command_that_is_killed(script: Path, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path
+from strobe.process import training
+training.ROOT = Path({str(script)!r})
+training.train([], Path({str(tmp_path)!r}))
+"""
     command = subprocess.Popen([sys.executable, "-c", code])
-    wait_for((tmp_path / ".hydra").is_dir)
+    wait_for((tmp_path / "trains").exists)
     begun = training_into(tmp_path)
     assert begun
     command.kill()

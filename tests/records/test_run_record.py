@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import random
 import resource
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from strobe.callbacks.columns import COLUMNS, PHASES
-from strobe.measure.statistics import independent, median_interval
 from strobe.records.files import write_summary
 from strobe.records.run import read_summary
 from strobe.records.steps import measure_steps
@@ -58,38 +56,6 @@ def test_a_failed_write_leaves_the_old_record(tmp_path: Path, value: object, err
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 
 
-@pytest.mark.parametrize(
-    ("count", "low", "median", "high"),
-    [
-        (1, 1, 1, 1),
-        (2, 1, 1.5, 2),
-        (3, 1, 2, 3),
-        (4, 1, 2.5, 4),
-        (5, 1, 3, 5),
-        (6, 1, 3.5, 6),
-        (10, 1, 5.5, 10),
-        (30, 9, 15.5, 22),
-        (200, 86, 100.5, 115),
-    ],
-)
-def test_the_interval_is_made_of_order_statistics(count: int, low: float, median: float, high: float) -> None:
-    values = random.Random(0).sample(range(1, count + 1), count)
-    assert median_interval(values) == {"median": median, "low": low, "high": high}
-
-
-def test_no_interval_of_nothing() -> None:
-    assert median_interval([]) == NOTHING
-
-
-@pytest.mark.parametrize("count", [10, 30, 200])
-def test_the_interval_holds_the_true_median_95_times_in_100(count: int) -> None:
-    draw, rounds, hits = random.Random(0), 1000, 0
-    for _ in range(rounds):
-        interval = median_interval([draw.expovariate(1.0) for _ in range(count)])
-        hits += interval["low"] <= math.log(2) <= interval["high"]
-    assert hits / rounds >= 0.93
-
-
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., Path]:
     """A steps.csv of the given (images, profiled, seconds); half of a step is forward, and the rest is other."""
@@ -120,7 +86,10 @@ def test_warmup_and_profiled_steps_count_for_nothing(record: Callable[..., Path]
     first, *rest = STEADY
     found = measure_steps(record(*WARMUP, first, (8, 1, 7.0), (8, 1, 8.0), *rest))
     assert found["steps"] == {"measured": 4, "profiled": 2, "skipped": 3}
-    assert found["images_per_second"] == pytest.approx({"median": 40.0, "low": 20.0, "high": 80.0})
+    rate = found["images_per_second"]
+    assert rate["median"] == pytest.approx(40.0)
+    assert rate["low"] < 20  # four values tell less than their range
+    assert rate["high"] > 80
     assert found["step_seconds"] == pytest.approx(measured([0.1, 0.2, 0.4, 0.1]))
     assert found["step_seconds"]["total"] == pytest.approx(sum(found["step_seconds"][name] for name in PHASES))
 
@@ -155,20 +124,3 @@ def test_a_last_line_that_is_not_whole_counts_for_nothing(record: Callable[..., 
     for end in range(start, len(text)):
         path.write_bytes(text[:end])
         assert measure_steps(path) == whole
-
-
-def test_values_that_resemble_their_neighbours_count_less() -> None:
-    chance = random.Random(0)
-    covered = {"steps": 0, "fewer": 0}
-    for _ in range(200):
-        value, values = 0.0, []
-        for _ in range(200):
-            value = 0.9 * value + chance.gauss(0, 1)
-            values.append(value)
-        for name, count in (("steps", None), ("fewer", independent(values))):
-            found = median_interval(values, independent=count)
-            covered[name] += found["low"] <= 0 <= found["high"]
-    assert covered["steps"] < 120  # of 200: far from 95%
-    assert covered["fewer"] > 160
-    assert independent([chance.random() for _ in range(1000)]) > 800
-    assert independent([1.0, 1.0, 1.0]) == 3

@@ -202,8 +202,8 @@ def test_runs_of_a_sweep_are_compared_in_the_hparams_tab(tmp_path: Path) -> None
     assert rows[32]["ceilings/loader"] == 250.0
 
 
-@pytest.mark.parametrize("module", ["terminal", "step_picture", "board", "colours"])
+@pytest.mark.parametrize("module", ["report.terminal", "report.step_picture", "report.board"])
 def test_reports_start_without_torch(module: str) -> None:
-    code = f"import sys, strobe.report.{module}; print(*sys.modules)"
+    code = f"import sys, strobe.{module}; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
     assert not {"torch", "lightning", "tensorboard"} & set(loaded)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from strobe.callbacks import timeline
 from strobe.callbacks.columns import PHASES
-from strobe.report.colours import PHASE_COLOURS, contrast, ink_on
+from strobe.present.colours import PHASE_COLOURS, contrast, ink_on
 from strobe.report.step_picture import step_picture
 
 Pixels = NDArray[np.uint8]

@@ -10,7 +10,6 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 
 from strobe.app.tuning.trainee import Trainee
-from strobe.errors import DataError
 
 STEP = 1  # in which training goes wrong
 WARM = 5  # in which it hangs: it is ready then
@@ -28,12 +27,8 @@ class Fault(Callback):
         print("about to go wrong", flush=True)
         if self.how == "ends":
             trainer.should_stop = True
-        if self.how == "user":
-            raise DataError("data.root=nowhere is\n not a folder; give another")
         if self.how == "mistake":
             raise ValueError("a mistake\nof ours")
-        if self.how == "memory":
-            raise MemoryError
         if self.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "hangs":

@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strobe.app.tuning.proposals import Move
-from strobe.app.tuning.search import Outcome
-from strobe.measure.statistics import Ratio
+from strobe.app.tuning.record import Outcome
 from strobe.records.files import write_summary
 from strobe.records.run import Record
 
@@ -20,11 +18,11 @@ def settings(overrides: Sequence[str]) -> dict[str, str]:
 
 
 class Made:
-    """Answers as a machine would, at once; ``offers`` are what findings prescribe, in turn, with what they promise."""
+    """Answers as a machine would, at once; ``offers`` are what findings prescribe, in turn, with their estimates."""
 
     def __init__(self, folder: Path, rate: Rate, offers: Sequence[tuple[str, float]]) -> None:
         self.folder, self.rate, self.offers = folder, rate, offers
-        self.looks: list[list[str]] = []
+        self.probes: list[list[str]] = []
         self.compared: list[tuple[list[str], list[str]]] = []
         self.now = 0.0
         self.breaks: int | None = None  # before this comparison Ctrl-C comes
@@ -34,12 +32,12 @@ class Made:
     def clock(self) -> float:
         return self.now
 
-    def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         self.now += 20
         self.trainings += 1
-        self.looks.append(list(overrides))
+        self.probes.append(list(overrides))
         record = self.record(overrides)
-        name = f"looks/{len(self.looks)}"
+        name = f"looks/{len(self.probes)}"
         (self.folder / name).mkdir(parents=True)
         write_summary(self.folder / name / "summary.json", record.summary)
         return record, name
@@ -53,7 +51,7 @@ class Made:
             "overall_images_per_second": self.rate(chosen),
             "step_seconds": {"total": 0.1, "data_wait": 0.0},
             "batch_size": int(chosen["data.batch_size"]),
-            "findings": [finding(override, promised) for override, promised in self.offers],
+            "findings": [finding(override, estimate) for override, estimate in self.offers],
         }
         return Record(summary, {"data": {"batch_size": int(chosen["data.batch_size"])}})
 
@@ -68,32 +66,10 @@ class Made:
             return Outcome("out of memory", error="CUDA out of memory")
         ratio = rates[0] / rates[1]
         verdict = "faster" if ratio > 1.02 else "slower" if ratio < 0.98 else "no difference"
-        return Outcome(verdict, Ratio(median=ratio, low=0.98 * ratio, high=1.02 * ratio))
+        return Outcome(verdict, {"median": ratio, "low": 0.98 * ratio, "high": 1.02 * ratio})
 
 
-class Silent:
-    """Watches, and keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def looks(self, overrides: Sequence[str], left: float) -> None:
-        self.told.append("look")
-
-    def looked(self, record: Record | None) -> None:
-        pass
-
-    def tries(self, move: Move, left: float) -> None:
-        self.told.append(" ".join(move.overrides))
-
-    def tried(self, trial: Mapping[str, Any]) -> None:
-        pass
-
-    def proves(self, left: float) -> None:
-        self.told.append("prove")
-
-
-def finding(override: str, promised: float, cause: str = "cause") -> dict[str, Any]:
+def finding(override: str, estimate: float, cause: str = "cause") -> dict[str, Any]:
     """One that prescribes an override."""
     return {
         "cause": cause,
@@ -101,5 +77,5 @@ def finding(override: str, promised: float, cause: str = "cause") -> dict[str, A
         "evidence": "It was measured.",
         "advice": "Take it.",
         "overrides": [override],
-        "predicted_speedup": {"median": promised, "low": 0.9 * promised, "high": 1.1 * promised},
+        "predicted_speedup": {"median": estimate, "low": 0.9 * estimate, "high": 1.1 * estimate},
     }

@@ -2,60 +2,71 @@
 
 import math
 import random
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from typing import Any
 
 from strobe.records.run import Record
 from strobe.records.tables import File, Operator, Operators
-from strobe.report.html import render
+from strobe.report.page import render
 
-VOID = {"meta", "br", "hr", "img", "link", "input"}
 SECTIONS = ["step", "ceilings", "throughput", "findings", "operators", "trace", "memory", "metrics"]
 SECTIONS += ["traces", "environment", "files"]
 HOSTILE = "<script>alert(1)</script>&\"'\x00\ud800" + "x" * 300
-WRONG = [None, "", HOSTILE, math.nan, math.inf, -1, 0, 1e-300, 1e300, True, [], {}, [1], {"a": 1}, [None, {}]]
+WRONG: dict[type, list[Any]] = {  # what may stand where something else belongs
+    float: [None, HOSTILE, math.nan, math.inf, 0, 1e300, -1, {"a": 1}],
+    str: [None, "", HOSTILE, -1, {"a": 1}],
+    dict: [None, HOSTILE, -1, [], {"a": 1}, [None, {}]],
+}
 PHASES = {"data_wait": 24.6, "transfer": 0.8, "forward": 5.2, "backward": 6.1, "optimizer": 2.1}
 PHASES |= {"callbacks": 1.0, "other": 0.7}  # ms
 
 
-class Page(HTMLParser):
-    """A page taken apart; every element must be closed in its place."""
+class Page:
+    """A page taken apart; it must be well-formed XML, its drawings too."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.within: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.within
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.within.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.within.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "script"} & set(self.within):
-            self.words.append(data)
+        self.source = text
+        self.tree = ET.fromstring(re.sub(r"(?s)(<(script|style)[^>]*>).*?(</\2>)", r"\1\3", text))
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.words).replace("\u00a0", " ").split())
+        """What a reader sees."""
+        return words_of(self.tree.find("body"))
 
     @property
     def sections(self) -> list[str | None]:
-        return [attributes.get("id") for tag, attributes in self.tags if tag == "section"]
+        return [section.get("id") for section in self.tree.iter("section")]
 
-    def has(self, css: str) -> bool:
-        return any(css in (attributes.get("class") or "").split() for _, attributes in self.tags)
+    @property
+    def links(self) -> list[str | None]:
+        return [link.get("href") for link in self.tree.iter("a")]
+
+    def section(self, name: str) -> ET.Element:
+        (found,) = (section for section in self.tree.iter("section") if section.get("id") == name)
+        return found
+
+    def rows(self, name: str) -> list[ET.Element]:
+        """Of the first table of a section."""
+        return list(next(self.section(name).iter("tbody")))
+
+    def has(self, *css: str) -> bool:
+        return bool(of_class(self.tree, *css))
+
+
+def words_of(element: ET.Element | None) -> str:
+    assert element is not None
+    return " ".join(" ".join(element.itertext()).replace("\u00a0", " ").split())
+
+
+def of_class(element: ET.Element, *css: str) -> list[ET.Element]:
+    return [one for one in element.iter() if {*css} <= set((one.get("class") or "").split())]
+
+
+def numbers(element: ET.Element, *attributes: str) -> tuple[float, ...]:
+    """Attributes of an element of a drawing, without their signs for percent."""
+    return tuple(float(element.attrib[name].rstrip("%")) for name in attributes)
 
 
 def complete() -> dict[str, Any]:
@@ -174,9 +185,25 @@ SLOWEST = Operators(
 FILES = [File("steps.csv", 1234), File("checkpoints/last 100%.ckpt", 5)]
 
 
-def page_of(summary: dict[str, Any], *rest: Any, **more: Any) -> tuple[Page, str]:
-    text = render(Record(summary), *rest, **more)
-    return Page(text), text
+def page_of(summary: dict[str, Any], *rest: Any, **more: Any) -> Page:
+    return Page(render(Record(summary), *rest, **more))
+
+
+def spoilt() -> str:
+    """The report of a record in which every text, and some names, are markup."""
+    summary = complete()
+    for path in list(places(summary)):
+        node: Any = summary
+        for key in path[:-1]:
+            node = node[key]
+        if isinstance(node[path[-1]], str) and path != ("status",):
+            node[path[-1]] = HOSTILE
+    for key in ("metrics", "step_seconds", "between_seconds"):
+        summary[key][HOSTILE] = 0.001
+    summary["trace_evidence"]["loader_workers"][HOSTILE] = 0.5
+    summary["environment"]["versions"][HOSTILE] = HOSTILE
+    slowest = Operators("operators_by_cpu_time", (Operator(HOSTILE, 1.0, 1.0, 1, False),), 1, 1.0, HOSTILE)
+    return render(Record(summary), steps(3), slowest, name=HOSTILE, files=[File(HOSTILE, 1)])
 
 
 def places(node: Any, *path: Any) -> Iterator[tuple[Any, ...]]:

@@ -4,12 +4,13 @@ import contextlib
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
+from support.pages import HOSTILE
 
 PLAN = Plan(rounds=7, turn=0.5, budget=60)
 HEADER = {
@@ -122,3 +123,17 @@ def workers(**header: Any) -> tuple[Suite, dict[str, Any]]:
     ]
     suite = suite_of(cells, tables)
     return suite, record_of(suite, rates, **header)
+
+
+def hostile() -> tuple[Suite, dict[str, Any]]:
+    """A suite and a record in which every text is markup."""
+    charts: tuple[Literal["bars", "lines"], ...] = ("bars", "lines")
+    cells = [Cell(HOSTILE, HOSTILE + row, HOSTILE + column, nothing) for row in "ab" for column in "cd"]
+    suite = suite_of(cells, [Table(HOSTILE, HOSTILE, "ms", chart, HOSTILE) for chart in charts])
+    record = record_of(suite, {cell.name: 10.0 for cell in cells[:3]} | {cells[3].name: HOSTILE})
+    record |= {"conclusions": [HOSTILE], "began": HOSTILE, "command": HOSTILE, "about": HOSTILE}
+    record |= {"title": HOSTILE, "suite": HOSTILE, "status": HOSTILE, "input": {"told": HOSTILE, "generated": True}}
+    record["environment"] = dict.fromkeys(("host", "cpu", "gpu", "git_commit", "usable_cores", "page_cache"), HOSTILE)
+    record["environment"]["versions"] = {HOSTILE: HOSTILE}
+    record |= {"baseline_file": HOSTILE, "baseline": [{"name": HOSTILE, "ratio": None, "verdict": HOSTILE}]}
+    return suite, record | {"unlike_baseline": [HOSTILE]}

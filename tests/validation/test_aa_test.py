@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Estimate
 from strobe.records.files import write_summary
 from strobe.records.run import SCHEMA
 from strobe.validation import aa_test as same
@@ -78,10 +78,10 @@ def test_few_runs_give_few_comparisons() -> None:
 def test_verdicts_are_counted_for_each_number_of_runs() -> None:
     asked = []
 
-    def compare(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    def compare(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
         asked.append((list(ours), list(theirs)))
         ratio = (sum(ours) / len(ours)) / (sum(theirs) / len(theirs))
-        return {"median": ratio, "low": ratio * 0.9, "high": ratio * (1 + len(ours) / 20)}
+        return Estimate(ratio, ratio * 0.9, ratio * (1 + len(ours) / 20), 0.97, len(ours))
 
     two, three = count([100.0] * 3 + [150.0] + [100.0] * 2, compare=compare)  # one run stands out
     assert (two.side, two.windows, two.comparisons) == (2, 1, 6)
@@ -100,7 +100,7 @@ def test_verdicts_are_counted_for_each_number_of_runs() -> None:
 
 
 def test_a_comparison_without_an_interval_is_none_of_no_difference() -> None:
-    (two,) = count([1.0] * 4, compare=lambda ours, theirs: {"median": 1.0, "low": None, "high": None})
+    (two,) = count([1.0] * 4, compare=lambda ours, theirs: Estimate(1.0, None, None, 0.97, 1))
     assert (two.comparisons, two.same, two.width, two.found.total()) == (2, 0, None, 0)
 
 

@@ -17,7 +17,7 @@ from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.validation import accuracy as grid
 from strobe.validation.accuracy_cells import Cell, cells
-from strobe.validation.accuracy_score import Result, Runs, judge, lines, quantile, score, table
+from strobe.validation.accuracy_score import Result, Runs, judge, lines, score, table
 from support.composing import composed_data
 from support.places import ROOT
 
@@ -161,13 +161,6 @@ def test_nothing_is_counted_without_cells() -> None:
     total = score([])
     assert (total.share_right, total.median_error, total.p90_error) == (None, None, None)
     assert any("unknown" in line for line in lines(total))
-
-
-@pytest.mark.parametrize(
-    ("values", "share", "value"), [([], 0.5, None), ([3], 0.9, 3), ([0, 1], 0.9, 0.9), ([1, 2, 4, 8], 0.5, 3)]
-)
-def test_quantiles_lie_between_the_nearest_values(values: list[float], share: float, value: float | None) -> None:
-    assert quantile(values, share) == value
 
 
 def test_cells_come_in_an_order_that_the_seed_decides() -> None:

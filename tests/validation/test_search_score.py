@@ -5,14 +5,18 @@ import itertools
 import pytest
 
 from strobe.duel.paired_trial import Duel
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Estimate, Interval
 from strobe.overrides import applied, key_of
 from strobe.validation.search import GRIDS, grid, parse, shuffled
 from strobe.validation.search_score import Rated, lines, score
 
 
-def ratio(median: float) -> Ratio:
-    return Ratio(median=median, low=0.9 * median, high=1.1 * median)
+def estimate(median: float) -> Estimate:
+    return Estimate(median, 0.9 * median, 1.1 * median, 0.97, 6)
+
+
+def ratio(median: float) -> Interval:
+    return estimate(median).as_record()
 
 
 def trial(predicted: float | None, measured: float | None, *, kept: bool = False, bounded: bool = False) -> object:
@@ -56,12 +60,15 @@ def test_the_order_is_random_and_the_seeds() -> None:
 
 
 def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:
-    final = [(RATED[0], Duel(ratio(0.97), [], [], "no difference")), (RATED[2], Duel(ratio(1.2), [], [], "faster"))]
+    final = [
+        (RATED[0], Duel(estimate(0.97), [], [], "no difference")),
+        (RATED[2], Duel(estimate(1.2), [], [], "faster")),
+    ]
     found = score(TUNED, RATED, final, 50.0)
     assert (found.cells, found.failed) == (4, 1)
     assert found.trainings == 11
     assert found.alternatives == 12
-    assert found.best == ratio(0.97)
+    assert found.best == estimate(0.97)
     assert found.errors == pytest.approx([1.2 / 1.1 - 1, 1 - 1.2 / 1.5])
     assert found.inside == 1
     told = " ".join(lines(found))

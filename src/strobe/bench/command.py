@@ -68,14 +68,14 @@ def run(cfg: DictConfig) -> int:
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
-    earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name)
+    settings = settings_of(cfg, suite)
+    earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name, settings.rounds)
     with alone_in(folder, "hydra.run.dir"), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
         found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
-        settings = settings_of(cfg, suite)
         results = Results(suite, {**header(cfg, suite, found, machine), "settings": asdict(settings)})
         if earlier is not None:
-            baseline.require_alike(results.header, earlier)
+            baseline.require_same_work(results.header, earlier)
         console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
         if results.resume(folder / NAME):
             console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)

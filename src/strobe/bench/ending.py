@@ -15,13 +15,12 @@ from strobe.bench.harness.terminal import print_baseline, print_conclusions, pri
 from strobe.records.files import whole
 
 TABLE = "results.csv"
-REGRESSION = 3
 COLUMNS = ("table", "row", "column", "threads", "cache", "status", "error", "images", "repetitions", "resident")
 INTERVALS = ("seconds", "images_per_second", "ratio")
 
 
 def finish(console: Console, results: Results, folder: Path, earlier: Baseline | None) -> int:
-    """Keep and show what was found; the exit code: 1 if that is nothing, 3 for a regression."""
+    """Keep and show what was found; the exit code: the gate's, else 1 if that is nothing."""
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # tells of a missing CUDA when imported
     from strobe.bench.harness import compare
     from strobe.bench.page import write_page, write_pictures
@@ -39,6 +38,8 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
         results.header["baseline_file"] = str(earlier.file)
         results.header["baseline"] = baseline.against(record, earlier.record)
         results.header["unlike_baseline"] = baseline.differences(record, earlier.record)
+        if earlier.limit is not None:
+            results.header["gate"] = baseline.ruled(record, earlier.record, earlier.limit).as_record()
     record = results.save(folder, status)
     sections = suite.sections(record, folder) if suite.sections and measured else []
     write_pictures(folder, suite, record)
@@ -46,19 +47,12 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     print_results(console, suite, record, compare.compared(found) if found else "")
     print_conclusions(console, record["conclusions"], sections)
     console.print(effort(record), markup=False, highlight=False)
-    code = 0 if measured else 1
     if earlier is not None:
         print_baseline(console, record)
-    if earlier is not None and earlier.limit is not None:
-        doubtful = sum(entry["verdict"] == baseline.TOO_FEW for entry in record["baseline"])
-        if doubtful:
-            few = f"too few trials to tell of {doubtful} cells; give both results rounds=7 or more"
-            console.print(f"fail_if_slower={earlier.limit:.3g}: {few}", markup=False)
-        if slower := baseline.regressions(record["baseline"], earlier.limit):
-            console.print(f"fail_if_slower={earlier.limit:.3g}: {'; '.join(slower)}", style="bold", markup=False)
-            code = REGRESSION
+    if gate := record.get("gate"):
+        console.print(gate["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
-    return code
+    return int(gate["code"]) if gate else 0 if measured else 1
 
 
 def effort(record: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from strobe.errors import StrobeError
 EXAMPLES = """
 Runs of the same overrides, but for seed, are repeats of one cell. A cell is compared with the baseline by the ratio of
 their images/s, with a 97% interval over runs: faster, slower, or no difference if the interval holds 1.
-Exit code 1: nothing to compare, or no such baseline, or --strict refuses; 3: a regression, with --fail-if-slower.
+Exit code 1: nothing to compare, or no such baseline, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell
+is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4: it cannot be told.
 
 Examples
   python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="5%",
-        help="exit with code 3 if a cell is that much slower than the baseline, or fails",
+        help="exit with 0 only if each cell is shown to lose less, with 3 if one loses more or fails, else with 4",
     )
     parser.add_argument(
         "--strict",
@@ -59,10 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
     from strobe.app.config.compose import parse
-    from strobe.bench.harness.baseline import parse_share
     from strobe.compare.command import compare, new_folder
     from strobe.compare.gather import Asked
     from strobe.compare.runs import is_sweep, tidy
+    from strobe.measure.gate import parse_share
 
     if given.baseline is not None and not given.baseline.strip():
         parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")

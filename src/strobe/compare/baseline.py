@@ -8,10 +8,7 @@ from typing import Any
 from strobe.compare.cells import Key, differing, grouped, name_of, rates_of
 from strobe.compare.runs import Trained, find_runs, is_folder, is_sweep, tidy
 from strobe.errors import ConfigError, DataError
-from strobe.measure import statistics as ratios
 from strobe.overrides import Parse, as_typed
-
-UNJUDGED = ("too few runs", "no counterpart", "not measured")  # verdicts that say neither yes nor no
 
 
 @dataclass(frozen=True)
@@ -23,9 +20,9 @@ class Baseline:
     where: Path | None = None  # the directory that was named for it, if it is no cell of those compared
     namesakes: Mapping[Key, Sequence[Trained]] = field(default_factory=dict)
 
-    def rates(self, key: Key) -> list[float]:
-        """Images/s of the runs that a cell is compared with; none where it has no namesake, or that failed."""
-        return rates_of(self.namesakes.get(key, ())) if self.namesakes else rates_of(self.runs)
+    def of(self, key: Key) -> Sequence[Trained]:
+        """The runs that a cell is compared with; none where it has no namesake."""
+        return self.namesakes.get(key, ()) if self.namesakes else self.runs
 
     def everything(self) -> Iterator[Trained]:
         """All runs of it that are not among those compared."""
@@ -86,26 +83,6 @@ def named(
     if not left.keys() & theirs.keys():
         raise DataError(_strangers(text, left, theirs))
     return _measured(Baseline(where=path, namesakes=theirs), text), left
-
-
-def judge(cell: dict[str, Any], runs: Sequence[Trained], theirs: Sequence[float]) -> None:
-    """Set a cell's ``speedup`` and ``verdict`` against the baseline's rates."""
-    ours = rates_of(runs)
-    if ours and theirs:
-        ratio = ratios.unpaired(ours, theirs)
-        cell["speedup"], cell["verdict"] = dict(ratio), ratios.verdict(ratio)
-
-
-def regression(cells: Sequence[Mapping[str, Any]], missed: Sequence[str], limit: float) -> dict[str, Any]:
-    """The gate of ``--fail-if-slower``.
-
-    Returns:
-        ``limit``; ``cells``, the names of those that are slower by more than that, for certain slower, or ``missed``:
-        failed where the baseline did not; ``unjudged``, the names of those of which nobody can tell.
-    """
-    slower = [cell["name"] for cell in cells if cell["verdict"] == "slower" and cell["speedup"]["median"] < 1 - limit]
-    unknown = [cell["name"] for cell in cells if cell["verdict"] in UNJUDGED and cell["name"] not in missed]
-    return {"limit": limit, "cells": [*slower, *missed], "unjudged": unknown}
 
 
 def _measured(baseline: Baseline, text: str) -> Baseline:

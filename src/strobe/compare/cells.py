@@ -8,13 +8,19 @@ from typing import Any
 
 from strobe.callbacks.columns import GAPS, PHASES
 from strobe.compare.runs import Trained
-from strobe.measure import statistics as ratios
+from strobe.measure.statistics import FEWEST, interval
+from strobe.records import environment_difference
+from strobe.records.environment_difference import Origin
 
 CEILINGS = ("loader", "model", "joint")
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")
 ACCURACY = ("test/accuracy", "val/accuracy")
 _SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
 _CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
+BATCH = "data.batch_size"
+LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"})  # follow the batch size
+NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
+ALONE = "all else alike"
 DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
 
 Key = frozenset[tuple[str, str]]
@@ -85,6 +91,51 @@ def rates_of(runs: Sequence[Trained]) -> list[float]:
     return [rate for run in runs if (rate := run.rate) is not None]
 
 
+def environment_differences(runs: Sequence[Trained], keys: Sequence[str]) -> list[str]:
+    """Sentences on what was not the same in runs that left a record; ``keys``, the overrides that differ, are meant."""
+    meant = any(key == "data" or (key.startswith("data.") and key != BATCH) for key in keys)
+    known = [run for run in runs if run.record.mapping("environment")]
+    found = environment_difference.environment_differences(
+        [
+            Origin(
+                str(run.folder),
+                run.record.mapping("environment"),
+                {"commit": _commit(run)} | ({} if meant else {"training images": run.record.count("train_images")}),
+                whole=run.status == "completed",
+            )
+            for run in known
+        ],
+        "runs",
+    )
+    commits = {_commit(run) for run in known}
+    if len(commits) == 1 and len({run.origin for run in known}) > 1 and (commits.pop() or "").endswith("+"):
+        # Those of one sweep are taken to be the same in all its runs.
+        found.append("The runs had uncommitted changes, which may not have been the same")
+    return found
+
+
+def _commit(run: Trained) -> str | None:
+    """Short, with ``+`` for uncommitted changes."""
+    commit = run.record.text("environment", "git_commit")
+    return commit and commit[:12].removesuffix("+") + ("+" if commit.endswith("+") else "")
+
+
+def knees(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
+
+    There is none where only the fastest batch itself is within 5% of the best.
+    """
+    groups: dict[tuple[str, ...], dict[int, float]] = {}
+    for cell in cells:
+        size, rate = cell["values"]["batch_size"], cell["images_per_second"]
+        if isinstance(size, int) and rate is not None and cell["status"] == "completed":
+            others = tuple(f"{key}={value}" for key, value in _others(cell) if value)
+            rates = groups.setdefault(others, {})
+            rates[size] = max(rates.get(size, 0.0), rate["median"])
+    found = [_knee(others, rates) for others, rates in groups.items() if len(rates) > 1]
+    return [knee for knee in found if knee["batch_size"] != knee["best_batch_size"]]
+
+
 def _text(key: str, value: str) -> str:
     """An override as it is typed; ``~key`` deletes one, and has no value."""
     return f"{key}={value}" if value or not key.startswith("~") else key
@@ -94,8 +145,8 @@ def _rate(measured: Sequence[Trained]) -> dict[str, Any] | None:
     """Images/s with its interval: over runs, or within the only one, over its steps."""
     if not measured:
         return None
-    if len(measured) >= ratios.FEWEST:
-        return {**ratios.interval(rates_of(measured)), "of": "runs"}
+    if len(measured) >= FEWEST:
+        return {**interval(rates_of(measured)).as_record(), "of": "runs"}
     rate, record = measured[0].rate, measured[0].record
     middle, low, high = (record.number("images_per_second", name) for name in ("median", "low", "high"))
     if rate is None or not middle or low is None or high is None:
@@ -178,3 +229,18 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _most(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _others(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key, value) for key, value in cell["overrides"].items() if key != BATCH and key not in LEARNING_RATE]
+
+
+def _knee(others: Sequence[str], rates: Mapping[int, float]) -> dict[str, Any]:
+    best = max(rates, key=lambda size: (rates[size], -size))
+    size = min(size for size, rate in rates.items() if rate >= (1 - NEAR) * rates[best])
+    return {
+        "where": ", ".join(others) or ALONE,
+        "batch_size": size,
+        "images_per_second": rates[size],
+        "best_batch_size": best,
+    }

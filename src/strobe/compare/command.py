@@ -10,14 +10,14 @@ from typing import Any
 from rich.console import Console
 
 from strobe.callbacks.columns import PHASES
-from strobe.compare.gather import Asked, gather, operators_between
-from strobe.compare.table import FILE_WIDTH, gate, print_comparison
+from strobe.compare.gather import Asked, gather
+from strobe.compare.operators import changed_operators, operators_between
+from strobe.compare.table import FILE_WIDTH, print_comparison
 from strobe.errors import DataError
 from strobe.overrides import Parse
 from strobe.records.files import whole, write_summary
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
-REGRESSION = 3  # the exit code
 _INTERVALS = ("images_per_second", "speedup")
 _ENDS = ("median", "low", "high")
 
@@ -33,17 +33,17 @@ def conclude(sweep_dir: Path, parse: Parse) -> None:
 
 
 def compare(asked: Asked, *, strict: bool = False) -> int:
-    """Compare runs, show what came out and write it down; the exit code: 3 for a regression, 1 if nothing was measured.
+    """Compare runs, show what came out and write it down; the exit code: the gate's, else 1 if nothing was measured.
 
     Raises:
         DataError: there are no runs, or the comparison cannot be written.
         ConfigError: the baseline names no cell, or several.
-        SystemExit: they are not alike, and ``strict`` asks for that.
+        SystemExit: ``strict`` was asked for, and they were made under different circumstances.
     """
     comparison = gather(asked)
     if strict and comparison["unlike"]:
         raise SystemExit(
-            f"--strict: {'; '.join(comparison['unlike'])}; compare runs that are alike, or leave --strict out"
+            f"--strict: {'; '.join(comparison['unlike'])}; compare runs that were made alike, or leave --strict out"
         )
     page = write(asked.folder, comparison)
     console = Console()
@@ -51,9 +51,9 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
         console = Console(width=max(console.width, FILE_WIDTH))
     print_comparison(console, comparison)
     code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
-    if told := gate(comparison):
-        console.print(told, style="bold", markup=False, highlight=False, soft_wrap=True)
-        code = REGRESSION if comparison["regression"]["cells"] else code
+    if found := comparison["regression"]:
+        console.print(found["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
+        code = found["code"]
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return code
 
@@ -64,7 +64,6 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
     Raises:
         DataError: the folder cannot be made or written to.
     """
-    from strobe.compare.operators import changed_operators
     from strobe.compare.page import write_comparison
 
     if found := operators_between(comparison):

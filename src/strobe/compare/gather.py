@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.compare.alike import differences
-from strobe.compare.baseline import Baseline, first_measured, judge, named, regression
-from strobe.compare.cells import Cell, Key, describe, differing, grouped, name_of, rates_of
-from strobe.compare.knee import knees
+from strobe.compare.baseline import Baseline, first_measured, named
+from strobe.compare.cells import (
+    Cell,
+    Key,
+    describe,
+    differing,
+    environment_differences,
+    grouped,
+    knees,
+    name_of,
+    rates_of,
+)
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs
-from strobe.measure import statistics as ratios
+from strobe.measure.gate import Case, rule
+from strobe.measure.statistics import FEWEST, unpaired
 from strobe.overrides import Parse, as_typed
 
 SCHEMA = 1
@@ -46,22 +55,20 @@ def gather(asked: Asked) -> dict[str, Any]:
         baseline, found = named(asked.baseline, asked.given, found, keys, asked.parse)
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
-    cells, missed = [], []
+    cells, cases = [], []
     for key, runs in found.items():
         cell = describe(runs, keys, asked.folder)
         if len(found) == 1 and not elsewhere:
             cell["name"] = name_of(runs[0].overrides, list(runs[0].overrides))
-        theirs = baseline.rates(key)
-        judge(cell, runs, theirs)
         if key == baseline.key:
-            cell |= {"speedup": None, "verdict": "baseline"}
-        elif baseline.namesakes and rates_of(runs) and not theirs:
-            cell["verdict"] = "no counterpart"
-        elif theirs and not rates_of(runs) and any(run.status == "failed" for run in runs):
-            missed.append(cell["name"])
+            cell["verdict"] = "baseline"
+        else:
+            cases.append(_judged(cell, runs, baseline, key))
         cells.append(cell)
     name = _baseline_name(baseline, cells, keys, asked.folder)
     cells = _sorted(cells)
+    lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]
+    damaged = damaged_sweeps([*asked.given, *([baseline.where] if baseline.where else [])])
     runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
     return {
         "schema": SCHEMA,
@@ -73,16 +80,39 @@ def gather(asked: Asked) -> dict[str, Any]:
         "against": None if baseline.where is None else str(baseline.where),
         "keys": keys,
         "cells": cells,
-        "unlike": differences(runs, keys),
-        "notes": [
-            *_notes(cells, baseline, [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]),
-            *_pooled(found.values(), asked.given),
-            *damaged_sweeps(asked.given),
-        ],
+        "unlike": environment_differences(runs, keys),
+        "notes": [*_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
         "knees": knees(cells),
         "operators": None,
-        "regression": None if asked.limit is None else regression(cells, missed, asked.limit),
+        "regression": None if asked.limit is None else _ruled(cases, asked.limit, lost, damaged),
     }
+
+
+def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key) -> Case:
+    """Set a cell's ``speedup`` and ``verdict`` against the baseline; and the cell as the gate sees it."""
+    theirs = baseline.of(key)
+    ours, reference = rates_of(runs), rates_of(theirs)
+    ratio = unpaired(ours, reference) if ours and reference else None
+    if ratio is not None:
+        cell["speedup"], cell["verdict"] = ratio.as_record(), ratio.verdict
+    elif baseline.namesakes and ours:
+        cell["verdict"] = "no counterpart"
+    broken = [run for run in runs if run.status == "failed"]
+    failed = bool(reference) and not ours and any(not run.damaged for run in broken)
+    doubt = None
+    if not reference:
+        doubt = "the baseline has not measured it"
+    elif not ours and not failed:
+        doubt = broken[0].error if broken else "interrupted" if runs[0].status == "interrupted" else "not measured"
+    elif broken and not any(run.status == "failed" for run in theirs):
+        doubt = f"{len(broken)} of {len(runs)} runs failed ({broken[0].error})"
+    return Case(cell["name"], ratio, failed, doubt)
+
+
+def _ruled(cases: Sequence[Case], limit: float, lost: Sequence[str], damaged: Sequence[str]) -> dict[str, Any]:
+    """What ``--fail-if-slower`` says; a cell that only the baseline has, or a damaged record, keeps the gate closed."""
+    gone = [Case(name, doubt="only the baseline has measured it") for name in lost]
+    return rule([*cases, *gone], limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
 
 
 def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], folder: Path) -> str | None:
@@ -122,7 +152,7 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
     notes = []
     if few := sum(cell["verdict"] == "too few runs" for cell in cells):
         notes.append(
-            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict: it takes {ratios.FEWEST} runs on "
+            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict: it takes {FEWEST} runs on "
             "either side at least, and more to tell small differences; give sweep.repeats=3, or train with other seeds"
         )
     if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
@@ -153,18 +183,3 @@ def _pooled(cells: Iterable[Sequence[Trained]], given: Sequence[Path]) -> list[s
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path] | None:
-    """Two cells whose operators are worth comparing, with a completed run of each: what was, and the best."""
-    measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
-    if len(measured) < 2:
-        return None
-    best = next(cell for cell in measured if cell["best"])
-    before = next((cell for cell in measured if cell["verdict"] == "baseline"), measured[-1])
-    before = measured[-1] if before is best else before
-    folders = []
-    for cell in (before, best):
-        runs = [Path(run["directory"]) for run in cell["runs"] if run["status"] == "completed"]
-        folders.append(next((run for run in runs if (run / "tables").is_dir()), runs[0]))
-    return before["name"], best["name"], folders[0], folders[1]

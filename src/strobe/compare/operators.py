@@ -36,6 +36,21 @@ def changed_operators(before: Path, after: Path, *, most: int = MOST) -> dict[st
     return None
 
 
+def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path] | None:
+    """Two cells whose operators are worth comparing, with a completed run of each: what was, and the best."""
+    measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
+    if len(measured) < 2:
+        return None
+    best = next(cell for cell in measured if cell["best"])
+    before = next((cell for cell in measured if cell["verdict"] == "baseline"), measured[-1])
+    before = measured[-1] if before is best else before
+    folders = []
+    for cell in (before, best):
+        runs = [Path(run["directory"]) for run in cell["runs"] if run["status"] == "completed"]
+        folders.append(next((run for run in runs if (run / "tables").is_dir()), runs[0]))
+    return before["name"], best["name"], folders[0], folders[1]
+
+
 def _changes(before: dict[str, float], after: dict[str, float]) -> list[dict[str, Any]]:
     rows = []
     for name in before.keys() | after.keys():

@@ -25,6 +25,7 @@ class Trained:
     seconds: float | None = None
     order: tuple[int, ...] = ()  # the cell's number in its sweep, and the repeat
     record: Record = field(default_factory=lambda: Record({}))
+    damaged: bool = False  # its record cannot be read, or was never written: whether it failed, nobody knows
 
     @property
     def rate(self) -> float | None:
@@ -118,11 +119,12 @@ def _of_sweep(folder: Path, sweep: Path, overrides: dict[str, str], order: tuple
     """A run as its sweep's record tells of it; its own record adds what was measured."""
     record, fault = _record(folder)
     status, error = entry.status, entry.error
-    if status == "completed" and fault:
+    damaged = status == "completed" and fault is not None
+    if damaged:
         status, error = "failed", fault
     if status == "interrupted" and record.text("status") == "completed":  # the sweep was killed, and the run went on
         status, error = "completed", None
-    return Trained(folder, sweep, overrides, status, error, entry.seconds, order, record)
+    return Trained(folder, sweep, overrides, status, error, entry.seconds, order, record, damaged)
 
 
 def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
@@ -133,7 +135,7 @@ def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
     if fault is None and status not in STATUSES:
         fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
     if fault is not None or status is None:
-        return Trained(folder, origin, overrides, "failed", fault, record=record)
+        return Trained(folder, origin, overrides, "failed", fault, record=record, damaged=True)
     error = record.text("error", "message") or record.text("error", "type")
     return Trained(folder, origin, overrides, status, error, record=record)
 

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.bench.harness.wording import figure
-from strobe.report.wording import rate, share
+from strobe.present.format import estimate, figure, percent, rate
 
 Cell = Mapping[str, Any]
 FILE_WIDTH = 180  # columns, where there is no terminal
@@ -51,30 +50,6 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def gate(comparison: Mapping[str, Any]) -> str:
-    """What ``--fail-if-slower`` found, in one line; empty if it was not asked for."""
-    found = comparison["regression"]
-    if found is None:
-        return ""
-    cells = {cell["name"]: cell for cell in comparison["cells"]}
-    told = [
-        f"{name} is {interval(cells[name]['speedup'])} times as fast" if cells[name]["speedup"] else f"{name} failed"
-        for name in found["cells"]
-    ] or ["no cell is slower by more than that, for certain"]
-    if found["unjudged"]:
-        told.append(f"{len(found['unjudged'])} of {len(cells)} cells could not be judged")
-    return f"--fail-if-slower {100 * found['limit']:.4g}%: {'; '.join(told)}"
-
-
-def interval(value: Mapping[str, Any] | None) -> str:
-    """A figure with its ends, if it has any: ``62.7 (50.4 to 78.1)``; empty for none."""
-    if value is None:
-        return ""
-    ends = value["low"], value["high"]
-    told = "" if None in ends else f" ({' to '.join(map(figure, ends))})"
-    return figure(value["median"]) + told
-
-
 def _table(title: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Table:
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
@@ -106,8 +81,8 @@ def _figures(cells: Sequence[Cell]) -> list[Column]:
     counts = {_measured(cell) for cell in cells if cell["images_per_second"]}
     return [
         Column("", lambda cell: "best" if cell["best"] and len(cells) > 1 else "", False),
-        Column("images/s", lambda cell: interval(cell["images_per_second"])),
-        Column("times as fast", lambda cell: interval(cell["speedup"])),
+        Column("images/s", lambda cell: estimate(cell["images_per_second"])),
+        Column("times as fast", lambda cell: estimate(cell["speedup"])),
         Column("verdict", _verdict, False),
         Column("runs", lambda cell: str(_measured(cell) or "") if len(counts) > 1 else ""),
         *(Column(heading, _phase(name)) for heading, name in _PHASES.items()),
@@ -138,7 +113,7 @@ def _phase(name: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
         seconds = cell["step_seconds"] or {}
         part, total = seconds.get(name), seconds.get("total")
-        return "" if part is None or not total else share(part / total)
+        return "" if part is None or not total else percent(part / total)
 
     return text
 
@@ -148,7 +123,7 @@ def _rest(cell: Cell) -> str:
     seconds = cell["step_seconds"] or {}
     total = seconds.get("total")
     named = sum(seconds.get(name) or 0.0 for name in _PHASES.values())
-    return share(max(0.0, 1 - named / total)) if total else ""
+    return percent(max(0.0, 1 - named / total)) if total else ""
 
 
 def _number(group: str, name: str, words: Callable[[float], str]) -> Callable[[Cell], str]:

@@ -1,6 +1,7 @@
 """The page cache of files: brought in, thrown out, and measured, without being root."""
 
 import ctypes
+import math
 import mmap
 import os
 import random
@@ -12,7 +13,6 @@ from strobe.errors import DataError
 
 WARM, COLD = "warm", "cold"
 PIECE = 1 << 20  # bytes that are held at a time of a file that is read
-MOST_SECONDS = 0.03  # for an estimate
 WINDOWS, WINDOW = 64, 64  # of a file that is longer than all of them together: how many, and pages of each
 STILL_THERE = 0.05  # of the pages: more than this may not stay of files that were thrown out
 
@@ -38,43 +38,29 @@ def evict(path: str) -> None:
         os.close(handle)
 
 
-def resident(files: Sequence[str]) -> float | None:
+def resident(files: Sequence[str], *, seconds: float = math.inf) -> float | None:
     """The share of the files' pages that the page cache holds, by mincore(2), which brings none in.
 
-    None where it is not known: of other people's files the kernel tells everybody else that all is there.
+    Of long files some windows are asked about, and of many files as many, in random order, as can be in so many
+    seconds. None where it is not known: a file is missing, or belongs to other people, of whose files the kernel tells
+    everybody else that all is there.
     """
-    held = total = 0
-    for path in files:
-        status = Path(path).stat()
-        if not _is_told(path, status):
-            return None
-        if status.st_size:
-            pages = _pages(path, 0, status.st_size)
-            held, total = held + sum(page & 1 for page in pages), total + len(pages)
-    return held / total if total else None
-
-
-def estimate(files: Sequence[str]) -> float | None:
-    """As :func:`resident`, from as many of the files, in random order, as can be asked about in ``MOST_SECONDS``.
-
-    Of long files some windows count. None also where a file is missing.
-    """
-    shares, sizes = [], []
-    ends = time.monotonic() + MOST_SECONDS
+    held = total = 0.0
+    ends = time.monotonic() + seconds
     for path in random.Random(0).sample(files, len(files)):
         try:
             status = Path(path).stat()
-            if not _is_told(path, status):
+            if not (os.access(path, os.W_OK) or os.geteuid() in (0, status.st_uid)):
                 return None
-            states = [_pages(path, start, size) for start, size in _windows(status.st_size)]
+            states = [page & 1 for start, size in _windows(status.st_size) for page in _pages(path, start, size)]
         except OSError:
             return None
         if states:
-            shares.append(sum(page & 1 for pages in states for page in pages) / sum(map(len, states)))
-            sizes.append(status.st_size)
+            held += status.st_size * sum(states) / len(states)
+            total += status.st_size
         if time.monotonic() > ends:
             break
-    return sum(share * size for share, size in zip(shares, sizes, strict=True)) / sum(sizes) if sizes else None
+    return held / total if total else None
 
 
 def require_cold(files: Sequence[str]) -> None:
@@ -85,11 +71,6 @@ def require_cold(files: Sequence[str]) -> None:
             f"{share:.0%} of the pages of {files[0]} and {len(files) - 1} other files stay in memory when they are "
             "thrown out of the page cache; measure only warm, or files on a disk"
         )
-
-
-def _is_told(path: str, status: os.stat_result) -> bool:
-    """Whether the kernel tells this process which of a file's pages are there."""
-    return os.access(path, os.W_OK) or os.geteuid() in (0, status.st_uid)
 
 
 def _windows(size: int) -> list[tuple[int, int]]:

@@ -1,78 +1,239 @@
-"""How certain a rate or a ratio is: bootstrap over repeated runs, widened for few of them.
+"""How certain a figure is: estimates with intervals, ratios of speeds, verdicts, and when to stop measuring.
 
-All is done on logarithms, in which a ratio is a difference. A bootstrap of few values is too narrow: of two runs a side
-against two others of the same configuration, its interval leaves out the truth once in three times. So each end
-of the interval is the wider one of two that Hesterberg gives ("What Teachers Should Know About the Bootstrap", The
-American Statistician 2015, section 5): the expanded percentile, whose tail is that of t instead of normal after
-sqrt(n / (n - 1)), and t times the bootstrap's standard error, with Welch's degrees of freedom,
-but not more than if both sides had the smaller number of runs: of 2 against 20, Welch's are too many.
+Rates and ratios of independent runs are taken as logarithms, in which a ratio is a difference, and get an interval by
+Student's t. Values of one run in the order of time resemble their neighbours: they get their median, and an interval by
+order statistics over as many values as would be independent. Imports scipy only where a quantile is asked for.
 """
 
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal, TypedDict
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-RESAMPLES = 10_000
-FEWEST = 2  # runs on either side, below which there is no verdict
-CERTAINTY = 0.95
-# Of a ratio's interval, were its values independent. Runs of a real machine resemble their neighbours, and Welch's
-# approximation is a little too narrow for sides of different size: so 1 is still in it 95 times in 100.
-CAUTIOUS = 0.97
+FEWEST = 2  # values on either side, below which there is neither an interval nor a verdict
+LEVEL = 0.95
+# Of the interval of a ratio. Runs of a real machine resemble their neighbours, however they are interleaved: with 97%
+# a configuration that is compared with itself shows no difference at least 95 times in 100.
+RATIO_LEVEL = 0.97
+ENOUGH = 6  # values, from which on the least and the greatest enclose the median 95 times in 100
+POWER = 0.8  # with which as many more values as ``needed`` says would settle it
+
+# A paired trial is looked at more than once.
+EARLY = 4  # pairs, from which on it may be over before its last one
+AFAR = 2.0  # times as wide as it is, its interval must leave out 1 for that
+PATIENT = 3  # times as many pairs as planned, for a candidate that looks faster and is not for certain
+PROMISING = 1.03  # times as fast, as it looks: less is not worth more time
 
 Verdict = Literal["faster", "slower", "no difference", "too few runs"]
 Values = NDArray[np.float64]
+Interval = dict[str, Any]  # an estimate as records have it: median, low and high, each a number or None
 
 
-class Ratio(TypedDict):
-    """A rate in images/s with its 95% interval, or a ratio of two with its 97% one; no ends for too few runs.
+@dataclass(frozen=True)
+class Estimate:
+    """A figure and the interval that holds the truth in a share ``level`` of all cases; no ends for too few values.
 
-    ``median`` is the bootstrap's middle, which is the geometric mean over the runs.
+    Attributes:
+        middle: the geometric mean of rates and ratios; the median of what was measured in one run.
+        low: the interval's lower end.
+        high: its upper end.
+        level: of the interval.
+        n: how many values it rests on, of two sides those of the side that has fewer.
     """
 
-    median: float
+    middle: float
     low: float | None
     high: float | None
+    level: float
+    n: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """What a ratio says: ``no difference`` if its interval holds 1, ``too few runs`` if it has none."""
+        if self.low is None or self.high is None:
+            return "too few runs"
+        return "slower" if self.high < 1 else "faster" if self.low > 1 else "no difference"
+
+    @property
+    def within(self) -> float | None:
+        """How far the interval reaches from the middle, on its longer side, as a share of it; None without ends."""
+        if self.low is None or self.high is None:
+            return None
+        return max(self.high - self.middle, self.middle - self.low) / self.middle
+
+    def times(self, factor: float) -> "Estimate":
+        """The estimate of a multiple."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.middle * factor, low, high, self.level, self.n)
+
+    def as_record(self) -> Interval:
+        """As it stands in ``summary.json``, ``results.json`` and ``comparison.json``."""
+        return {"median": self.middle, "low": self.low, "high": self.high}
 
 
-def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-    """How many times as fast ``ours`` are as ``theirs``: rates of independent runs, all positive, at least one each."""
+def recorded(estimate: Estimate | None) -> Interval:
+    """As it stands in a record, where nothing was measured too."""
+    return {"median": None, "low": None, "high": None} if estimate is None else estimate.as_record()
+
+
+def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
+    """The geometric mean of independent positive values, such as one cell's rates over its runs, at least one."""
+    logs = _logarithms(values)
+    error = float(logs.std(ddof=1)) / math.sqrt(len(logs)) if len(logs) >= FEWEST else None
+    return _estimate(float(logs.mean()), error, len(logs) - 1, level, len(logs))
+
+
+def paired(ratios: Sequence[float]) -> Estimate:
+    """The ratio of which each round, or pair of turns, has measured one: positive numbers, at least one."""
+    return interval(ratios, RATIO_LEVEL)
+
+
+def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """How many times as fast ``ours`` are as ``theirs``: rates of independent runs, all positive, at least one each.
+
+    Welch's interval for a difference of logarithms, with as many degrees of freedom at most as if both sides had the
+    smaller number of runs: of 2 runs against 20 Welch has too many, and finds a difference between equals in 1 of 8
+    comparisons where it should in 1 of 20.
+    """
     sides = [_logarithms(side) for side in (ours, theirs)]
-    middle = float(sides[0].mean() - sides[1].mean())
-    if min(map(len, sides)) < FEWEST:
-        return _ratio(middle, None)
-    draws = _resampled(sides[0]) - _resampled(sides[1], seed=1)
-    return _ratio(middle, _ends(middle, draws, sides, CAUTIOUS))
+    middle, fewest = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
+    if fewest < FEWEST:
+        return _estimate(middle, None, 0, RATIO_LEVEL, fewest)
+    variances = [float(side.var(ddof=1)) / len(side) for side in sides]
+    total = sum(variances)
+    welch = total**2 / max(sum(v**2 / (len(side) - 1) for v, side in zip(variances, sides, strict=True)), 1e-300)
+    freedom = min(max(welch, fewest - 1), 2 * (fewest - 1))
+    return _estimate(middle, math.sqrt(total), freedom, RATIO_LEVEL, fewest)
 
 
-def paired(ratios: Sequence[float]) -> Ratio:
-    """The ratio of which each round, or turn, has measured one: positive numbers, at least one."""
-    return _of_one_side(ratios, CAUTIOUS)
+def median(values: Sequence[float], *, independent: float | None = None) -> Estimate:
+    """The median and its interval by order statistics, which assume no distribution; of one value at least.
+
+    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
+    down (Conover 1999, section 3.2). For n below ``ENOUGH`` the extremes are all there is, and cover less. Values that
+    tell as much as fewer ``independent`` ones get an interval that is as much wider.
+    """
+    return Estimate(statistics.median(values), *_ranks(values, independent or len(values)), LEVEL, len(values))
 
 
-def interval(values: Sequence[float]) -> Ratio:
-    """The geometric mean of positive values, such as one cell's rates over its runs, at least one."""
-    return _of_one_side(values, CERTAINTY)
+def median_interval(values: Sequence[float]) -> Interval:
+    """The same as records have it; without values too."""
+    return recorded(median(values) if values else None)
 
 
-def verdict(ratio: Ratio) -> Verdict:
-    """What a ratio says: ``no difference`` if its interval holds 1, ``too few runs`` if it has none."""
-    low, high = ratio["low"], ratio["high"]
-    if low is None or high is None:
-        return "too few runs"
-    return "slower" if high < 1 else "faster" if low > 1 else "no difference"
+def series(values: Sequence[float]) -> Estimate:
+    """The median of positive values of one run in the order of time, such as the rates of its blocks; at least one.
+
+    By order statistics over as many values as are :func:`independent`; where these are too few for that, the interval
+    is as wide at least as that of Student's t for so many.
+    """
+    count = independent(values)
+    low, high = _ranks(values, count)
+    if len(values) >= FEWEST and count < ENOUGH:
+        logs, count = _logarithms(values), max(count, FEWEST)
+        reach = float(_student((1 + LEVEL) / 2, count - 1)) * float(logs.std(ddof=1)) / math.sqrt(count)
+        low, high = min(low, math.exp(logs.mean() - reach)), max(high, math.exp(logs.mean() + reach))
+    return Estimate(statistics.median(values), low, high, LEVEL, len(values))
 
 
-def _of_one_side(values: Sequence[float], certainty: float) -> Ratio:
-    logarithms = _logarithms(values)
-    middle = float(logarithms.mean())
-    if len(logarithms) < FEWEST:
-        return _ratio(middle, None)
-    return _ratio(middle, _ends(middle, _resampled(logarithms), [logarithms], certainty))
+def independent(values: Sequence[float]) -> float:
+    """How many independent values tell as much about the mean as these, which are in the order of time.
+
+    By Geyer's initial positive sequence ("Practical Markov Chain Monte Carlo", Statistical Science 1992, section 3.3),
+    which finds also what comes again after several values, as batches of workers do.
+    """
+    count = len(values)
+    away = np.asarray(values, dtype=np.float64)
+    away = away - away.mean()
+    power = np.abs(np.fft.rfft(away, 2 * count)) ** 2
+    covariances = np.fft.irfft(power)[: count // 2 * 2]
+    if count < 4 or covariances[0] <= 1e-12 * count * float(np.mean(values)) ** 2:
+        return float(count)
+    pairs = covariances.reshape(-1, 2).sum(axis=1) / covariances[0]
+    positive = len(pairs) if (pairs > 0).all() else int(np.argmax(pairs <= 0))
+    together = 2 * float(np.minimum.accumulate(pairs[:positive]).sum()) - 1
+    return count / min(max(together, 1.0), float(count))
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Between the two nearest of the values, linearly; None without any."""
+    return float(np.quantile(values, share)) if len(values) else None
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """The distance of the quartiles, as a share of the median; None for fewer than four."""
+    if len(values) < 4:
+        return None
+    low, middle, high = statistics.quantiles(values)
+    return (high - low) / middle if middle else None
+
+
+def in_quadrature(*errors: float) -> float:
+    """The factor by which independent errors, given as logarithms, may move a figure together."""
+    return math.exp(math.hypot(*errors))
+
+
+def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
+    """How many runs a side would show on which side of a threshold an :func:`unpaired` ratio lies.
+
+    If their spread stays what it was and the truth is near the middle, they show it in ``POWER`` of all cases. None if
+    more than ``most`` would be needed, or nothing is known of the spread.
+    """
+    if ratio.low is None or ratio.high is None:
+        return None
+    distance, tail = abs(math.log(ratio.middle / threshold)), (1 + ratio.level) / 2
+    error = math.log(ratio.high / ratio.low) / 2 / _student(tail, 2 * (ratio.n - 1)) * math.sqrt(ratio.n)  # of one run
+    counts = np.arange(ratio.n + 1, most + 1)
+    reach = (_student(tail, 2 * (counts - 1)) + _student(POWER, 2 * (counts - 1))) * error
+    enough = counts[reach <= distance * np.sqrt(counts)]
+    return int(enough[0]) if len(enough) else None
+
+
+def is_over(ratios: Sequence[float], planned: int) -> bool:
+    """Whether a paired trial that is looked at after each pair has said what it can.
+
+    It is over before the last pair that was planned, after an even number and ``EARLY`` at least, if its interval would
+    leave out 1 also were it ``AFAR`` times as wide: who looks more often must ask for more, for no more than 5 of 100
+    comparisons of equals may find a difference. It goes on after the last one, for as many pairs once more and again,
+    while the candidate looks faster (``PROMISING``) and is not for certain.
+    """
+    count = len(ratios)
+    if count < FEWEST:
+        return False
+    ratio = paired(ratios)
+    if count >= EARLY and count % 2 == 0 and ratio.low is not None and ratio.high is not None:
+        ends = [ratio.middle * math.pow(end / ratio.middle, AFAR) for end in (ratio.low, ratio.high)]
+        if ends[0] > 1 or ends[1] < 1:
+            return True
+    if count % planned:
+        return False
+    return count >= PATIENT * planned or ratio.middle < PROMISING or ratio.verdict != "no difference"
+
+
+def _student(share: float, freedom: float | NDArray[np.int64]) -> Any:
+    """Student's t below which lies such a share of cases."""
+    from scipy.special import stdtrit
+
+    return stdtrit(freedom, share)
+
+
+def _estimate(middle: float, error: float | None, freedom: float, level: float, n: int) -> Estimate:
+    """From logarithms: the middle and its standard error, None where it is not known."""
+    if error is None:
+        return Estimate(math.exp(middle), None, None, level, n)
+    reach = float(_student((1 + level) / 2, freedom)) * error
+    return Estimate(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), level, n)
+
+
+def _ranks(values: Sequence[float], independent: float) -> tuple[float, float]:
+    """The values that enclose the median, see :func:`median`."""
+    ordered, count = sorted(values), len(values)
+    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent)) / 2))
+    return ordered[k - 1], ordered[count - k]
 
 
 def _logarithms(values: Sequence[float]) -> Values:
@@ -80,69 +241,3 @@ def _logarithms(values: Sequence[float]) -> Values:
     if not array.size or not (np.isfinite(array) & (array > 0)).all():
         raise ValueError(f"rates and ratios are positive numbers, at least one: {list(values)}")
     return np.log(array)
-
-
-def _resampled(values: Values, seed: int = 0) -> Values:
-    """Means (RESAMPLES,) of as many values, drawn with replacement; always the same ones."""
-    drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
-    means: Values = values[drawn].mean(axis=1)
-    return means
-
-
-def _ends(middle: float, draws: Values, sides: Sequence[Values], certainty: float) -> tuple[float, float]:
-    """The interval's ends, as logarithms.
-
-    Args:
-        middle: the estimate.
-        draws: what the bootstrap gave for it.
-        sides: the values behind it, one side or two, of two values or more.
-        certainty: how often the interval is to hold the truth.
-    """
-    from scipy.special import ndtr, stdtrit
-
-    tail = (1 - certainty) / 2
-    fewest = min(map(len, sides))
-    expanded = float(ndtr(np.sqrt(fewest / (fewest - 1)) * stdtrit(fewest - 1, tail)))
-    low, high = np.quantile(draws, [expanded, 1 - expanded])
-    variances = [float(side.var(ddof=1)) / len(side) for side in sides]
-    if total := sum(variances):
-        freedom = total**2 / sum(one**2 / (len(side) - 1) for one, side in zip(variances, sides, strict=True))
-        freedom = min(freedom, len(sides) * (fewest - 1))  # few runs tell their own variance badly, however many others
-        plugged = sum(one * (len(side) - 1) / len(side) for one, side in zip(variances, sides, strict=True))
-        error = float(draws.std()) * np.sqrt(total / plugged)  # the bootstrap's is too small by about sqrt((n - 1) / n)
-        reach = -float(stdtrit(freedom, tail)) * error
-        low, high = min(low, middle - reach), max(high, middle + reach)
-    return float(low), float(high)
-
-
-def _ratio(middle: float, ends: tuple[float, float] | None) -> Ratio:
-    low, high = (None, None) if ends is None else (float(np.exp(end)) for end in ends)
-    return {"median": float(np.exp(middle)), "low": low, "high": high}
-
-
-def median_interval(values: Sequence[float], *, independent: float | None = None) -> dict[str, float | None]:
-    """The median and its 95% interval by order statistics, which assume no distribution; None without values.
-
-    The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2); for n below 6 the extremes are all there is, and cover less. Values that resemble
-    their neighbours tell as much as fewer ``independent`` ones, and the ranks widen accordingly.
-    """
-    if not values:
-        return {"median": None, "low": None, "high": None}
-    ordered, count = sorted(values), len(values)
-    k = max(1, math.floor((count - 1.96 * count / math.sqrt(independent or count)) / 2))
-    return {"median": statistics.median(ordered), "low": ordered[k - 1], "high": ordered[count - k]}
-
-
-def independent(values: Sequence[float]) -> float:
-    """How many independent values tell as much; with r, the correlation of neighbours, n (1 - r) / (1 + r).
-
-    Bayley and Hammersley 1946, for a first-order autoregression.
-    """
-    if len(values) < 3:
-        return float(len(values))
-    mean = statistics.fmean(values)
-    spread = sum((value - mean) ** 2 for value in values)
-    together = sum((one - mean) * (next_one - mean) for one, next_one in pairwise(values))
-    r = min(max(together / spread, 0.0), 0.99) if spread else 0.0
-    return max(1.0, len(values) * (1 - r) / (1 + r))

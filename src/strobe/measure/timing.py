@@ -6,7 +6,6 @@ Work that is called is repeated by :func:`repeated`.
 """
 
 import math
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+    from strobe.measure.statistics import Estimate
+
 WARMUP_STEPS = 3  # the first steps of a training pay for allocation and caches, and are not measured
 FEWEST_STEPS = 3  # of a window, however long they take
 PATIENCE = 2  # times as long as a window, after which its warm-up ends
@@ -22,7 +23,6 @@ BLOCK = 0.1  # seconds that a block of a meter should last, so that neither the 
 BLOCKS = 8  # at least, before a rate can be well known
 WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
 SOON = 1.0  # seconds after which a well-known rate is believed
-FEW = 5  # blocks, of which order statistics know too little
 
 Clock = Callable[[], float]
 
@@ -135,7 +135,8 @@ class Meter(_Timing):
         spent = self._cpu()
         images = sum(block.images for block in self._blocks)
         cpu = None if spent is None or self._spent is None else (spent - self._spent) / images
-        return Rate(*self._interval(), cpu)
+        found = self._estimate()
+        return Rate(found.middle, found.low or 0.0, found.high or 0.0, cpu)
 
     def _begin(self) -> None:
         self._blocks.clear()
@@ -158,24 +159,13 @@ class Meter(_Timing):
             return len(self._blocks) >= 2
         if len(self._blocks) < BLOCKS or elapsed < SOON:
             return False
-        median, low, high = self._interval()
-        return max(high - median, median - low) <= WELL_KNOWN * median
+        within = self._estimate().within
+        return within is not None and within <= WELL_KNOWN
 
-    def _interval(self) -> tuple[float, float, float]:
-        """The median and its 95% interval, by order statistics; for few rates by Student's t of their logarithms."""
-        from strobe.measure.statistics import median_interval  # which imports NumPy
+    def _estimate(self) -> "Estimate":
+        from strobe.measure.statistics import series  # which imports NumPy
 
-        rates = [block.rate for block in self._blocks]
-        found = median_interval(rates)
-        median, low, high = (float(found[name] or 0) for name in ("median", "low", "high"))
-        if 1 < len(rates) <= FEW:
-            from scipy.special import stdtrit
-
-            logs = [math.log(rate) for rate in rates]
-            reach = float(stdtrit(len(rates) - 1, 0.975)) * statistics.stdev(logs) / math.sqrt(len(rates))
-            centre = statistics.fmean(logs)
-            low, high = min(low, math.exp(centre - reach)), max(high, math.exp(centre + reach))
-        return median, low, high
+        return series([block.rate for block in self._blocks])
 
 
 class Window(_Timing):

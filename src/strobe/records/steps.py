@@ -18,7 +18,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
     by the device's own time where it was measured.
     """
-    from strobe.measure.statistics import independent, median_interval  # which import NumPy
+    from strobe.measure.statistics import recorded, series  # which import NumPy
 
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
@@ -31,7 +31,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
             "profiled": profiled,
             "skipped": len(rows) - len(counted) - profiled,
         },
-        "images_per_second": median_interval(rates := _rates(counted, block), independent=independent(rates)),
+        "images_per_second": recorded(series(rates) if (rates := _rates(counted, block)) else None),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
         "device_seconds": _means(counted, DEVICE, "device_") if counted and "device_total" in counted[-1] else None,

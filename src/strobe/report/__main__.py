@@ -9,7 +9,7 @@ from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
-from strobe.report.html import write_report
+from strobe.report.page import write_report
 from strobe.view.serving import open_browser
 
 EXAMPLES = """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from PIL.ImageFont import FreeTypeFont
 
-from strobe.report.colours import INK, PAPER, PHASE_COLOURS, ink_on
+from strobe.present.colours import INK, PAPER, PHASE_COLOURS, ink_on
 from strobe.report.wording import ceiling_rates, milliseconds, rate, share, subject
 
 Pixels = NDArray[np.uint8]

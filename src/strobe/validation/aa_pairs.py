@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from strobe.measure.statistics import Ratio, unpaired, verdict
+from strobe.measure.statistics import Estimate, unpaired
 
 SIDES = (2, 3, 5)  # runs on each side
 DEALINGS = 4  # of one window, at most
@@ -15,7 +15,7 @@ AIM = 0.95  # share of "no difference"
 ENOUGH = 100  # comparisons
 
 Dealing = tuple[tuple[int, ...], tuple[int, ...]]
-Compare = Callable[[Sequence[float], Sequence[float]], Ratio]
+Compare = Callable[[Sequence[float], Sequence[float]], Estimate]
 
 
 @dataclass
@@ -83,13 +83,10 @@ def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) ->
         counts.append(one := Count(side, windows=len(rates) // (2 * side)))
         for ours, theirs in dealings:
             ratio = compare([rates[run] for run in ours], [rates[run] for run in theirs])
-            one.verdicts[verdict(ratio)] += 1
-            low, high = ratio["low"], ratio["high"]
-            if low is None or high is None:
+            one.verdicts[ratio.verdict] += 1
+            if ratio.low is None or ratio.high is None:
                 continue
-            one.widths.append((high - low) / ratio["median"])
+            one.widths.append((ratio.high - ratio.low) / ratio.middle)
             for slowdown in SLOWDOWNS:
-                left = 1 - slowdown
-                slower: Ratio = {"median": ratio["median"] * left, "low": low * left, "high": high * left}
-                one.found[slowdown] += verdict(slower) == "slower"
+                one.found[slowdown] += ratio.times(1 - slowdown).verdict == "slower"
     return counts

@@ -1,6 +1,5 @@
 """What the ground-truth grid found, as pure functions from cells and the records of their runs."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from strobe.measure.statistics import quantile
 from strobe.validation.accuracy_cells import Cell
 
 RATE = "overall_images_per_second"
@@ -115,15 +115,6 @@ def score(results: Sequence[Result]) -> Score:
         p90_error=quantile(errors, 0.9),
         failed=sum(result.failure is not None for result in results),
     )
-
-
-def quantile(ordered: Sequence[float], share: float) -> float | None:
-    """Between the two nearest of sorted values, linearly; None without any."""
-    if not ordered:
-        return None
-    place = share * (len(ordered) - 1)
-    below, above = math.floor(place), math.ceil(place)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def table(results: Sequence[Result]) -> Table:

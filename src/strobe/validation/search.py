@@ -160,7 +160,9 @@ def show(console: Console, found: Score, final: Sequence[tuple[Rated, Duel]]) ->
     """The finals as a table, and the figures beside the aims."""
     table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
     for one, result in final:
-        table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", f"{times(result.ratio)} as fast")
+        table.add_row(
+            " ".join(one.overrides), f"{one.images_per_second:,.0f}", f"{times(result.ratio.as_record())} as fast"
+        )
     console.print(table)
     for line in lines(found):
         console.print(line, markup=False, highlight=False)

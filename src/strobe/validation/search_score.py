@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.duel.paired_trial import Duel
-from strobe.measure.statistics import Ratio
-from strobe.validation.accuracy_score import quantile
+from strobe.measure.statistics import Estimate, Interval, quantile
 
 FINALISTS = 3  # of the grid: the fastest of many single measurements is seldom the fastest
 AIM, AIM_SHARE, AIM_ERROR = 0.95, 0.25, 0.10
@@ -32,8 +31,8 @@ class Score:
     trainings: int  # that the search started: those that it looked at, and those that took turns
     alternatives: int  # loaders and models alone, measured after the looks
     search_seconds: float
-    best: Ratio | None  # speed of the search's best over the grid's, the least of the finals
-    gain: Ratio | None  # over the start
+    best: Estimate | None  # speed of the search's best over the grid's, the least of the finals
+    gain: Interval | None  # over the start
     errors: list[float]  # |predicted / measured - 1| of each prediction, in order of size
     inside: int  # measured within the predicted interval
 
@@ -57,7 +56,7 @@ def score(tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tup
         trainings=tuning["trainings"],
         alternatives=sum(one.get("alternatives", 0) for one in tuning["looks"]),
         search_seconds=tuning["seconds"],
-        best=min(ratios, key=lambda ratio: ratio["median"], default=None),
+        best=min(ratios, key=lambda ratio: ratio.middle, default=None),
         gain=tuning["proof"] and tuning["proof"]["ratio"],
         errors=sorted(abs(predicted["median"] / measured - 1) for predicted, measured in pairs),
         inside=sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in pairs),
@@ -79,11 +78,11 @@ def lines(found: Score) -> list[str]:
     ]
 
 
-def _ratio(ratio: Ratio | None) -> str:
+def _ratio(ratio: Estimate | None) -> str:
     if ratio is None:
         return "unknown"
-    told = f"{ratio['median']:.2f}"
-    return told if ratio["low"] is None else f"{told} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+    told = f"{ratio.middle:.2f}"
+    return told if ratio.low is None else f"{told} ({ratio.low:.2f} to {ratio.high:.2f})"
 
 
 def _share(value: float | None) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from strobe.app.data import parts
+from strobe.app.data import augment
 from strobe.app.data.augment import dihedral, flip, shift
 
 Change = Callable[..., Tensor]
@@ -88,7 +88,7 @@ def test_the_result_may_take_the_images_place(change: Change, layout: str) -> No
 def test_parts_make_no_difference(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
     images = numbered(50)
     whole = change(images, seeded(3))
-    monkeypatch.setattr(parts, "CACHED", 7 * images[0].numel())
+    monkeypatch.setattr(augment, "CACHED", 7 * images[0].numel())
     assert torch.equal(change(images, seeded(3)), whole)
 
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from strobe.app.loaders.buffer_pool import MOST, Buffers
+from strobe.app.loaders.buffer_pool import MOST, BufferPool
 from strobe.app.loaders.threads import become_worker, threads
 
 SHAPE = (4, 3, 8, 8)
 
 
 def test_memory_is_used_again_when_nobody_has_it() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     places = {buffers.take(SHAPE, torch.float32).data_ptr() for _ in range(50)}
     assert len(places) == 1
     assert buffers.take((2, 3, 8, 8), torch.float32).data_ptr() in places  # a smaller batch fits as well
@@ -22,7 +22,7 @@ def test_memory_is_used_again_when_nobody_has_it() -> None:
 
 @pytest.mark.parametrize("keep", [lambda t: t, lambda t: t[1:], lambda t: t.view(torch.int32), lambda t: t.numpy()])
 def test_what_is_kept_in_any_form_is_not_overwritten(keep: object) -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     kept = [keep(buffers.take(SHAPE, torch.float32).fill_(number)) for number in range(20)]  # type: ignore[operator]
     before = [torch.as_tensor(value).clone() for value in kept]
     for _ in range(20):
@@ -31,14 +31,14 @@ def test_what_is_kept_in_any_form_is_not_overwritten(keep: object) -> None:
 
 
 def test_what_was_shared_with_another_process_is_not_overwritten() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     place = buffers.take(SHAPE, torch.float32).data_ptr()
     assert buffers.take(SHAPE, torch.float32).share_memory_().data_ptr() != place
     assert not buffers.take(SHAPE, torch.float32).is_shared()
 
 
 def test_what_a_backward_pass_needs_is_not_overwritten() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     weight = torch.ones(8, requires_grad=True)
     batch = buffers.take(SHAPE, torch.float32).fill_(3)
     loss = (batch * weight).sum()
@@ -50,7 +50,7 @@ def test_what_a_backward_pass_needs_is_not_overwritten() -> None:
 
 
 def test_it_remembers_so_many_and_no_more() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     for _ in range(2):
         kept = [buffers.take((16,), torch.uint8) for _ in range(MOST + 20)]
         assert len({tensor.data_ptr() for tensor in kept}) == len(kept)
@@ -59,7 +59,7 @@ def test_it_remembers_so_many_and_no_more() -> None:
 
 
 def test_threads_never_get_the_same_memory() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
 
     def work(number: int) -> bool:
         tensor = buffers.take((64,), torch.int64).fill_(number)
@@ -71,14 +71,14 @@ def test_threads_never_get_the_same_memory() -> None:
 
 
 def test_a_copy_for_another_process_is_empty() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     buffers.take(SHAPE, torch.float32)
     assert pickle.loads(pickle.dumps(buffers))._kept == []
 
 
 class InWorker(Dataset[torch.Tensor]):
     def __init__(self) -> None:
-        self.buffers = Buffers()
+        self.buffers = BufferPool()
         self.buffers.pinned = True  # not heeded in a worker process
 
     def __len__(self) -> int:

@@ -14,9 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from strobe.app.loaders import packing
-from strobe.app.loaders.manifest import MANIFEST
 from strobe.app.loaders.packed import tiles as tile_contents
-from strobe.app.loaders.packing import SPARE, Contents, packed
+from strobe.app.loaders.packing import MANIFEST, SPARE, Contents, packed
 from support.files import names, plant
 from support.interruptions import full_disk, interrupt_once
 from support.packs import COUNT, SIZE, Set, changeable

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from strobe.app.loaders import packing
-from strobe.app.loaders.manifest import MANIFEST
 from strobe.app.loaders.packed import PackedLoader
+from strobe.app.loaders.packing import MANIFEST
 from support.files import names, tree
 from support.packs import SIZE, Set, changeable
 

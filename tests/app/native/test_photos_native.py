@@ -12,10 +12,9 @@ from PIL import Image
 from torch import Tensor
 
 from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
-from strobe.app.loaders import fallback, native_photos
+from strobe.app.loaders import native
 from strobe.app.loaders.crop_policy import Framing
-from strobe.app.loaders.native import NativeLoader
-from strobe.app.loaders.native_photos import NativePhotos
+from strobe.app.loaders.native import NativeLoader, NativePhotos
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.app.native.build import load
@@ -113,7 +112,7 @@ def test_workers_share_the_sizes(paths: list[str], tmp_path: Path, monkeypatch: 
             file.write("".join(f"{photo}\n" for photo in files.tolist()))
         return measure_photos(names, files, threads=threads)
 
-    monkeypatch.setattr(native_photos.photos, "measure_photos", noted)
+    monkeypatch.setattr(native.native_photos, "measure_photos", noted)
     data = dataset(paths)
     for seed in (1, 2):
         epoch(data, "fork", seed)
@@ -148,7 +147,7 @@ def test_what_the_operators_do_not_read_goes_through_pillow(
         for epoch in (0, 1):
             pixels, _ = data.__getitems__(Indices(range(3), epoch=epoch, split="train", number=0))
             assert torch.equal(pixels, expected(mixed, epoch))
-    (said,) = [record.getMessage() for record in caplog.records if record.name == fallback.__name__]
+    (said,) = [record.getMessage() for record in caplog.records if record.name == native.__name__]
     assert "cmyk.jpg and maybe others" in said
     assert "\n" not in said
 

@@ -1,14 +1,17 @@
 """What a run says at its end: ceilings, findings, the report; also when something is in the way."""
 
 import html
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
-from support.runs import Ended
+from support.runs import CHECKPOINTS, Ended
 
 Train = Callable[..., Ended]
 MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")
@@ -18,9 +21,8 @@ def shown(ended: Ended) -> str:
     return html.unescape((ended.directory / "report.html").read_text())
 
 
-def test_a_run_ends_with_a_verdict(train: Train) -> None:
-    ended = train(*MEASURED)
-    assert ended.code == 0, ended.output
+def test_a_run_ends_with_a_verdict(finished_run: Ended) -> None:
+    ended = finished_run
     summary = ended.summary
     ceilings = summary["ceilings"]
     for side in ("loader", "model"):
@@ -88,8 +90,31 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     assert "the rule's own" in ended.output
 
 
-@pytest.mark.slow  # tests/ceilings compares weights, random numbers and order
-def test_training_is_the_same_with_and_without_ceilings(train: Train) -> None:
-    with_them = train(*MEASURED, "trainer.max_epochs=2", name="with")
-    without = train(*MEASURED, "trainer.max_epochs=2", "ceilings=false", name="without")
-    assert with_them.summary["metrics"] == without.summary["metrics"]
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_ends_the_same_with_and_without(train: Train, workers: int) -> None:
+    """Weights, the optimizer's state, metrics, and every generator that a run draws from."""
+    states, records, checkpoints = [], [], []
+    for ceilings in ("true", "false"):
+        given = f"ceilings={ceilings}", "ceilings_seconds=0.1", f"engine.num_workers={workers}"
+        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, name=ceilings)
+        assert ended.code == 0, ended.output
+        states.append((torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()))
+        records.append(ended.summary)
+        checkpoints.append(
+            [
+                torch.load(ended.directory / "checkpoints" / f"{name}.ckpt", weights_only=True)
+                for name in ("best", "last")
+            ]
+        )
+    measured, not_measured = records
+    assert measured["ceilings"]["loader"] > 0
+    assert measured["ceilings"]["model"] > 0
+    assert not_measured["ceilings"] is None
+    assert states[0] == states[1]
+    assert measured["metrics"] == not_measured["metrics"]
+    for first, second in zip(*checkpoints, strict=True):
+        assert first["state_dict"].keys() == second["state_dict"].keys()
+        assert all(torch.equal(value, second["state_dict"][key]) for key, value in first["state_dict"].items())
+        for key, moments in first["optimizer_states"][0]["state"].items():
+            other = second["optimizer_states"][0]["state"][key]
+            assert all(torch.equal(torch.as_tensor(moments[name]), torch.as_tensor(other[name])) for name in moments)

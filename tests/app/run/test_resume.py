@@ -105,12 +105,3 @@ def test_from_the_best_checkpoint(train: Train, uninterrupted: Whole) -> None:
     resumed = train(*SETTINGS, f"ckpt_path={uninterrupted.best}")
     assert resumed.code == 0, resumed.output
     assert_same(weights(resumed.directory), uninterrupted.weights)
-
-
-def test_sigterm(train: Train, interrupt: Callable[..., None]) -> None:
-    interrupt(2, signal.SIGTERM)
-    ended = train()
-    assert ended.code == 143
-    assert "Traceback" not in ended.output
-    assert ended.summary["status"] == "interrupted"
-    assert len((ended.directory / "steps.csv").read_text().splitlines()) >= 3

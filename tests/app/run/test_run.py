@@ -1,9 +1,7 @@
 """Whole runs: what they leave behind, and what TensorBoard shows of it."""
 
 import csv
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,16 +98,6 @@ def test_tables_lie_beside_the_traces(ended: Ended) -> None:
     assert {"operators_by_shape.txt", "operators_by_cpu_time.txt"} <= {
         p.name for p in (ended.directory / "tables").iterdir()
     }
-
-
-def test_a_sweep_runs_each_cell(train: Train, tmp_path: Path) -> None:
-    sweep = tmp_path / "sweep"
-    less = [f"trainer.limit_{stage}_batches={count}" for stage, count in {"train": 1, "val": 0, "test": 0}.items()]
-    ended = train("-m", "data.batch_size=2,8", f"hydra.sweep.dir={sweep}", "trainer.enable_checkpointing=false", *less)
-    assert ended.code == 0, ended.output
-    records = [json.loads(path.read_text()) for path in sorted(sweep.glob("*/summary.json"))]
-    assert [record["batch_size"] for record in records] == [2, 8]
-    assert [path.name[:2] for path in sorted(sweep.glob("*-*"))] == ["0-", "1-"]
 
 
 def test_the_csv_logger_leaves_pictures_as_files(train: Train) -> None:

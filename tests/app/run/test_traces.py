@@ -29,7 +29,12 @@ def numbers(events: list[Event]) -> list[int]:
 
 @pytest.mark.parametrize(
     ("stop", "code", "status"),
-    [(signal.SIGTERM, 143, "interrupted"), (signal.SIGINT, 130, "interrupted"), (None, 1, "failed")],
+    [
+        (signal.SIGTERM, 143, "interrupted"),
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGHUP, 129, "interrupted"),
+        (None, 1, "failed"),
+    ],
 )
 def test_a_run_that_is_stopped_leaves_a_trace(
     train: Train, monkeypatch: pytest.MonkeyPatch, stop: signal.Signals | None, code: int, status: str
@@ -43,10 +48,10 @@ def test_a_run_that_is_stopped_leaves_a_trace(
             os.kill(os.getpid(), stop)
         return step(self, batch, batch_idx)
 
-    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     monkeypatch.setattr(ImageClassifier, "training_step", stopped)
     ended = train("profiler=trace", "profiler.active=9", "trainer.limit_train_batches=7")
-    signal.signal(signal.SIGINT, before)  # Lightning leaves it ignored
     assert ended.code == code
     assert ended.summary["status"] == status
     (name,) = ended.summary["traces"]
@@ -55,7 +60,8 @@ def test_a_run_that_is_stopped_leaves_a_trace(
     assert numbers(events) == [2, 3]
     assert not crossing(events)
     assert (ended.directory / "tables" / "operators_by_cpu_time.txt").is_file()
-    assert ("ZeroDivisionError: the run's own" in ended.output) == (stop is None)
+    assert ("Traceback" in ended.output) == ("ZeroDivisionError: the run's own" in ended.output) == (stop is None)
+    assert len((ended.directory / "steps.csv").read_text().splitlines()) >= 4
 
 
 def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from strobe.app.tuning.record import NAME, Tuning, begin, resumed
-from strobe.app.tuning.search import BUDGET, NOTHING, Outcome, Search
-from support.landscape import Made, Silent, finding, settings
+from strobe.app.tuning.record import NAME, Outcome, Tuning, begin, resumed
+from strobe.app.tuning.search import BUDGET, NOTHING, Search
+from strobe.present.terminal import ProgressDisplay
+from support.landscape import Made, finding, settings
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
 
@@ -24,7 +26,7 @@ def fresh(folder: Path, *given: str, budget: float = 1000.0) -> Tuning:
 
 
 def searched(machine: Made, tuning: Tuning) -> Tuning:
-    Search(tuning, machine, Silent(), clock=machine.clock).run()
+    Search(tuning, machine, ProgressDisplay(Console(quiet=True)), clock=machine.clock).run()
     return tuning
 
 
@@ -39,11 +41,11 @@ def test_it_keeps_what_is_faster_and_nothing_else(tmp_path: Path) -> None:
     assert [trial["kept"] for trial in tuning.trials] == [True, True, False]
 
 
-def test_it_looks_again_after_each_change_and_only_then(tmp_path: Path) -> None:
+def test_it_probes_again_after_each_change_and_only_then(tmp_path: Path) -> None:
     machine = Made(tmp_path, rate, OFFERS)
     tuning = searched(machine, fresh(tmp_path))
-    assert [len(look) for look in machine.looks] == [0, 1, 2]
-    assert machine.looks[-1] == tuning.best
+    assert [len(probe) for probe in machine.probes] == [0, 1, 2]
+    assert machine.probes[-1] == tuning.best
 
 
 def test_each_trial_is_against_the_best_so_far(tmp_path: Path) -> None:
@@ -76,13 +78,13 @@ def test_memory_that_runs_out_is_a_bound(tmp_path: Path) -> None:
     machine = Made(tmp_path, limited, offers)
     tuning = searched(machine, fresh(tmp_path))
     tried = [" ".join(trial["overrides"]) for trial in tuning.trials]
-    again = "data.batch_size=64"  # which the next look prescribes anew; 256 is beyond the bound
+    again = "data.batch_size=64"  # which the next probe run prescribes anew; 256 is beyond the bound
     assert tried == ["data.batch_size=128", "data.batch_size=64", "loader=native", again]
     assert tuning.trials[0]["verdict"] == "out of memory"
     assert tuning.best == ["loader=native"]
 
 
-def test_memory_that_another_move_runs_out_of_is_no_bound_of_batches(tmp_path: Path) -> None:
+def test_memory_that_another_proposal_runs_out_of_is_no_bound_of_batches(tmp_path: Path) -> None:
     def limited(chosen: Mapping[str, str]) -> float:
         return 0.0 if chosen.get("engine") == "resident" else rate(chosen)
 
@@ -107,7 +109,7 @@ def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path
 
 def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
     machine = Made(tmp_path, rate, OFFERS)
-    machine.look = lambda overrides: (None, "looks/1")  # type: ignore[method-assign]
+    machine.probe = lambda overrides: (None, "looks/1")  # type: ignore[method-assign]
     machine.failure = "data.root=nowhere holds no tiles"
     tuning = searched(machine, fresh(tmp_path))
     assert (tuning.status, tuning.ended) == ("failed", machine.failure)
@@ -130,9 +132,9 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, broken: int) -> N
     searched(machine, found)
     assert found.best == whole.best
     assert found.proof == whole.proof
-    assert found.trainings == len(machine.compared) + len(machine.looks) + 1  # the trial that was broken off
+    assert found.trainings == len(machine.compared) + len(machine.probes) + 1  # the trial that was broken off
     assert len({(tuple(before), tuple(after)) for before, after in machine.compared}) == len(machine.compared)
-    assert len(machine.looks) == len(whole.looks)
+    assert len(machine.probes) == len(whole.probes)
 
 
 @pytest.mark.parametrize("change_of", [("given",), ("over",), ("completed",)])

@@ -15,7 +15,7 @@ from PIL import Image
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
 from strobe.app.model.classifier import ImageClassifier
-from strobe.report.pictures import batch_grid, confusion_matrix
+from strobe.present.raster import batch_grid, confusion_matrix
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from strobe.app.data.parts import parts_of
+CACHED = 1 << 18  # floats of a batch that one core works on at a time
 
 
 def flip(images: Tensor, generator: torch.Generator, *, out: Tensor | None = None) -> Tensor:
@@ -61,3 +61,14 @@ def _turned(images: Tensor, across: Tensor, down: Tensor, over: Tensor | None = 
 
 def _coin(images: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(len(images), 1, 1, 1, generator=generator, device=images.device) < 0.5
+
+
+def parts_of(images: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]]:
+    """``images`` (N, ...), on a CPU in parts, each with the same part of the others (N, ...); views of all of them.
+
+    A part stays in a core's cache from one pass to the next. A pass over a whole large batch reads it from memory.
+    """
+    size = max(1, len(images))
+    if images.device.type == "cpu" and images.numel():
+        size = max(1, CACHED * torch.get_num_threads() // images[0].numel())
+    return list(zip(*(torch.split(one, size) for one in (images, *others)), strict=True))

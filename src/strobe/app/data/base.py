@@ -10,12 +10,12 @@ import torch
 from lightning import LightningDataModule
 from torch import Tensor
 
-from strobe.app.data.parts import parts_of
+from strobe.app.data.augment import parts_of
 from strobe.app.engines.base import BatchLoader, Engine
 from strobe.app.engines.sampler import EndlessBatches, EpochOrder, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData, Loader
-from strobe.app.loaders.buffer_pool import Buffers
-from strobe.app.loaders.mapped import MappedImages
+from strobe.app.loaders.buffer_pool import BufferPool
+from strobe.app.loaders.packing import MappedImages
 from strobe.app.loaders.sources import FileSource
 from strobe.errors import DataError
 
@@ -62,7 +62,7 @@ class ImageData(LightningDataModule, ABC):
         self.shuffle_seed = shuffle_seed
         self.found: dict[str, Any] = {}  # the sources
         self.datasets: dict[str, LoadedData] = {}
-        self._floats = Buffers()
+        self._floats = BufferPool()
         self._standards: dict[tuple[float, torch.device], tuple[Tensor, ...]] = {}
 
     @abstractmethod

@@ -18,7 +18,7 @@ from strobe.app.engines.memory_check import in_words, require_room
 from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
-from strobe.app.loaders.buffer_pool import Buffers
+from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import ArraySource
 from strobe.callbacks import spans
 from strobe.errors import ConfigError
@@ -155,7 +155,7 @@ class ResidentLoader:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
         self.device = device
-        self.buffers = Buffers()  # for batches in the CPU's memory; on a GPU torch keeps memory for the next ones
+        self.buffers = BufferPool()  # for batches in the CPU's memory; on a GPU torch keeps memory for the next ones
 
     def __len__(self) -> int:
         return len(self.batch_sampler)

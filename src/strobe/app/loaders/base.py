@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-from strobe.app.loaders.buffer_pool import Buffers
+from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import TileSource
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
@@ -61,7 +61,7 @@ class BatchData(LoadedData, ABC):
     """A data set that makes whole batches."""
 
     def __init__(self) -> None:
-        self.buffers = Buffers()  # batches are made in these
+        self.buffers = BufferPool()  # batches are made in these
 
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> Batch:

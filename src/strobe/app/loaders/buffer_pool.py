@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 MOST = 64  # buffers remembered: as many batches may be on the way
 
 
-class Buffers:
+class BufferPool:
     """Uninitialised tensors in memory that nobody uses any more.
 
     A buffer is handed out again only when no tensor or view refers to its storage, so whoever keeps a batch
@@ -45,7 +45,7 @@ class Buffers:
             return _over(self._kept[-1], shape, dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Buffers, ()
+        return BufferPool, ()
 
 
 def _over(storage: UntypedStorage, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -1,24 +1,40 @@
-"""Tiles and photos by the project's own operators in C++, a whole batch in one call."""
+"""Tiles, and what is wanted of photos, by the project's own operators in C++, a whole batch in one call."""
 
-from collections.abc import Sequence
+import logging
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader
-from strobe.app.loaders.fallback import Fallback
+from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader, unreadable
+from strobe.app.loaders.buffer_pool import shared_zeros
+from strobe.app.loaders.crop_policy import Boxes
+from strobe.app.loaders.photos import framed
+from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PhotoSource, TileSource
 from strobe.app.loaders.threads import threads
 from strobe.app.loaders.tifffile import TifffileLoader
-from strobe.app.native import tiles
+from strobe.app.native import photos as native_photos
+from strobe.app.native import tiles as native_tiles
 from strobe.app.native.build import load
 from strobe.callbacks.spans import span
 
-_OTHERS = (
+_log = logging.getLogger(__name__)
+
+_OTHER_TILES = (
     "are compressed, tiled, planar, big-endian, BigTIFF or of several pages: "
     "loader=native reads such files through tifffile, at tifffile's speed; rewrite them with: "
     "rio convert --co compress=none --co tiled=no --co interleave=pixel OLD.tif NEW.tif"
+)
+_OTHER_PHOTOS = (
+    "are no plain JPEG (another format, CMYK, slightly damaged): loader=native reads such files through Pillow, "
+    "at Pillow's speed; convert them to JPEG of RGB or grey"
 )
 
 
@@ -41,8 +57,6 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
             DataError: the operators cannot be compiled; says what to install.
         """
         if isinstance(source, PhotoSource):
-            from strobe.app.loaders.native_photos import NativePhotos
-
             return NativePhotos(self, source)
         return NativeTiles(self, source)
 
@@ -55,7 +69,7 @@ class NativeTiles(BatchData):
 
     def __init__(self, loader: NativeLoader, source: TileSource) -> None:
         super().__init__()
-        load(tiles.LIBRARY)
+        load(native_tiles.LIBRARY)
         self.loader = loader
         self.source = source
         self.others = TifffileLoader(scale="device")
@@ -73,7 +87,7 @@ class NativeTiles(BatchData):
         files = source.indices[list(indices)]
         pixels = self.buffers.take((count, len(source.bands), *source.shape[1:]), torch.uint16)
         with span("read+decode", count):
-            unread = tiles.read_tiles(
+            unread = native_tiles.read_tiles(
                 pixels,
                 source.paths,
                 files,
@@ -82,8 +96,107 @@ class NativeTiles(BatchData):
                 threads=self.loader.threads or threads(),
             )
         for place in unread.nonzero().flatten().tolist():
-            pixels[place] = self.loader.fallback.read(source.paths[int(files[place])], "tile", self._other, _OTHERS)
+            pixels[place] = self.loader.fallback.read(
+                source.paths[int(files[place])], "tile", self._other, _OTHER_TILES
+            )
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
     def _other(self, path: str) -> Tensor:
         return torch.from_numpy(self.others.pixels(path, self.source))
+
+
+class NativePhotos(BatchData):
+    """Photos, read when they are asked for.
+
+    Those that the operators do not read (other formats than JPEG, CMYK) go through Pillow. Sizes are measured
+    once, whichever worker process does so, forked or spawned.
+    """
+
+    def __init__(self, loader: NativeLoader, source: PhotoSource) -> None:
+        super().__init__()
+        load(native_photos.LIBRARY)
+        self.loader = loader
+        self.source = source
+        self.varies = source.framing.varies
+        self.others = PilLoader(scale="device")
+        # Height and width; 0: not known; -1: not for the operators. In memory that all workers share.
+        self.sizes = shared_zeros((len(source), 2), torch.int32)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, 3, size, size) uint8 and labels (N,).
+
+        Raises:
+            DataError: a photo cannot be read; names it.
+        """
+        source, size, count = self.source, self.source.framing.size, len(indices)
+        places = torch.tensor(list(indices))
+        files = source.indices[places]
+        epoch = getattr(indices, "epoch", 0)
+        pixels = self.buffers.take((count, 3, size, size), torch.uint8)
+        with span("read+decode", count):
+            unread = native_photos.read_photos(
+                pixels,
+                source.paths,
+                files,
+                torch.from_numpy(self._boxes(places.numpy(), files, epoch)),
+                scaled=self.loader.dct_scaling,
+                threads=self.loader.threads or threads(),
+            )
+        for place in unread.nonzero().flatten().tolist():
+            pixels[place] = self._other(int(files[place]), epoch)
+        return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
+
+    def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int) -> Boxes:
+        """The box (N, 4) of each photo; of one that is not to be read here, a box that no photo has."""
+        known = self.sizes.numpy()
+        sizes = known[places].astype(np.int64)
+        unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
+        if unknown.any():
+            number = self.loader.threads or threads()
+            found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
+            sizes[unknown] = known[places[unknown]] = np.where(found > 0, found, -1)
+        sizes = np.maximum(sizes, 0)
+        boxes = self.source.framing.boxes(sizes, files.numpy(), epoch)
+        boxes[sizes[:, 0] == 0] = 0
+        return boxes
+
+    def _other(self, photo: int, epoch: int) -> Tensor:
+        def read(path: str) -> Tensor:
+            return self.others.pixels(path, framed(self.source, photo, epoch), self.source.framing.size)
+
+        return self.loader.fallback.read(self.source.paths[photo], "photo", read, _OTHER_PHOTOS)
+
+
+class Fallback:
+    """Reads such files one at a time, and says so once a run.
+
+    Whether it was said is kept in memory that worker processes share, however they are started: else each worker would
+    say it, in each epoch anew. Two that come to their first such file within a microsecond may both say it.
+    """
+
+    def __init__(self) -> None:
+        self._said = shared_zeros((1,), torch.bool)
+
+    def read(self, path: str, kind: str, read: Callable[[str], Tensor], remedy: str) -> Tensor:
+        """What ``read`` gives.
+
+        Args:
+            path: of the file.
+            kind: what it should hold: a tile, a photo.
+            read: the other loader.
+            remedy: why such files are slow and what to do about it, said after the path of the first.
+
+        Raises:
+            DataError: it is a pipe or the like, which would be waited for; or as ``read`` raises.
+        """
+        with suppress(OSError):  # the other loader says why it cannot be opened
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise unreadable(path, kind, OSError("not a regular file"))
+        pixels = read(path)
+        if not self._said:
+            self._said.fill_(True)
+            _log.warning("%s and maybe others %s", path, remedy)
+        return pixels

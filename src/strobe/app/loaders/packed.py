@@ -10,9 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from strobe.app.loaders.base import Batch, BatchData, Loader
-from strobe.app.loaders.manifest import Layout
-from strobe.app.loaders.mapped import MappedImages, MappedPlanes
-from strobe.app.loaders.packing import Contents, packed
+from strobe.app.loaders.packing import Contents, Layout, MappedImages, MappedPlanes, packed
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader

@@ -1,36 +1,30 @@
-"""Makes packs: all images of a set in one file of pixels, which is rebuilt when the set has changed."""
+"""Packs: all images of a set in one file of pixels, made anew when the set has changed, and mapped into memory."""
 
 import hashlib
+import json
 import logging
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import track
+from torch import Tensor
 
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.manifest import (
-    MANIFEST,
-    VERSION,
-    Layout,
-    Manifest,
-    Sources,
-    StaleError,
-    common_folder,
-    current,
-    new_checksum,
-)
-from strobe.app.loaders.threads import threads
+from strobe.app.loaders.threads import DISK_THREADS, threads
 from strobe.errors import DataError
 from strobe.process.locks import locked
 
@@ -38,6 +32,168 @@ _log = logging.getLogger(__name__)
 
 SPARE = 64 << 20  # bytes that stay free on the disk
 _CHUNK = 64  # images read ahead
+VERSION = 2  # raise it with any change to the files: packs of another version are made anew
+MANIFEST = "manifest.json"
+_BLOCK_BYTES = 1 << 20
+_FILES = 256  # asked for by one thread at a time: for each alone, handing it over would cost ten times as much
+
+
+class StaleError(Exception):
+    """Why a pack cannot be used."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one image lies in a pack: planes of pixels, one after the other."""
+
+    form: str  # tiles, or photos-<size>
+    dtype: str  # NumPy's name: <u2, |u1
+    shape: tuple[int, int, int]  # planes, height, width
+    bands: tuple[int, ...]  # which band of the file each plane is
+
+    @property
+    def image_bytes(self) -> int:
+        """Bytes of one image."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def kind(self) -> str:
+        """What the images are: a tile, a photo."""
+        return self.form.partition("-")[0].removesuffix("s")
+
+    def agrees(self, other: "Layout") -> bool:
+        """Whether the two differ in nothing but the order of their planes."""
+        return replace(other, bands=self.bands) == self and set(other.bands) == set(self.bands)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The files that a pack is made of, as they were then."""
+
+    count: int
+    bytes: int
+    newest: int  # time of the last change of any file's content, ns
+    names: str  # digest of the paths below their common folder, in order
+    states: str  # digest of each file's size and times
+
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> "Sources":
+        """The files as they are now.
+
+        A file's state is its size, and when its content (mtime) and its entry on the disk (ctime) changed. Unpacking an
+        archive and ``cp -p`` give many files one mtime, so two tiles that change places differ in ctime alone. The
+        inode would add nothing, and on some network disks it changes with each mount.
+
+        Raises:
+            OSError: one is not there; has its ``filename``.
+        """
+        start = len(common_folder(paths))
+        names = hashlib.blake2b(b"\0".join(os.fsencode(path[start:]) for path in paths), digest_size=16)
+        with ThreadPoolExecutor(DISK_THREADS) as pool:
+            parts = pool.map(_states, (paths[at : at + _FILES] for at in range(0, len(paths), _FILES)))
+            found = np.concatenate(list(parts))
+        states = hashlib.blake2b(found.tobytes(), digest_size=16).hexdigest()
+        return cls(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names.hexdigest(), states)
+
+    def difference(self, now: "Sources") -> str | None:
+        """What has changed since, in words."""
+        if now.count != self.count:
+            return f"there are {now.count:,} files instead of {self.count:,}"
+        if now.names != self.names:
+            return "there are other files, or they are in another order"
+        if now != self:
+            return "a file has changed"
+        return None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The description of a pack; a pack without one is none."""
+
+    version: int
+    layout: Layout
+    sources: Sources
+    checksum: str  # of the file of pixels, which is named after it
+
+    @property
+    def pixels(self) -> str:
+        """The name of the file of pixels: (images, planes, height, width), nothing else."""
+        return f"{self.checksum}.pixels"
+
+    @property
+    def size(self) -> int:
+        """Bytes of pixels."""
+        return self.sources.count * self.layout.image_bytes
+
+    def write(self, folder: Path) -> None:
+        """Put it into ``folder`` at one stroke, in place of an older one."""
+        partial = folder / f"{MANIFEST}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(asdict(self), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / MANIFEST)
+
+
+def current(folder: Path, layout: Layout, sources: Sources, *, verify: bool) -> Manifest:
+    """The manifest of the pack in ``folder``, if it holds these sources in this layout.
+
+    ``verify``: also read all pixels, and hold them against their checksum.
+
+    Raises:
+        StaleError: it does not, or there is none.
+    """
+    manifest = _read(folder)
+    if manifest.version != VERSION or not manifest.layout.agrees(layout):
+        raise StaleError("the pack there has another layout")
+    if changed := manifest.sources.difference(sources):
+        raise StaleError(changed)
+    pixels = folder / manifest.pixels
+    if not pixels.is_file() or pixels.stat().st_size != manifest.size:
+        raise StaleError("the pack there has lost pixels")
+    if verify and _checksum(pixels) != manifest.checksum:
+        raise StaleError("the pack there has a wrong checksum")
+    return manifest
+
+
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder that holds all of them."""
+    return os.path.commonpath([os.path.dirname(path) for path in (min(paths), max(paths))])  # noqa: PTH120
+
+
+def _states(paths: Sequence[str]) -> NDArray[np.int64]:
+    """Size and times (N, 3) of files."""
+    states = map(os.stat, paths)
+    return np.array([(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in states], dtype=np.int64)
+
+
+def _read(folder: Path) -> Manifest:
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        layout, sources = found["layout"], found["sources"]
+        return Manifest(
+            int(found["version"]),
+            Layout(**layout | {"shape": tuple(map(int, layout["shape"])), "bands": tuple(map(int, layout["bands"]))}),
+            Sources(**sources | {"count": int(sources["count"])}),
+            str(found["checksum"]),
+        )
+    except FileNotFoundError:
+        raise StaleError("none is there yet") from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StaleError("the manifest of the pack there is damaged") from None
+
+
+def new_checksum() -> "hashlib.blake2b":
+    """The sum that is kept of pixels, of none yet."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def _checksum(path: Path) -> str:
+    checksum = new_checksum()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            checksum.update(block)
+    return checksum.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -147,3 +303,63 @@ def _disk_errors(directory: Path) -> Iterator[None]:
             f"loader.directory={directory} cannot hold the pack ({error.strerror or error}); "
             "make room and let it be written to, or give another loader.directory"
         ) from error
+
+
+class MappedImages:
+    """Images of one shape in a file, mapped read-only: the processes of a machine share one copy of it.
+
+    A copy in another process maps the file again.
+    """
+
+    def __init__(self, path: Path, layout: Layout, count: int) -> None:
+        """Map ``count`` images; raises a :class:`DataError` when the file is not there, or too short."""
+        self.path = path
+        self.layout = layout
+        self.count = count
+        self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
+        self.rows = _map(path, count, layout.image_bytes)  # (count, bytes of an image) uint8
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedImages, (self.path, self.layout, self.count)
+
+
+class MappedPlanes:
+    """Some planes of mapped images, in any order."""
+
+    def __init__(self, images: MappedImages, planes: Sequence[int]) -> None:
+        self.images = images
+        self.planes = tuple(planes)
+        self.shape = (len(planes), *images.layout.shape[1:])  # of one image
+        self.dtype = images.dtype
+        first, count, length = planes[0], len(planes), images.layout.image_bytes // images.layout.shape[0]
+        if self.planes == tuple(range(first, first + count)):  # side by side: one piece an image
+            self._pieces = images.rows[:, first * length : (first + count) * length]
+            self._offsets = None
+        else:
+            self._pieces = images.rows.view(-1, length)
+            self._offsets = torch.tensor(planes)
+
+    def gather(self, chosen: Tensor, out: Tensor) -> None:
+        """Copy images, on torch's threads.
+
+        Args:
+            chosen: (N,) int64, which images.
+            out: (N, C, H, W), contiguous, of this pack's ``dtype``.
+        """
+        if self._offsets is not None:
+            chosen = (chosen[:, None] * self.images.layout.shape[0] + self._offsets).view(-1)
+        torch.index_select(self._pieces, 0, chosen, out=out.view(torch.uint8).view(len(chosen), -1))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedPlanes, (self.images, self.planes)
+
+
+def _map(path: Path, count: int, length: int) -> Tensor:
+    """Bytes (count, length). Torch's own mapping is private and writable, which Linux refuses beyond its memory."""
+    try:
+        mapped = np.memmap(path, np.uint8, mode="r", shape=(count, length))
+    except (OSError, ValueError) as error:
+        raise DataError(f"The pack {path} cannot be mapped ({error}); start again, to pack the set anew") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
+        return torch.from_numpy(mapped)

@@ -13,7 +13,6 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from strobe.app.loaders.base import Batch
-from strobe.app.model.mean import Mean
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 
@@ -153,3 +152,29 @@ def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any
 
 def _accuracy(classes: int) -> MulticlassAccuracy:
     return MulticlassAccuracy(classes, average="micro", validate_args=False)
+
+
+class Mean(Metric):
+    """The mean of batch means, weighted by the images in each, over all ranks.
+
+    torchmetrics' MeanMetric looks for NaN in each update, which waits for the GPU, and leaves such values out; here
+    one that is not a number shows in the mean.
+    """
+
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
+
+    def update(self, mean: Tensor, images: int) -> None:
+        """Add a batch."""
+        self.total += mean * images
+        self.count += images
+
+    def compute(self) -> Tensor:
+        """The mean so far."""
+        return self.total / self.count

@@ -15,7 +15,7 @@ from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.records.run import Record
 from strobe.report.board import show_verdict
-from strobe.report.html import write_report
+from strobe.report.page import write_report
 
 log = logging.getLogger(__name__)
 

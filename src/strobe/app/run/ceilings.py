@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -76,13 +77,12 @@ class Ceilings:
 
         What fails is null, and ``reason`` says why.
         """
-        began = time.perf_counter()
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1:
             return blank(SEVERAL)
         log.info("Measuring what loading and training each reach alone (ceilings=false leaves this out)")
         self._failures = []
-        with untouched(self.cfg.threads):
+        with self._measuring(self.cfg):
             rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}
             shared = self._share_cores(trainer)
         record = blank("; ".join(self._failures) or None)
@@ -94,7 +94,6 @@ class Ceilings:
         record["shared_cores"] = shared
         record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
-        self.seconds += time.perf_counter() - began
         record["seconds"] = self.seconds
         return record
 
@@ -103,12 +102,11 @@ class Ceilings:
 
         None, with a line in the log, when they cannot work here.
         """
-        began = time.perf_counter()
         self._failures = []
         rate: Rate | None = None
         images: int | None = None
         try:
-            with recomposed(applied(self.overrides, overrides)) as cfg, untouched(cfg.threads):
+            with recomposed(applied(self.overrides, overrides)) as cfg, self._measuring(cfg):
                 trainer = lone_trainer(cfg)
                 if trainer.world_size > 1:
                     raise StrobeError(SEVERAL)
@@ -119,7 +117,6 @@ class Ceilings:
                 rate = self._attempt(side, cfg, data, trainer)
         except (HydraException, OmegaConfBaseException, StrobeError) as error:
             self._failures.append(in_one_line(error))
-        self.seconds += time.perf_counter() - began
         if rate is None:
             log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self._failures) or "no GPU")
             return None
@@ -138,17 +135,24 @@ class Ceilings:
         A machine's speed drifts: the ceiling becomes the mean of both, its interval holds both, and ``drift`` is how
         far they lie apart, as a share.
         """
-        began = time.perf_counter()
-        trainer = lone_trainer(self.cfg)
-        with untouched(self.cfg.threads):
-            rate = self._attempt(side, self.cfg, self.data, trainer)
-        self.seconds += time.perf_counter() - began
+        with self._measuring(self.cfg):
+            rate = self._attempt(side, self.cfg, self.data, lone_trainer(self.cfg))
         if rate is not None and record[side] is not None:
             low, high = record["intervals"][side]
             record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate.median / record[side])))
             record[side] = math.sqrt(record[side] * rate.median)
             record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
             record["joint"] = self._joint(record) if record["shared_cores"] else None
+
+    @contextmanager
+    def _measuring(self, cfg: DictConfig) -> Iterator[None]:
+        """Count the seconds, and put back what a measurement changes."""
+        began = time.perf_counter()
+        with untouched(cfg.threads):
+            try:
+                yield
+            finally:
+                self.seconds += time.perf_counter() - began
 
     def _joint(self, record: dict[str, Any]) -> float | None:
         """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
 NEEDED_BYTES = 3 * CHECKPOINT_BYTES
+ASKING = 0.03  # seconds, in which that is asked
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
@@ -98,7 +99,7 @@ class Run:
             log.info("Resuming from %s", checkpoint)
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
-        self.page_cache = pagecache.estimate(parts.data.training_files(MOST_FILES))
+        self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
         parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")

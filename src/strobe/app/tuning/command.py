@@ -5,6 +5,8 @@ import re
 import shlex
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from strobe.app.config.presets import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
-from strobe.app.tuning.search import Search
-from strobe.app.tuning.table import Progress, print_tuning, times
+from strobe.app.tuning.search import Machine, Search
+from strobe.app.tuning.table import print_tuning, times
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import command_of, key_of
+from strobe.present.terminal import ProgressDisplay
 from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
@@ -29,8 +32,8 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
-def run(cfg: DictConfig) -> None:
-    """Search, and show and keep what was found.
+def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine]] = Measuring) -> None:
+    """Search, and show and keep what was found; ``measuring`` makes the machine.
 
     Raises:
         StrobeError: something that the user can put right.
@@ -47,7 +50,7 @@ def run(cfg: DictConfig) -> None:
     folder = Path(HydraConfig.get().runtime.output_dir)
     tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
-        _search(tuning, cfg, console)
+        _search(tuning, cfg, console, measuring)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
@@ -66,20 +69,23 @@ def seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _search(tuning: Tuning, cfg: DictConfig, console: Console) -> None:
-    progress = Progress(console)
+def _search(
+    tuning: Tuning, cfg: DictConfig, console: Console, measuring: Callable[..., AbstractContextManager[Machine]]
+) -> None:
     config: Any = OmegaConf.to_object(cfg.tune)
     deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
     try:
-        without = endings(cfg.callbacks)
-        with progress, Measuring(tuning.folder, config, deadline=deadline, without=without) as machine:
-            Search(tuning, machine, progress).run()
+        with (
+            ProgressDisplay(console) as display,
+            measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine,
+        ):
+            Search(tuning, machine, display).run()
     except KeyboardInterrupt:
         print_tuning(console, tuning)
         told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
         console.print(told, markup=False, soft_wrap=True)
         raise
-    if not tuning.looks:
+    if not tuning.probes:
         raise StrobeError(tuning.ended or "nothing was measured")
 
 

@@ -1,4 +1,4 @@
-"""Measures for the search: short runs that are looked at, and trainings that take turns."""
+"""Measures for the search: probe runs, and trainings that take turns."""
 
 import shutil
 import time
@@ -8,20 +8,19 @@ from pathlib import Path
 from strobe.app.config.names import run_name
 from strobe.app.config.presets import ENDLESS
 from strobe.app.config.schema.tune import TuneConfig
-from strobe.app.tuning.record import OUT_OF_MEMORY
-from strobe.app.tuning.search import Outcome
+from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
 from strobe.duel.paired_trial import Defeat, Duel, alone, duel
-from strobe.measure.statistics import unpaired, verdict
+from strobe.measure.statistics import unpaired
 from strobe.overrides import applied
 from strobe.process.fork import Failure
 from strobe.process.training import Ended, train
 from strobe.records.run import Record, load_record
 
 LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
-STEPS = 12  # of a look, at least: of them three warm up
-LONGER = 5  # times as long is looked at a second time, if the first held no measured step
+STEPS = 12  # of a probe run, at least: of them three warm up
+LONGER = 5  # times as long a second probe run takes, if the first held no measured step
 
 
 class Measuring:
@@ -36,7 +35,7 @@ class Measuring:
         without: overrides that take out what would end a training, such as ``~callbacks.stopping``.
 
     Attributes:
-        failure: why the latest look found nothing.
+        failure: why the latest probe run found nothing.
         trainings: that were started.
     """
 
@@ -48,7 +47,7 @@ class Measuring:
         self._deadline = deadline
         self._without = without
         self._standing: tuple[tuple[str, ...], Trainee] | None = None
-        self._step_seconds = 0.0  # of the latest look
+        self._step_seconds = 0.0  # of the latest probe run
 
     def __enter__(self) -> "Measuring":
         return self
@@ -56,7 +55,7 @@ class Measuring:
     def __exit__(self, *_: object) -> None:
         self._release()
 
-    def look(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         """A short run of its own with ceilings and findings; one that held too few steps is repeated for longer."""
         seconds = max(self.config.look_seconds, STEPS * self._step_seconds)
         number = 1 + len(list((self.folder / "looks").glob("*")))
@@ -101,7 +100,9 @@ class Measuring:
             if outcome.verdict == "faster" and not proof:
                 self._release()
                 self._standing, stands = (tuple(after), candidate), True
-            return Outcome(outcome.verdict, outcome.ratio, turns={"before": outcome.theirs, "after": outcome.ours})
+            return Outcome(
+                outcome.verdict, outcome.ratio.as_record(), turns={"before": outcome.theirs, "after": outcome.ours}
+            )
         finally:
             if not stands:
                 candidate.close()
@@ -146,7 +147,7 @@ class Measuring:
                 return Outcome(OUT_OF_MEMORY if memory else "failed", error=turns.reason)
             rates.append(turns)
         ratio = unpaired(*rates)
-        return Outcome(verdict(ratio), ratio, turns={"before": rates[1], "after": rates[0]})
+        return Outcome(ratio.verdict, ratio.as_record(), turns={"before": rates[1], "after": rates[0]})
 
     def _ready(self, overrides: Sequence[str]) -> Trainee | Failure:
         """The standing training, if it is this one, else a new one that becomes it."""

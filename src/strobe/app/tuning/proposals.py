@@ -20,8 +20,8 @@ RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may 
 
 
 @dataclass(frozen=True)
-class Move:
-    """A change of the configuration, and what it promises."""
+class Proposal:
+    """A change of the configuration, and the estimate of what it brings."""
 
     overrides: tuple[str, ...]
     why: str
@@ -39,7 +39,7 @@ class Move:
         return asdict(self) | {"overrides": list(self.overrides)}
 
 
-def moves(record: Record, over: Sequence[str] | None, *, budget: float) -> list[Move]:
+def proposals(record: Record, over: Sequence[str] | None, *, budget: float) -> list[Proposal]:
     """The changes worth trying: prescriptions, what else was measured, and last those whose gain is only bounded.
 
     Args:
@@ -52,23 +52,23 @@ def moves(record: Record, over: Sequence[str] | None, *, budget: float) -> list[
         return []
     wanted = set(OVER if over is None else over)
     found = [*_prescribed(record), *_measured(record, step), *_explored(record, step, budget, asked=set(over or ()))]
-    found = [within for move in found if (within := _within(move, wanted)) is not None]
-    first = {frozenset(move.overrides): move for move in reversed(found)}  # of the same change, as a finding has it
-    return [move for move in found if first[frozenset(move.overrides)] is move]
+    found = [within for proposal in found if (within := _within(proposal, wanted)) is not None]
+    first = {frozenset(proposal.overrides): proposal for proposal in reversed(found)}  # a finding comes first
+    return [proposal for proposal in found if first[frozenset(proposal.overrides)] is proposal]
 
 
-def _within(move: Move, wanted: set[str]) -> Move | None:
-    """What is wanted of a move: of a part of it only is known that it brings no more than the whole."""
-    if move.dimensions <= wanted:
-        return move
-    kept = tuple(text for text in move.overrides if DIMENSIONS.get(key_of(text)) in wanted or _accompanies(text))
-    if all(_accompanies(text) for text in kept) or move.predicted is None:
+def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
+    """What is wanted of a proposal: of a part of it only is known that it brings no more than the whole."""
+    if proposal.dimensions <= wanted:
+        return proposal
+    kept = tuple(text for text in proposal.overrides if DIMENSIONS.get(key_of(text)) in wanted or _accompanies(text))
+    if all(_accompanies(text) for text in kept) or proposal.predicted is None:
         return None
-    return replace(move, overrides=kept, predicted=Speedup(1.0, 1.0, move.predicted.high), bounded=True)
+    return replace(proposal, overrides=kept, predicted=Speedup(1.0, 1.0, proposal.predicted.high), bounded=True)
 
 
 def advice(record: Record) -> list[str]:
-    """What the findings say that no move can try, such as to leave a callback out."""
+    """What the findings say that no proposal can try, such as to leave a callback out."""
     return [
         f"{found['title']}. {found['advice']}"
         for found in record.items("findings")
@@ -76,24 +76,24 @@ def advice(record: Record) -> list[str]:
     ]
 
 
-def _prescribed(record: Record) -> Iterator[Move]:
+def _prescribed(record: Record) -> Iterator[Proposal]:
     """The findings' prescriptions."""
     for found in record.items("findings"):
         if found["overrides"] and not _unsearched(found["overrides"]):
-            yield _move(record, found["overrides"], found["title"], Speedup(**found["predicted_speedup"]))
+            yield _proposal(record, found["overrides"], found["title"], Speedup(**found["predicted_speedup"]))
 
 
-def _measured(record: Record, step: Step) -> Iterator[Move]:
+def _measured(record: Record, step: Step) -> Iterator[Proposal]:
     """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
     for entry, speedup in sorted(estimates(record, step), key=lambda pair: -pair[1].median):
         if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
             why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
-            yield _move(record, entry.overrides, why, speedup)
+            yield _proposal(record, entry.overrides, why, speedup)
 
 
-def _move(record: Record, overrides: Sequence[str], why: str, predicted: Speedup) -> Move:
+def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Speedup) -> Proposal:
     scaled, images = _larger_update(record, overrides)
-    return Move((*overrides, *scaled), why, predicted, images=images)
+    return Proposal((*overrides, *scaled), why, predicted, images=images)
 
 
 def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, int] | None]:
@@ -109,15 +109,15 @@ def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str,
     return ("model.lr_scaling=linear", f"model.lr_batch_size={now}"), (now, then)
 
 
-def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> Iterator[Move]:
+def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> Iterator[Proposal]:
     """Ways of loading, of which only is known that they can bring no more than all the waiting; compiling, if asked."""
     waiting = steady_waiting(record, step)
     if waiting >= NOTABLE:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
         bound = Speedup(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
-        yield from (Move(overrides, why, bound, bounded=True) for overrides in _loading(record, step, budget))
+        yield from (Proposal(overrides, why, bound, bounded=True) for overrides in _loading(record, step, budget))
     if "compile" in asked and record.setting("model.compile") is False:
-        yield Move(("model.compile=true",), "Asked for by tune.over", None)
+        yield Proposal(("model.compile=true",), "Asked for by tune.over", None)
 
 
 def _loading(record: Record, step: Step, budget: float) -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The record of a search, ``tune.json``: what was looked at and tried, so that it can be gone on with."""
+"""The record of a search, ``tune.json``: what was measured and tried, so that the search can go on from it."""
 
 import json
 import socket
@@ -10,18 +10,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from strobe.app.tuning.proposals import BATCH_SIZE, Move
+from strobe.app.tuning.proposals import BATCH_SIZE, Proposal
 from strobe.errors import ConfigError
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import split
 from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "tune.json"
 OUT_OF_MEMORY = "out of memory"
-SAME = ("over", "host", "torch")  # besides what was given: a search of other ones is another search
-STATE = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof")
-KEPT = (*STATE, "advice", "looks", "trials")
+SAME = ("over", "host", "torch")  # besides what was given: a search with others is another search
+KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice", "trials")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison found: a ratio of speeds and its verdict, or why there is none."""
+
+    verdict: str  # faster | slower | no difference | failed | out of memory
+    ratio: Interval | None = None
+    error: str | None = None
+    turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
 
 
 @dataclass
@@ -34,11 +43,11 @@ class Tuning:
     status: str = "running"  # running | completed | interrupted | failed: nothing was measured
     ended: str | None = None  # why
     seconds: float = 0.0
-    looks: list[dict[str, Any]] = field(default_factory=list)  # {overrides, directory, error, seconds}
+    probes: list[dict[str, Any]] = field(default_factory=list)  # probe runs: {overrides, directory, error, seconds}
     trials: list[dict[str, Any]] = field(default_factory=list)
     proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error}
     advice: list[str] = field(default_factory=list)
-    trainings: int = 0  # that were started, looks among them
+    trainings: int = 0  # that were started, probe runs among them
 
     @property
     def kept(self) -> list[dict[str, Any]]:
@@ -52,66 +61,54 @@ class Tuning:
         return list(self.header["given"]) if doubtful else self.best
 
     @property
-    def usual_look(self) -> float:
-        """Seconds that a look takes; 0 before the first."""
-        return statistics.median([float(look["seconds"]) for look in self.looks] or [0.0])
+    def changes(self) -> list[str]:
+        """The overrides by which the best configuration differs from the given one."""
+        return [override for override in self.best if override not in self.header["given"]]
+
+    @property
+    def usual_probe(self) -> float:
+        """Seconds that a probe run takes; 0 before the first."""
+        return statistics.median([float(probe["seconds"]) for probe in self.probes] or [0.0])
 
     @property
     def usual_trial(self) -> float:
         """Seconds that a trial takes which measures something; 0 before the first."""
         return statistics.median([float(trial["seconds"]) for trial in self.trials if trial["measured"]] or [0.0])
 
-    @property
-    def changes(self) -> list[str]:
-        """The overrides by which the best configuration differs from the given one."""
-        return [override for override in self.best if override not in self.header["given"]]
+    def probed(self, overrides: Sequence[str]) -> dict[str, Any] | None:
+        """The probe run of a configuration, if there was one that found something."""
+        return next((one for one in self.probes if sorted(one["overrides"]) == sorted(overrides)), None)
 
-    def tried(self, before: Sequence[str], after: Sequence[str]) -> dict[str, Any] | None:
-        """The trial of a change, if there was one."""
-        wanted = (sorted(before), sorted(after))
-        return next((one for one in self.trials if (sorted(one["before"]), sorted(one["after"])) == wanted), None)
+    def is_settled(self, proposal: Proposal, before: Sequence[str], after: Sequence[str]) -> bool:
+        """Whether a proposal need not be tried: it was, or it failed before, or a batch as large ran out of memory.
 
-    def looked(self, overrides: Sequence[str]) -> dict[str, Any] | None:
-        """The look at a configuration, if there was one that found something."""
-        return next((one for one in self.looks if sorted(one["overrides"]) == sorted(overrides)), None)
-
-    def hopeless(self, move: Move) -> bool:
-        """Whether a move need not be tried: a batch as large ran out of memory, or it was tried in vain before.
-
-        What was measured to be no faster is tried again only if something new speaks for it.
+        What was measured to be no faster is tried again from another configuration if something new speaks for it.
         """
-        size = _batch_size(move.overrides)
+        size = _batch_size(proposal.overrides)
         for trial in self.trials:
+            if (sorted(trial["before"]), sorted(trial["after"])) == (sorted(before), sorted(after)):
+                return True
             bound = _batch_size(trial["overrides"]) if trial["verdict"] == OUT_OF_MEMORY else None
             if size and bound and size >= bound:
                 return True
-            if trial["overrides"] == list(move.overrides) and (move.bounded or not trial["measured"]):
+            if trial["overrides"] == list(proposal.overrides) and (proposal.bounded or not trial["measured"]):
                 return True
         return False
 
     def add(
-        self,
-        move: Move,
-        before: Sequence[str],
-        after: Sequence[str],
-        *,
-        verdict: str,
-        ratio: Ratio | None,
-        error: str | None,
-        turns: dict[str, list[float]] | None,
-        seconds: float,
+        self, proposal: Proposal, before: Sequence[str], after: Sequence[str], found: Outcome, seconds: float
     ) -> dict[str, Any]:
         """Keep what a trial found; a faster configuration becomes the best."""
         trial = {
             "number": len(self.trials) + 1,
-            **move.as_dict(),
+            **proposal.as_dict(),
             "before": list(before),
             "after": list(after),
-            "measured": ratio,
-            "verdict": verdict,
-            "error": error,
-            "kept": verdict == "faster",
-            "turns": turns,
+            "measured": found.ratio,
+            "verdict": found.verdict,
+            "error": found.error,
+            "kept": found.verdict == "faster",
+            "turns": found.turns,
             "seconds": seconds,
         }
         self.trials.append(trial)
@@ -122,11 +119,11 @@ class Tuning:
     def save(self) -> None:
         """Write the record, whole or not at all."""
         found = {name: getattr(self, name) for name in KEPT}
-        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found})
+        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, "looks": self.probes})
 
 
 def begin(folder: Path, given: Sequence[str], over: Sequence[str] | None, *, command: str, budget: float) -> Tuning:
-    """A search that has found nothing yet."""
+    """A search that has found nothing yet; ``budget`` in seconds."""
     header = {
         "command": command,
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -153,14 +150,18 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
             return None
         if sorted(record["given"]) != sorted(fresh.header["given"]):
             return None
-        found = Tuning(fresh.header | {"began": record["began"]}, path.parent, record["best"])
-        found.seconds, found.trainings = float(record["seconds"]), int(record["trainings"])
-        found.advice = list(record["advice"])
-        found.looks = [one for one in record["looks"] if (path.parent / one["directory"]).is_dir()]
-        found.trials = [one for one in record["trials"] if {"before", "after", "kept", "verdict"} <= one.keys()]
+        return Tuning(
+            fresh.header | {"began": record["began"]},
+            path.parent,
+            record["best"],
+            seconds=float(record["seconds"]),
+            probes=[one for one in record["looks"] if (path.parent / one["directory"]).is_dir()],
+            trials=[one for one in record["trials"] if {"before", "after", "kept", "verdict"} <= one.keys()],
+            advice=list(record["advice"]),
+            trainings=int(record["trainings"]),
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error!r}); remove it to begin anew") from error
-    return found
 
 
 def _batch_size(overrides: Sequence[str]) -> int | None:

@@ -1,52 +1,34 @@
-"""How a search goes, and what it found, for the terminal."""
+"""What a search found, in words and as a table."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.app.tuning.proposals import Move
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.finding import pace
 from strobe.diagnose.predict import step_of
-from strobe.measure.statistics import Ratio
+from strobe.measure.statistics import Interval
 from strobe.overrides import command_of
-from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
 
 
-class Progress(ProgressDisplay):
-    """Says how each action ended; on a terminal it also shows the current one, and the time left of the budget."""
+def of_probe(record: Record) -> str:
+    """The pace of a probe run, and its verdict."""
+    step = step_of(record)
+    verdict = (record.text("verdict") or "").partition(" Run: ")[0]
+    return f"{pace(1 / step.total)}. {verdict}" if step is not None else verdict
 
-    def looks(self, overrides: Sequence[str], left: float) -> None:
-        """A look begins."""
-        self.begins(f"looking at {' '.join(overrides) or 'the defaults'}", left)
 
-    def looked(self, record: Record | None) -> None:
-        """Tell the rate, and what the verdict is."""
-        step = step_of(record) if record is not None else None
-        if record is not None and step is not None:
-            verdict = (record.text("verdict") or "").partition(" Run: ")[0]
-            self.say(f"{pace(1 / step.total)}. {verdict}")
-
-    def tries(self, move: Move, left: float) -> None:
-        """A trial begins."""
-        self.begins(f"trying {' '.join(move.overrides)}", left)
-
-    def tried(self, trial: Mapping[str, Any]) -> None:
-        """Tell what it found."""
-        found = trial["error"] or f"{times(trial['measured'])}, predicted {predicted(trial)}"
-        what = "kept" if trial["kept"] else trial["verdict"]
-        self.say(f"  {' '.join(trial['overrides'])}: {found}: {what}")
-
-    def proves(self, left: float) -> None:
-        """The proof begins."""
-        self.begins("comparing what was found with what was given", left)
+def of_trial(trial: Mapping[str, Any]) -> str:
+    """A change, what it brought beside what was predicted, and what became of it."""
+    found = trial["error"] or f"{times(trial['measured'])}, predicted {predicted(trial)}"
+    return f"  {' '.join(trial['overrides'])}: {found}: {'kept' if trial['kept'] else trial['verdict']}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
@@ -84,27 +66,25 @@ def _ending(tuning: Tuning) -> str:
 def notes(tuning: Tuning) -> list[str]:
     """What was kept that changes training, and what else the findings say."""
     updates = [trial["images"] for trial in tuning.kept if trial["images"]] if tuning.recommended == tuning.best else []
-    found = [] if not updates else [larger_update(updates[0][0], updates[-1][1])]
-    return found + [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
-
-
-def larger_update(before: int, after: int) -> str:
-    """A word of warning."""
-    return (
-        f"{after} images an update in place of {before} change training, also with the learning rate scaled with them: "
-        "compare the accuracy."
+    warning = (
+        f"{updates[-1][1]} images an update in place of {updates[0][0]} change training, also with the learning rate "
+        "scaled with them: compare the accuracy."
+        if updates
+        else ""
     )
+    advice = [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
+    return [warning, *advice] if warning else advice
 
 
 def predicted(trial: Mapping[str, Any]) -> str:
-    """What was promised: a ratio with its interval, the most that it can be, or nothing."""
+    """The estimate: a ratio with its interval, the most that it can be, or nothing."""
     ratio = trial["predicted"]
     if ratio is None:
         return "nothing"
     return f"at most {ratio['high']:.2f} times" if trial["bounded"] else times(ratio)
 
 
-def times(ratio: Ratio | Mapping[str, Any] | None) -> str:
+def times(ratio: Interval | None) -> str:
     """A ratio with its interval: 1.42 times (1.31 to 1.55)."""
     if ratio is None:
         return ""

@@ -1,19 +1,19 @@
 """Results held against earlier ones, and whether anything became slower."""
 
-import math
-import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.results import NAME, Interval, rate_of, read_results
+from strobe.bench.harness.results import NAME, rate_of, read_results
 from strobe.errors import ConfigError
+from strobe.measure.gate import Case, Ruling, parse_share, rule
+from strobe.measure.statistics import FEWEST, Estimate, unpaired
+from strobe.records.environment_difference import Origin, environment_differences
 
-GENERAL = ("host", "cpu", "usable_cores", "gpu", "versions")
-FEWEST = 4  # trials on either side, below which there is no verdict
-TOO_FEW = "too few trials"
+USUAL = 7  # rounds that tell a tenth where trials vary by 5%
+FLAG = "fail_if_slower="
+Cell = Mapping[str, Any]  # of results.json
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,28 @@ class Baseline:
     limit: float | None = None
 
 
-def wanted(file: str | None, limit: str | None, suite: str) -> Baseline | None:
+def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Baseline | None:
     """What ``baseline`` and ``fail_if_slower`` ask for.
 
     Raises:
-        ConfigError: one of them cannot be used.
+        ConfigError: one of them cannot be used, or so many rounds can give no verdict.
     """
     if file is None:
         if limit is not None:
-            raise ConfigError(f"fail_if_slower={limit} needs an earlier result; give baseline=FILE, a results.json")
+            raise ConfigError(f"{FLAG}{limit} needs an earlier result; give baseline=FILE, a results.json")
         return None
-    share = None if limit is None else parse_share(limit)
+    share = None if limit is None else parse_share(limit, FLAG)
     path = Path(file) / NAME if Path(file).is_dir() else Path(file)
-    return Baseline(path, read_baseline(path, suite), share)
-
-
-def parse_share(text: str, key: str = "fail_if_slower=") -> float:
-    """A share such as ``5%``, or ``0.05``, given as ``key`` says.
-
-    Raises:
-        ConfigError: it is none, or not between 0 and 1.
-    """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", text)
-    try:
-        value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1:
-        raise ConfigError(f"{key}{text} is not a share; give one below 100%, such as {key}5%")
-    return value
+    earlier = Baseline(path, read_baseline(path, suite), share)
+    if share is not None:
+        most = max((len(cell["visits"]) for cell in earlier.record["cells"]), default=0)
+        for given, count in ((f"rounds={rounds}", rounds), (f"baseline={path}, measured with rounds={most},", most)):
+            if count < FEWEST:
+                raise ConfigError(
+                    f"{FLAG}{limit} cannot be told with {given}: it takes {FEWEST} trials of a cell in both results; "
+                    f"give rounds={USUAL} in both"
+                )
+    return earlier
 
 
 def read_baseline(path: Path, suite: str) -> dict[str, Any]:
@@ -73,87 +66,84 @@ def read_baseline(path: Path, suite: str) -> dict[str, Any]:
 
 
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each cell of either: ``name``, ``ratio`` (speed now / speed then, with its interval) and ``verdict``.
+    """For each cell of either: ``name``, ``visits``, ``ratio`` (speed now / speed then) and ``verdict``.
 
-    The verdict is faster, slower or no difference (the interval holds 1); too few trials on either side to tell; failed
-    (measured then, and failed now), only now or only before.
+    The verdict is that of the ratio; or failed (measured then, and failed now), only now, or only before.
     """
-    then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
     compared = []
-    for cell in record["cells"]:
-        before = then.pop(cell["name"], None)
-        entry: dict[str, Any] = {"name": cell["name"], "ratio": None, "visits": None}
-        if before is None:
-            entry["verdict"] = "only now"
-        elif cell["status"] == "failed" or not cell["visits"]:
-            entry["verdict"] = "failed" if cell["status"] == "failed" else "only before"
+    for name, now, then, ratio in _pairs(record, earlier):
+        if ratio is not None:
+            verdict: str = ratio.verdict
+        elif then is None:
+            verdict = "only now"
         else:
-            ours, theirs = ([rate_of(trial) for trial in one["visits"]] for one in (cell, before))
-            entry["visits"] = [len(ours), len(theirs)]
-            entry["ratio"] = ratio = unpaired_ratio(ours, theirs)
-            entry["verdict"] = _verdict(ratio) if min(entry["visits"]) >= FEWEST else TOO_FEW
+            verdict = "failed" if now and now["status"] == "failed" else "only before"
+        entry: dict[str, Any] = {"name": name, "ratio": None, "visits": None, "verdict": verdict}
+        if ratio is not None and now and then:
+            entry |= {"ratio": ratio.as_record(), "visits": [len(now["visits"]), len(then["visits"])]}
         compared.append(entry)
-    return compared + [{"name": name, "ratio": None, "visits": None, "verdict": "only before"} for name in then]
+    return compared
+
+
+def ruled(record: Mapping[str, Any], earlier: Mapping[str, Any], limit: float) -> Ruling:
+    """What ``fail_if_slower`` says of all cells."""
+    cases = []
+    for name, now, then, ratio in _pairs(record, earlier):
+        failed, doubt = now is not None and now["status"] == "failed", None
+        if then is None:
+            doubt = "the baseline has not measured it"
+        elif failed and then["status"] == "failed":
+            failed, doubt = False, "it failed in both"
+        elif ratio is None and not failed:
+            doubt = "it was measured only in the baseline"
+        cases.append(Case(name, ratio, failed and then is not None, doubt))
+    return rule(cases, limit, FLAG, "rounds")
+
+
+def _pairs(
+    record: Mapping[str, Any], earlier: Mapping[str, Any]
+) -> Iterator[tuple[str, Cell | None, Cell | None, Estimate | None]]:
+    """Each cell's name, what it is now and was then, if it was measured then, and the ratio of speeds if it is."""
+    then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
+    for now in record["cells"]:
+        before = then.pop(now["name"], None)
+        ratio = None
+        if before is not None and now["visits"] and now["status"] != "failed":
+            ratio = unpaired(*([rate_of(trial) for trial in cell["visits"]] for cell in (now, before)))
+        yield now["name"], now, before, ratio
+    yield from ((name, None, before, None) for name, before in then.items())
 
 
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
     """What makes the two results less comparable, such as another machine or another input."""
-    ours, theirs = record["environment"], earlier["environment"]
-    found = [f"{key} {theirs.get(key)}, now {ours.get(key)}" for key in GENERAL if ours.get(key) != theirs.get(key)]
-    if record["input"] != earlier["input"]:
-        found.append(f"input {earlier['input']['told']}, now {record['input']['told']}")
-    if record["quick"] != earlier["quick"]:
-        found.append("one of them is in quick mode")
-    if record["overrides"] != earlier["overrides"]:
-        found.append(f"overrides {' '.join(earlier['overrides'])}, now {' '.join(record['overrides'])}")
-    then, now = (one["settings"].get("turn") for one in (earlier, record))
-    if then != now:
-        found.append(f"turn_seconds {then:g}, now {now:g}")
-    return found
+    return environment_differences([_origin("the earlier one", earlier), _origin("this one", record)], "results")
 
 
-def require_alike(record: Mapping[str, Any], earlier: Baseline) -> None:
+def _origin(name: str, record: Mapping[str, Any]) -> Origin:
+    environment = {key: value for key, value in record["environment"].items() if key != "page_cache"}
+    more = {
+        "input": record["input"]["told"],
+        "generated input": record["input"]["generated"],
+        "quick": record["quick"],
+        "overrides": " ".join(record["overrides"]) or None,
+        "turn_seconds": record["settings"].get("turn"),
+    }
+    return Origin(name, environment, more)
+
+
+def require_same_work(record: Mapping[str, Any], earlier: Baseline) -> None:
     """Refuse to tell a regression from results of other work.
 
     Raises:
         ConfigError: ``fail_if_slower`` was given, and the input or the mode is not the earlier result's.
     """
-    if earlier.limit is None:
-        return
     for key, was, now in (
         ("quick", earlier.record["quick"], record["quick"]),
         ("input", earlier.record["input"]["told"], record["input"]["told"]),
         ("generated input", earlier.record["input"]["generated"], record["input"]["generated"]),
     ):
-        if was != now:
+        if earlier.limit is not None and was != now:
             raise ConfigError(
                 f"fail_if_slower does not fit baseline={earlier.file}, whose {key} was {was}, and is {now}; give the "
                 "same, or leave fail_if_slower out"
             )
-
-
-def regressions(compared: Sequence[Mapping[str, Any]], share: float) -> list[str]:
-    """The cells that fail and did not, or whose speed is below 1 - ``share`` and has an interval wholly below 1."""
-    return [entry["name"] for entry in compared if entry["verdict"] == "failed" or _is_slower(entry, share)]
-
-
-def _is_slower(entry: Mapping[str, Any], share: float) -> bool:
-    return bool(entry["verdict"] == "slower" and entry["ratio"]["median"] < 1 - share)
-
-
-def _verdict(ratio: Interval) -> str:
-    low, high = ratio["low"] or 0.0, ratio["high"] or 0.0
-    return "slower" if high < 1 else "faster" if low > 1 else "no difference"
-
-
-def unpaired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The median of all ratios of one of ours to one of theirs, with its 95% interval.
-
-    Hodges and Lehmann's estimate of a shift, here of logarithms, with the interval of the rank-sum test in its normal
-    approximation (Hollander and Wolfe 1999, section 4.3). With fewer than 4 values on each side the extremes are all
-    there is, and cover less.
-    """
-    ratios = sorted(one / other for one in ours for other in theirs)
-    n, m = len(ours), len(theirs)
-    k = max(1, math.floor(n * m / 2 - 1.96 * math.sqrt(n * m * (n + m + 1) / 12)))
-    return {"median": statistics.median(ratios), "low": ratios[k - 1], "high": ratios[len(ratios) - k]}

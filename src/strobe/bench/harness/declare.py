@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig
 
+from strobe.present.parts import Part
+
 Cache = Literal["warm", "cold"]
 
 
@@ -122,10 +124,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a suite adds; ``html`` is trusted, ``text`` is what the terminal shows of it."""
+    """A part of the page that a suite adds; ``text`` is what the terminal shows of it."""
 
     title: str
-    html: str
+    parts: Sequence[Part]  # tables, charts, paragraphs
     text: str = ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
-from strobe.measure.statistics import median_interval
+from strobe.measure.statistics import Estimate, Interval, median, paired, recorded, spread
 from strobe.process.fork import Failure
 from strobe.records.files import write_summary
 
@@ -19,7 +19,6 @@ NAME = "results.json"
 MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
 SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
 NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "settings": {"turn"}}
-Interval = dict[str, float | None]
 
 
 class Results:
@@ -87,6 +86,8 @@ class Results:
 
     def _cell(self, cell: Cell) -> dict[str, Any]:
         trials = self.trials[cell.name]
+        pieces = [each for trial in trials for each in trial["seconds"]]
+        seconds = [statistics.median(trial["seconds"]) for trial in trials]  # of a repetition
         status = "failed" if cell.name in self.errors else "measured" if trials else "waiting"
         described = {
             key: getattr(cell, key) for key in ("name", "table", "row", "column", "threads", "cache", "at", "against")
@@ -97,13 +98,13 @@ class Results:
             **described,
             "status": status,
             "error": self.errors.get(cell.name),
-            "seconds": seconds_of(trials) | {"spread": spread([each for trial in trials for each in trial["seconds"]])},
-            "images_per_second": rates_of(trials),
+            "seconds": recorded(median(seconds) if seconds else None) | {"spread": spread(pieces)},
+            "images_per_second": recorded(median_rate(trials)),
             "images": trials[-1]["images"][-1] if trials else None,
             "repetitions": sum(trial["repetitions"] for trial in trials),
             "resident": statistics.fmean(held) if held else None,
             "figures": {
-                name: median_interval([trial["figures"][name] for trial in trials if name in trial["figures"]])
+                name: median([trial["figures"][name] for trial in trials if name in trial["figures"]]).as_record()
                 for name in sorted(figures)
             },
             "ratio": by_round({"visits": trials}, {"visits": self.trials[cell.against]}) if cell.against else None,
@@ -115,7 +116,7 @@ def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | 
     """How many times as fast a cell was as another, round by round; None if no round measured both."""
     theirs = {trial["round"]: rate_of(trial) for trial in against["visits"]}
     ratios = [rate_of(trial) / theirs[trial["round"]] for trial in cell["visits"] if trial["round"] in theirs]
-    return median_interval(ratios) if ratios else None
+    return paired(ratios).as_record() if ratios else None
 
 
 def rate_of(trial: Mapping[str, Any]) -> float:
@@ -124,28 +125,9 @@ def rate_of(trial: Mapping[str, Any]) -> float:
     return statistics.median(images / max(seconds, 1e-12) for images, seconds in pairs)
 
 
-def seconds_of(trials: Sequence[Mapping[str, Any]]) -> Interval:
-    """Seconds of a repetition: the median of the trials' medians, with a 95% interval over trials."""
-    return median_interval([statistics.median(trial["seconds"]) for trial in trials])
-
-
-def rates_of(trials: Sequence[Mapping[str, Any]]) -> Interval:
-    """Images/s, likewise."""
-    return median_interval([rate_of(trial) for trial in trials])
-
-
-def spread(values: Sequence[float]) -> float | None:
-    """The distance of the quartiles of all pieces, as a share of their median; None for fewer than four."""
-    if len(values) < 4:
-        return None
-    low, middle, high = statistics.quantiles(values)
-    return (high - low) / middle if middle else None
-
-
-def known_within(interval: Interval) -> float | None:
-    """How far an interval reaches from its median, on its longer side, as a share of the median."""
-    middle, low, high = (interval[key] for key in ("median", "low", "high"))
-    return None if middle is None or low is None or high is None else max(high - middle, middle - low) / middle
+def median_rate(trials: Sequence[Mapping[str, Any]]) -> Estimate | None:
+    """Images/s: the median over trials, with a 95% interval by order statistics; None without trials."""
+    return median([rate_of(trial) for trial in trials]) if trials else None
 
 
 def read_results(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from strobe.bench.harness.declare import Cell, Input, Trial
-from strobe.bench.harness.results import Results, known_within, rates_of
+from strobe.bench.harness.results import Results, median_rate
 from strobe.bench.harness.trial import Report, run_trial
 from strobe.measure.rounds import rounds
 from strobe.process.fork import Failure
@@ -86,8 +86,8 @@ class Campaign:
         return len(trials) <= number and cell.name not in self.failed and not self._is_known(trials)
 
     def _is_known(self, trials: Sequence[Mapping[str, object]]) -> bool:
-        within = known_within(rates_of(trials)) if len(trials) >= LEAST else None
-        return within is not None and within <= self.settings.precision
+        rate = median_rate(trials) if len(trials) >= LEAST else None
+        return rate is not None and (rate.within or 0.0) <= self.settings.precision
 
     def left(self) -> float:
         """Seconds that the trials to come will take about: as long as a cell's latest, or as the others' on average."""

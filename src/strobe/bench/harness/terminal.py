@@ -10,7 +10,8 @@ from rich.text import Text
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.bench.harness.wording import figure, in_unit, ratio
+from strobe.bench.shown import in_unit
+from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
 
@@ -61,7 +62,7 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
     """Each cell's speed against the earlier one, and what else was not the same."""
     made = RichTable("", "now / then", "verdict", title=f"Against {record['baseline_file']}", title_justify="left")
     for entry in record["baseline"]:
-        made.add_row(Text(entry["name"]), ratio(entry["ratio"]), entry["verdict"])
+        made.add_row(Text(entry["name"]), estimate(entry["ratio"]), entry["verdict"])
     console.print(made)
     for difference in record["unlike_baseline"]:
         console.print(f"not the same: {difference}", markup=False, highlight=False)
@@ -93,7 +94,7 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
             spread = cell["seconds"]["spread"]
             interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
-            row += [ratio(cell["ratio"])] * against
+            row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))
             row = [""] * (2 + threads + cached)
         if cell["error"] or not cell["visits"]:

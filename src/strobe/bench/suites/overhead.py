@@ -11,16 +11,16 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
-from strobe.bench.harness.results import Interval, by_round
-from strobe.bench.harness.wording import ratio as written
+from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import find_data, require_batch
+from strobe.measure.statistics import Interval
+from strobe.present.format import estimate as written
 
 PLAIN = "plain loop"
 APPLICATION = "application"
 UNTIMED = "application without phase timers"
 WAITING = "application, trace waiting"
 RECORDING = "application, trace recording"
-VERDICT, INTERVAL = 4, 6  # rounds, from which on a difference is told, and the range of ratios is an interval
 PAIRS = (  # what is asked, by what is held against what
     ("The application against a plain PyTorch loop", APPLICATION, PLAIN),
     ("Phase timers on against off", APPLICATION, UNTIMED),
@@ -113,16 +113,14 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         if missing:
             found.append(f"{question}: not known, for {missing[0]} was not measured.")
         elif (ratio := by_round(cells[one], cells[other])) is not None:
-            rounds = [{trial["round"] for trial in cells[name]["visits"]} for name in (one, other)]
-            verdict = _verdict(ratio, len(set.intersection(*rounds)))
-            found.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
+            found.append(f"{question}: {written(ratio)} times as fast, {_verdict(ratio)}.")
     return found
 
 
-def _verdict(ratio: Interval, rounds: int) -> str:
-    median, low, high = (ratio[end] or 0.0 for end in ("median", "low", "high"))
-    if rounds < VERDICT:
+def _verdict(ratio: Interval) -> str:
+    median, low, high = ratio["median"], ratio["low"], ratio["high"]
+    if low is None:
         return "too few trials to tell whether that is a difference"
     if low <= 1 <= high:
-        return f"no difference that the {'interval' if rounds >= INTERVAL else f'range of {rounds} trials'} would show"
+        return "no difference that the interval would show"
     return f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"

@@ -7,7 +7,6 @@ from typing import Any
 
 from strobe.bench.harness.declare import Section
 from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.wording import ratio
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
 from strobe.bench.suites.convolution.reading import (
@@ -20,10 +19,24 @@ from strobe.bench.suites.convolution.reading import (
     total_variation,
 )
 from strobe.bench.suites.convolution.study import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
-from strobe.report.html.pieces import interval, more, named, table
-from strobe.report.html.text import TIMES, duration, esc, percent, times
+from strobe.present.format import TIMES, duration, estimate, interval, percent, times
+from strobe.present.parts import (
+    Block,
+    Cell,
+    Heading,
+    Paragraph,
+    Part,
+    Pre,
+    Table,
+    Text,
+    Words,
+    link,
+    more,
+    named,
+    note,
+    strong,
+)
 
-_APART = "padding-left:1.5em"  # from the figures before it
 _ROWS = 12  # of the table of functions
 DIRECTLY, LESS = "timed one by one", "cProfile, less what calls pay"
 _GROWTH = (
@@ -61,7 +74,7 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
         folder: The result's, in which cells left their profiles.
     """
     found, answers = read(record), questions(record)
-    asked = "".join(_told(question, answer) for question, answer in answers.items())
+    asked = [_told(question, answer) for question, answer in answers.items()]
     text = "\n".join(f"{question}\n  {answer}" for question, answer in answers.items())
     places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
     seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
@@ -69,7 +82,10 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
         Section("The source document's questions", asked, text),
         *_growth(found),
         *(
-            Section(title, f"<p>{_TREES}</p>{''.join(_profile(name, seen[name], places[name]) for name in known)}")
+            Section(
+                title,
+                [Paragraph(_TREES), *(part for name in known for part in _profile(name, seen[name], places[name]))],
+            )
             for title, names in (
                 ("By events: cProfile", (EVENTS, EVENTS_OF_PYTHON)),
                 ("By samples: pyinstrument and a timer", (SAMPLES, TIMER)),
@@ -80,8 +96,8 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     ]
 
 
-def _told(head: str, words: str) -> str:
-    return f'<div><h3>{esc(head)}</h3><p class="advice">{esc(words, 2000)}</p></div>'
+def _told(head: str, words: str) -> Part:
+    return Block([Heading(head), Paragraph(words, "advice")])
 
 
 def _growth(found: Reading) -> list[Section]:
@@ -96,36 +112,40 @@ def _growth(found: Reading) -> list[Section]:
         away = (math.log(cell["seconds"]["median"] / growth.seconds(side)) for side, cell in cells.items())
         rows.append(
             (
-                f'<b class="first">{esc(name)}</b>',
-                f"<b>{fitted}</b><small>{within}</small><small>{over}</small>",
-                f"<b>{local}</b><small>{last}</small>",
+                Text(name, "b", "first"),
+                strong(fitted, within, over),
+                strong(local, last),
                 f"{math.exp(max(map(abs, away))):.2f}{TIMES}",
-                f'<div style="min-width:17em;{_APART}">{esc(IMPLEMENTATIONS[name].cost)}</div>',
+                Cell(IMPLEMENTATIONS[name].cost, "apart"),
             )
         )
         lines.append(f"{name}: n^{fitted} ({within}) for {over}; n^{local} for {last}")
-    theory = f'<span style="{_APART}">In theory</span>'
-    heads = ("Implementation", "#Power of n, 95% interval", "#Between the two largest", "#Farthest point", theory)
-    body = f"<p>{_GROWTH}</p>{table(heads, rows, 'cells')}"
+    heads = (
+        "Implementation",
+        "#Power of n, 95% interval",
+        "#Between the two largest",
+        "#Farthest point",
+        Cell("In theory", "apart"),
+    )
+    body: list[Part] = [Paragraph(_GROWTH), Table(heads, rows, "cells")]
     return [Section("How times grow", body, "\n".join(lines))] if rows else []
 
 
-def _profile(name: str, profile: Profile, place: str) -> str:
+def _profile(name: str, profile: Profile, place: str) -> list[Part]:
     """What one profiler saw: its table, if it counts, its tree and a link to its flame graph."""
     how = _HOW[name]
     if profile.samples is not None:
         how += f" Here {profile.samples:,} samples of {duration(profile.seconds)}."
-    functions = ""
+    parts = [_told(name, how)]
     if profile.rows:
         rows = [
             (named(row.name, "code"), f"{row.calls:,}", *map(duration, (row.own, row.own / row.calls, row.cumulative)))
             for row in profile.rows[:_ROWS]
         ]
         heads = ("Function", "#Calls", "#Own time", "#A call", "#With what it calls")
-        functions = table(heads, rows) + more(len(profile.rows) - _ROWS, "functions, of less time")
-    tree = f'<div class="scroll"><pre>{esc(tree_text(profile), 20_000)}</pre></div>'
-    link = f'<p class="note"><a href="./{place}/{PAGE}">The flame graph of {esc(name)}</a></p>' if profile.own else ""
-    return f"{_told(name, how)}{functions}{tree}{link}"
+        parts += [Table(heads, rows), *more(len(profile.rows) - _ROWS, "functions, of less time")]
+    parts.append(Pre(tree_text(profile)))
+    return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.own else [])]
 
 
 def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
@@ -135,22 +155,22 @@ def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
     if len(own) < 2:
         return []
     away = {name: total_variation(parts, own[DIRECTLY]) for name, parts in own.items() if DIRECTLY in own}
-    rows = [
-        [f'<b class="first">{esc(part)}</b>', *(f"{shares(parts)[part]:.1%}" for parts in own.values())]
-        for part in PARTS
+    rows: list[list[Words]] = [
+        [Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
     ]
     distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
     rows.append(["distance from timing one by one", *distances])
     rows.append(["times as long as without it", *(_factor(found, name) for name in own)])
-    heads = ["Function", *(f"#{esc(name)}" for name in own)]
-    why = "".join(f"<p>{esc(each, 2000)}</p>" for each in _reasons(found, away))
-    return [Section("How far they disagree", f"<p>{_APART_NOTE}</p>{table(heads, rows, 'cells')}<h3>Why</h3>{why}")]
+    heads = ["Function", *(f"#{name}" for name in own)]
+    why = [Paragraph(each) for each in _reasons(found, away)]
+    body: list[Part] = [Paragraph(_APART_NOTE), Table(heads, rows, "cells"), Heading("Why"), *why]
+    return [Section("How far they disagree", body)]
 
 
-def _factor(found: Reading, name: str) -> str:
+def _factor(found: Reading, name: str) -> Words:
     if (factor := found.factor(name)) is None or factor["median"] is None:
         return ""
-    return f"<b>{times(factor['median'])}</b><small>{interval(factor['low'], factor['high'], times)}</small>"
+    return strong(times(factor["median"]), interval(factor["low"], factor["high"], times))
 
 
 def _paid_back(found: Reading, events: Profile | None) -> dict[str, float]:
@@ -186,8 +206,9 @@ def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
         told.append(f"Distances between profilers: {'; '.join(known)}.")
     sampling, timer = (found.factor(name) for name in (SAMPLES, TIMER))
     if sampling and timer:
+        slower = estimate(sampling), estimate(timer)
         told.append(
-            f"Samples need not be cheap: pyinstrument is asked at each call, makes the work {ratio(sampling)} times as "
-            f"long, and samples that slower work. The timer, which no call asks, makes it {ratio(timer)} times as long."
+            f"Samples need not be cheap: pyinstrument is asked at each call, makes the work {slower[0]} times as "
+            f"long, and samples that slower work. The timer, which no call asks, makes it {slower[1]} times as long."
         )
     return told

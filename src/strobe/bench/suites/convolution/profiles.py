@@ -22,7 +22,7 @@ from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Any
 
-from strobe.report.html.text import duration, percent
+from strobe.present.format import duration, percent
 
 INTERVAL = 0.001  # seconds between two samples
 FILE, PAGE = "profile.json", "flame.html"

@@ -9,9 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 from scipy.stats import linregress
 
-from strobe.bench.harness.baseline import FEWEST
-from strobe.bench.harness.results import Interval, by_round
-from strobe.bench.harness.wording import ratio
+from strobe.bench.harness.results import by_round
 from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
 from strobe.bench.suites.convolution.study import (
     CALLS,
@@ -34,7 +32,9 @@ from strobe.bench.suites.convolution.study import (
     VIEW,
     WINDOW_SUMS,
 )
-from strobe.report.html.text import percent
+from strobe.measure.statistics import Interval
+from strobe.present.format import estimate as ratio
+from strobe.present.format import percent
 
 Cell = Mapping[str, Any]  # of results.json
 UNKNOWN = "Not known, for too little of it was measured."
@@ -168,9 +168,9 @@ class Reading:
     def doubt(self, name: str, other: str, side: int) -> str:
         """What must be said where a way that seems the faster may not be."""
         found = self.faster(name, other, side)
-        if min(len(self.times[each][side]["visits"]) for each in (name, other)) < FEWEST:
+        if found is not None and found["low"] is None:
             return ", by too few visits to tell"
-        unsure = found is None or (found["low"] or 0) <= 1
+        unsure = found is None or found["low"] <= 1
         return ", which is no difference that the interval would show" if unsure else ""
 
     def factor(self, profiler: str) -> Interval | None:

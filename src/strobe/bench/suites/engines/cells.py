@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from strobe.app.data.base import ImageData
-from strobe.app.loaders.buffer_pool import Buffers, shared
+from strobe.app.loaders.buffer_pool import BufferPool, shared
 from strobe.app.run.ceilings import load_batch, train_on
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import loader_keys, prepared
@@ -78,7 +78,7 @@ def fill(trial: Trial, *, way: str, size: int) -> Iterator[Work]:
     dataset = data.datasets["train"]
     pixels: Tensor = dataset.collate([dataset[0]])[0]
     source = pixels.expand(size, *pixels.shape[1:]).clone()
-    shape, kind, pool = tuple(source.shape), source.dtype, Buffers()
+    shape, kind, pool = tuple(source.shape), source.dtype, BufferPool()
 
     def out_of_place() -> Tensor:
         images = (source.float() / data.full_scale).clamp(0, 1)

@@ -9,8 +9,9 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import figure, ratio
 from strobe.bench.inputs import find_data, loader_keys, prepared, require_batch, require_sound
+from strobe.present.format import estimate as ratio
+from strobe.present.format import figure
 
 BY_HAND = "DataLoader by hand"
 ALONE = "the model alone"
@@ -64,7 +65,7 @@ def declare(cfg: DictConfig) -> Suite:
         name="engines",
         title="Engines",
         about="Engines: shuffled batches without an end, taken as fast as they come while nobody trains; the "
-        "DataLoader by hand has persistent workers, and prefetches as many batches. Buffers: a batch is filled, or "
+        "DataLoader by hand has persistent workers, and prefetches as many batches. BufferPool: a batch is filled, or "
         "standardised, in memory that is new, shared or used before. Training: the application trains from the files; "
         "the model alone trains on one batch that lies there already, so that the ratio is the share of its own "
         "ceiling that a training reaches. With one thread, a second core is left for loading.",

@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 from strobe.app.config.checks import loaders_for
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import ratio
 from strobe.bench.inputs import MOST_FILES, find_data, loader_keys, prepared, require_sound
 from strobe.errors import ConfigError
+from strobe.present.format import estimate
 
 LOADERS = {  # by the form of data; what all are held against comes first
     "tiles": [
@@ -178,7 +178,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     told = []
     for size in sorted(sizes & {32.0, max(sizes, default=0)}):
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
-        ratios = ", ".join(f"{cell['column']} {ratio(cell['ratio'])}" for cell in cells)
+        ratios = ", ".join(f"{cell['column']} {estimate(cell['ratio'])}" for cell in cells)
         told += (
             [f"Times as fast as {_first(measured, cells[0])} at batch {size:.0f}, one thread: {ratios}."]
             if cells
@@ -196,7 +196,7 @@ def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
     told = []
     for loader, (floor, words) in (("native", FLOORS["files"]), ("packed", FLOORS["pack"])):
         if loader in cells and floor in cells and (times := by_round(cells[floor], cells[loader])):
-            told.append(f"Batches of {row}: {loader} takes {ratio(times)} times as long as {words} alone.")
+            told.append(f"Batches of {row}: {loader} takes {estimate(times)} times as long as {words} alone.")
     return told
 
 
@@ -213,5 +213,5 @@ def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any],
             others = [other for other in measured.values() if all(other[key] == value for key, value in alike.items())]
             if others and others[0] is not cell:
                 times = by_round(others[0], cell)
-                found += [f"{cell['column']} {ratio(times)}"] if times else []
+                found += [f"{cell['column']} {estimate(times)}"] if times else []
     return [f"{words}: {', '.join(found)}."] if found else []

@@ -7,8 +7,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred
-from strobe.bench.harness.wording import figure, ratio
 from strobe.bench.inputs import find_data, require_batch, require_sound
+from strobe.present.format import estimate as ratio
+from strobe.present.format import figure
 
 TRACES: dict[str, dict[str, Any]] = {
     "nothing more": {"record_shapes": False},

@@ -8,12 +8,12 @@ from typing import Any
 from strobe.bench.harness.declare import Section
 from strobe.bench.harness.results import by_round
 from strobe.bench.harness.schedule import slug
-from strobe.bench.harness.wording import figure
-from strobe.bench.harness.wording import ratio as written
 from strobe.callbacks.columns import PHASES
-from strobe.report.html.pieces import table
-from strobe.report.html.steps import DEVICE, stacked
-from strobe.report.html.text import duration, esc, milliseconds, percent
+from strobe.present.charts.rows import stacked
+from strobe.present.format import duration, figure, milliseconds, percent
+from strobe.present.format import estimate as written
+from strobe.present.parts import Paragraph, Part, Table
+from strobe.report.steps import DEVICE, segments
 
 TRACES = "tensorboard"  # a run's folder, with one of each row's traces in it
 DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
@@ -81,9 +81,9 @@ def _section(device: str, cells: Sequence[Cell], folder: Path) -> Section:
         wait = phases.get("data_wait", phases.get("idle", 0.0))
         rows.append(
             [
-                esc(cell["row"]),
-                esc(_epoch(cell)),
-                esc(_how(cell)),
+                cell["row"],
+                _epoch(cell),
+                _how(cell),
                 figure(cell["images_per_second"]["median"]),
                 f"{milliseconds(total)} ms",
                 percent(wait / total) if total else "",
@@ -97,14 +97,13 @@ def _section(device: str, cells: Sequence[Cell], folder: Path) -> Section:
     heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits.capitalize()}")
     clock = "the host's clock" if device == "cpu" else "the GPU's own clock"
     note = (
-        f"<p>An epoch is the input's {_images(cells[0])} training images, without validation. It is measured where the "
+        f"An epoch is the input's {_images(cells[0])} training images, without validation. It is measured where the "
         "timed steps make up a whole one at least, and else extrapolated from them. Phases are means of steps, by "
-        f"{clock}; each bar is one step, as wide as the others. {_few(cells)}{_traces(device, cells, folder)}</p>"
+        f"{clock}; each bar is one step, as wide as the others. {_few(cells)}{_traces(device, cells, folder)}"
     )
-    bars = "".join(stacked(esc(cell["row"]), phases, total, total) for cell, phases, total in shown if total)
-    return Section(
-        f"Epochs and steps on {DEVICES[device]}", note + table(heads, rows, "cells") + bars, "\n".join(lines)
-    )
+    bars = [stacked(cell["row"], segments(phases), total, total) for cell, phases, total in shown if total]
+    body: list[Part] = [Paragraph(note), Table(heads, rows, "cells"), *bars]
+    return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
 
 
 def _few(cells: Sequence[Cell]) -> str:
@@ -123,10 +122,10 @@ def _traces(device: str, cells: Sequence[Cell], folder: Path) -> str:
     ]
     if len(without) == len(cells):
         return "There are no traces."
-    lack = f", but for {esc(' and '.join(without))}" if without else ""
+    lack = f", but for {' and '.join(without)}" if without else ""
     return (
-        f"Traces of steps of each row{lack} lie in <code>{TRACES}/</code>: <code>tensorboard --logdir</code> with this "
-        "folder shows them; tables of their operators lie in <code>tables/</code>."
+        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them; "
+        "tables of their operators lie in tables/."
     )
 
 

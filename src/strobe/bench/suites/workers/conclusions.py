@@ -5,7 +5,7 @@ from typing import Any
 
 from strobe.bench.aims import verdict
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.wording import figure, ratio
+from strobe.present.format import estimate, figure
 
 AIMS = {"torch": 2.7, "spdl": 1.5}  # times as many images/s as the published pipelines, with as many workers
 Cell = Mapping[str, Any]  # of results.json
@@ -56,7 +56,7 @@ def _beside(ours: Cell, cells: list[Cell], columns: Mapping[str, str]) -> str:
     beside = {cell["column"]: cell for cell in cells if cell["at"] == ours["at"]}
     against = [_against(ours, beside[columns[name]], AIMS.get(name)) for name in OTHERS if columns[name] in beside]
     others = ", ".join(filter(None, against))
-    words = f"{ours['column']} with {_workers(ours)}, delivers {ratio(ours['images_per_second'])} images/s"
+    words = f"{ours['column']} with {_workers(ours)}, delivers {estimate(ours['images_per_second'])} images/s"
     return f"{words}{': ' if others else ''}{others}"
 
 
@@ -69,8 +69,8 @@ def _against(best: Cell, other: Cell, aim: float | None) -> str:
     found = by_round(best, other)
     if found is None or found["median"] is None:
         return ""
-    aimed = "" if aim is None else f" (aim {aim:g}: {verdict(found, aim, best, other)})"
-    return f"{ratio(found)} times {other['column']}{aimed}"
+    aimed = "" if aim is None else f" (aim {aim:g}: {verdict(found, aim)})"
+    return f"{estimate(found)} times {other['column']}{aimed}"
 
 
 def _rate(cell: Cell) -> float:

@@ -1,0 +1,87 @@
+"""What callbacks that record some training steps have in common: their place, their files, and what may go wrong."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import Checkpoint
+
+_log = logging.getLogger(__name__)
+
+
+class Recording(Callback):
+    """Records some steps and leaves files, which appear whole or not at all and replace those of an earlier `fit`.
+
+    A step is a training batch. It reaches from the end of this callback's `on_train_batch_end` to the next. What
+    cannot be recorded or written is logged as a warning and never ends the run.
+
+    Args:
+        directory: Where files go; made when they are written.
+
+    Attributes:
+        files: Files that were written as drafts and placed.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.files: list[Path] = []
+        self.suffix = ""  # of a file's name, before its ending: the rank, if there are several
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Come after the checkpoints, which Lightning puts last: a step then holds what they do for it."""
+        others = [other for other in trainer.callbacks if other is not self]
+        after = [n for n, other in enumerate(others, start=1) if isinstance(other, Checkpoint)]
+        place = max([trainer.callbacks.index(self), *after])
+        trainer.callbacks = [*others[:place], self, *others[place:]]
+
+    def on_train_start(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Begin step 0, before its batch is fetched."""
+        self.suffix = f"_rank{trainer.global_rank}" if trainer.world_size > 1 else ""
+
+    def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Write what was recorded, also on Ctrl-C and SIGTERM; Lightning calls no `teardown` then."""
+        self.finish(trainer)
+
+    def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Write what was recorded if training is over before the last step."""
+        self.finish(trainer)
+
+    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Stop recording if nothing else has."""
+        self.finish(trainer)
+
+    def finish(self, trainer: Any) -> None:
+        """Stop recording and write what there is; a second time does nothing."""
+        raise NotImplementedError
+
+    @contextmanager
+    def drafts(self) -> Iterator[Path]:
+        """A folder for files that are not whole yet.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".recording-", dir=self.directory) as folder:
+            yield Path(folder)
+
+    def place(self, *drafts: Path) -> None:
+        """Move whole files into the directory, under their names; those that are there stay."""
+        for draft in drafts:
+            path = draft.replace(self.directory / draft.name)
+            self.files = [*(file for file in self.files if file != path), path]
+
+
+@contextmanager
+def warning_only(what: str) -> Iterator[None]:
+    """A failure is logged: it must neither end the run nor hide the error that did."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("%s could not be written (%s); is there space?", what, error.strerror)
+    except Exception:
+        _log.warning("%s is missing", what, exc_info=True)

@@ -1,0 +1,112 @@
+"""A sweep as Hydra starts it: what its launcher ``processes`` does with the jobs."""
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobStatus
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from strobe.app.config.checks import check_bounds
+from strobe.app.sweep.campaign import Campaign, of_cells, opened
+from strobe.app.sweep.ending import conclude
+from strobe.errors import ConfigError
+from strobe.overrides import key_of, quoted
+from strobe.process.launch import started_by_torchrun
+from strobe.process.locks import alone_in
+from strobe.process.signals import exit_code, interruptible
+from strobe.process.training import Ended, train
+from strobe.records.sweep import Cell, Sweep
+
+OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")
+OF_THE_SWEEP = (*OF_THIS_START, "hydra.sweep", "hydra/sweep", "hydra.launcher", "hydra/launcher")
+
+
+class Processes:
+    """Measures Hydra's jobs, each in a process of its own."""
+
+    def __init__(self, loader: ConfigLoader, config: DictConfig) -> None:
+        self._loader, self._config = loader, config
+        self._folder = Path(config.hydra.sweep.dir).absolute()
+        given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)  # interpolations stay as typed
+        self._task: list[str] = given["task"]
+        self._hydra: list[str] = given["hydra"]
+        self._campaign: Campaign | None = None
+
+    def measure(self, jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
+        """Train each of these cells as often as ``sweep.repeats`` says; what was completed before is not done again.
+
+        The returned values are images/s, the median of a cell's runs, None where none completed.
+
+        Raises:
+            ConfigError: something that concerns the sweep as a whole, before anything is measured.
+            SystemExit: 130 after Ctrl-C, 143 after SIGTERM; what was measured is kept and compared.
+        """
+        check_bounds(OmegaConf.create({"sweep": self._config.sweep}))
+        if started_by_torchrun():
+            raise ConfigError("A sweep starts its runs itself; leave torchrun out, and set trainer.devices=N")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with alone_in(self._folder, "hydra.sweep.dir"), interruptible():
+            given = of_cells(jobs)
+            campaign = self._campaign = self._campaign or self._begun()
+            cells = [campaign.sweep.cell(overrides) for overrides in given]
+            try:
+                campaign.measure(cells)
+            except KeyboardInterrupt as interrupt:
+                self._break_off(campaign.sweep)
+                sys.exit(exit_code(interrupt))
+            return [_returned(cell, campaign.rate(cell)) for cell in cells]
+
+    def _begun(self) -> Campaign:
+        keys = self._config.sweep
+        fresh = Sweep(self._again(), self._task, keys.repeats, keys.seed, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        return Campaign(self._folder, opened(self._folder, fresh), self._train, self._subdirectory)
+
+    def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
+        """Train with a cell's overrides, and with what the user said to Hydra that concerns a run."""
+        hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THE_SWEEP)]
+        given = [*self._flags(), *overrides, *hydra]
+        return train(given, folder, timeout=self._config.sweep.timeout_seconds)
+
+    def _break_off(self, sweep: Sweep) -> None:
+        """Compare what was measured, and say how to go on."""
+        with contextlib.suppress(KeyboardInterrupt, OSError):  # it may not matter any more; the terminal is gone
+            if any(run.status == "completed" for run in sweep.runs()):
+                conclude(self._folder)
+            print(f"Interrupted; what was measured is kept. Go on with: {sweep.command}", flush=True)
+
+    def _again(self) -> str:
+        """The command that goes on with this sweep."""
+        hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THIS_START)]
+        hydra.append(f"hydra.sweep.dir={quoted(str(self._config.hydra.sweep.dir))}")
+        return shlex.join(["python", "train.py", "-m", *self._flags(), *self._task, *hydra])
+
+    def _flags(self) -> list[str]:
+        """Hydra's flags with which ``train.py`` finds the same configuration."""
+        name = self._config.hydra.job.config_name
+        sources = self._config.hydra.runtime.config_sources
+        folders = [source.path for source in sources if source.provider == "command-line"]
+        return [f"--config-name={name}"] * (name != "config") + [f"--config-dir={path}" for path in folders]
+
+    def _subdirectory(self, cell: Cell) -> str:
+        """``hydra.sweep.subdir`` of a cell."""
+        config = self._loader.load_sweep_config(self._config, cell.overrides)
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = cell.number
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)
+        try:
+            return str(OmegaConf.select(config, "hydra.sweep.subdir"))
+        finally:
+            HydraConfig.instance().cfg = before
+
+
+def _returned(cell: Cell, rate: float | None) -> JobReturn:
+    """What a sweeper gets of a cell: failed ones too have been measured, as far as it is concerned."""
+    return JobReturn(overrides=cell.overrides, status=JobStatus.COMPLETED, _return_value=rate)

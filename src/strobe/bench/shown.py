@@ -1,0 +1,205 @@
+"""The cells of one table as they are shown: in its unit, with names that tell them apart, and as a picture."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strobe.bench.harness.declare import Suite, Table
+from strobe.present.charts.bars import Bar, bars
+from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
+from strobe.present.charts.picture import Picture
+from strobe.present.charts.scale import axis
+from strobe.present.format import counted, cut, figure, interval, written
+
+UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
+ENOUGH = 6  # trials, from which on there is an interval (median_interval); of fewer their range
+Cell = Mapping[str, Any]  # of results.json
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure in the table's unit, with its 95% interval, or the range of few, over so many visits."""
+
+    median: float
+    low: float
+    high: float
+    visits: int
+
+    @property
+    def text(self) -> str:
+        """``1,234 (1,200 to 1,270)``."""
+        return f"{figure(self.median)} ({self.interval})"
+
+    @property
+    def interval(self) -> str:
+        """``1,200 to 1,270``; one visit tells none."""
+        return interval(self.low, self.high) if self.repeated else "one visit"
+
+    @property
+    def repeated(self) -> bool:
+        """Whether there is an interval."""
+        return self.visits > 1
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One table: its cells, and the number of each column's colour."""
+
+    table: Table
+    cells: Sequence[Cell]
+    colours: Mapping[str, int]
+
+    @property
+    def unit(self) -> str:
+        """As it is written."""
+        return UNITS[self.table.unit]
+
+    @property
+    def better(self) -> str:
+        """In which direction better lies."""
+        return "more is better" if self.table.unit == "images/s" else "less is better"
+
+    @property
+    def rows(self) -> list[str]:
+        """In the order of the suite."""
+        return list(dict.fromkeys(cell["row"] for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """In the order of the suite."""
+        return list(dict.fromkeys(cell["column"] for cell in self.cells))
+
+    @property
+    def varying(self) -> list[str]:
+        """Of ``threads`` and ``cache``, what differs within the table."""
+        return [key for key in ("threads", "cache") if len({cell[key] for cell in self.cells}) > 1]
+
+    @property
+    def ranges(self) -> str:
+        """What stands beside the figures: intervals, ranges of few visits, or both; of single visits nothing."""
+        return ranges(self.cells)
+
+    def variant(self, cell: Cell) -> str:
+        """What tells a cell from others of its row and column, such as ``4 threads, cold``; mostly nothing."""
+        return ", ".join(text for key in self.varying if (text := setting(key, cell[key])))
+
+    def row(self, name: str) -> str:
+        """A row's name in words: ``batch size 32`` for a bare 32."""
+        return f"{self.table.rows} {name}".strip() if re.fullmatch(r"[\d.,]+", name) else name
+
+    def css(self, cell: Cell) -> str:
+        """The class of its column's colour."""
+        return f"s{self.colours[cell['column']] % SERIES + 1}"
+
+    def value(self, cell: Cell) -> Value | None:
+        """None where nothing was measured."""
+        known = [cell[key][end] for key in ("seconds", "images_per_second") for end in ("median", "low", "high")]
+        if any(number is None or not (0 < number < math.inf) for number in known):
+            return None
+        return Value(*in_unit(self.table, cell), len(cell["visits"]))
+
+    def picture(self) -> Picture:
+        """The chart that the table declares."""
+        hint = f"{self.unit}, {self.better}"
+        if self.table.chart == "bars":
+            return bars(self.table.title, hint, self._bars(), logarithmic=self.table.logarithmic)
+        names = self._places()
+        series = self._series({row: place for place, row in names.items()})
+        if set(names) == {cell["at"] for cell in self.cells}:
+            names = {place: written(place) for place in names}
+        up = axis((end for each in series for end in each.ends), logarithmic=self.table.logarithmic)
+        hint += "; logarithmic scale" * self.table.logarithmic
+        return lines(self.table.title, hint, series, names, below=self.table.rows, up=up)
+
+    def _bars(self) -> list[Bar | str]:
+        """In the table's order, row by row and column by column; rows that hold one column each are not headed."""
+        ordered = sorted(self.cells, key=lambda cell: self.columns.index(cell["column"]))
+        rows = [(row, [cell for cell in ordered if cell["row"] == row]) for row in self.rows]
+        flat = all(len({cell["column"] for cell in cells}) == 1 for _, cells in rows)
+        found: list[Bar | str] = []
+        for row, cells in rows:
+            name = self.row(row)
+            if not flat and name:
+                found.append(name[:1].upper() + name[1:])
+            before = None
+            for cell in cells:
+                also = cell["column"] if flat and len(self.columns) > 1 else ""
+                first = (name or cell["column"]) if flat else cell["column"]
+                variant, value = ", ".join(part for part in (also, self.variant(cell)) if part), self.value(cell)
+                title = f"{cell['name']}: {value.text} {self.unit}" if value else ""
+                ends = (value.low, value.high) if value and value.repeated else (None, None)
+                much = (value.median if value else None, *ends, state(cell))
+                found.append(Bar("" if first == before else first, variant, self.css(cell), title, *much))
+                before = first
+        return found
+
+    def _places(self) -> dict[float, str]:
+        """The rows by their place on the axis; one after the other where a place is not known."""
+        known = {cell["at"]: cell["row"] for cell in self.cells}
+        if None in known or len(known) < len(self.rows):
+            return {float(number): row for number, row in enumerate(self.rows)}
+        return known
+
+    def _series(self, at: Mapping[str, float]) -> list[Series]:
+        """In the table's order, without those of which nothing was measured."""
+        named: dict[tuple[str, str], dict[float, Point]] = {}
+        for cell in self.cells:
+            if value := self.value(cell):
+                low, high = (value.low, value.high) if value.repeated else (None, None)
+                point = Point(value.median, low, high, f"{cell['name']}: {value.text} {self.unit}")
+                named.setdefault((cell["column"], self.variant(cell)), {})[at[cell["row"]]] = point
+        found = []
+        variants = list(dict.fromkeys(variant for _, variant in named))
+        for (column, variant), points in named.items():
+            name = cut(", ".join(part for part in (column, variant) if part), LONGEST)
+            broken = "variant" * (variants.index(variant) > 0) or "again" * (self.colours[column] >= SERIES)
+            found.append(Series(name, f"s{self.colours[column] % SERIES + 1}", points, broken))
+        return found
+
+
+def in_unit(table: Table, cell: Cell) -> tuple[float, float, float]:
+    """Median, low and high of a measured cell in its table's unit."""
+    if table.unit == "ms":
+        seconds = cell["seconds"]
+        return 1e3 * seconds["median"], 1e3 * seconds["low"], 1e3 * seconds["high"]
+    rate = cell["images_per_second"]
+    if table.unit == "images/s":
+        return rate["median"], rate["low"], rate["high"]
+    return 1e6 / rate["median"], 1e6 / rate["high"], 1e6 / rate["low"]
+
+
+def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
+    """The suite's tables; a column has the same colour in all of them."""
+    columns = list(dict.fromkeys(cell["column"] for cell in record["cells"]))
+    colours = {name: number for number, name in enumerate(columns)}
+    return [
+        Shown(table, [cell for cell in record["cells"] if cell["table"] == table.name], colours)
+        for table in suite.tables
+    ]
+
+
+def ranges(cells: Sequence[Cell]) -> str:
+    """``95% interval``, ``range`` of fewer visits, or both; nothing where no cell was visited twice."""
+    visits = [len(cell["visits"]) for cell in cells if len(cell["visits"]) > 1]
+    if not visits:
+        return ""
+    if min(visits) >= ENOUGH:
+        return "95% interval"
+    return "range" if max(visits) < ENOUGH else f"95% interval, or range of fewer than {ENOUGH} visits"
+
+
+def setting(key: str, value: Any) -> str:
+    """``4 threads``, ``cold``; nothing where it does not matter."""
+    return counted(value, "thread") if key == "threads" else value or ""
+
+
+def state(cell: Cell) -> str:
+    """Why a cell has no figure."""
+    return "failed" if cell["status"] == "failed" else "waiting"
+
+
+def slug(name: str) -> str:
+    """A table's name as that of a file."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "table"

@@ -1,0 +1,159 @@
+"""The gate ``--fail-if-slower 5%``: it opens only where no cell is shown to have lost more than that.
+
+It proves non-inferiority, so that too few runs or too much noise keep it closed. A cell passes if the whole interval of
+its speed, as a share of the baseline's, lies above 1 - limit. It is a regression if the whole interval lies below that,
+or if it failed where the baseline did not. Of all else nobody can tell yet.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from strobe.errors import ConfigError
+from strobe.measure.statistics import FEWEST, Estimate, needed
+
+REGRESSION, UNKNOWN = 3, 4  # exit codes; 0: each cell has passed
+USUAL = 5  # runs, where nothing is known of the spread
+MOST_TOLD = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell before the gate.
+
+    Attributes:
+        name: the cell's.
+        ratio: its speed over the baseline's; None where that is not known.
+        failed: whether it failed where the baseline did not.
+        doubt: why it cannot be judged, whatever the ratio says: a counterpart or a record is missing.
+    """
+
+    name: str
+    ratio: Estimate | None = None
+    failed: bool = False
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the gate says of all cells; lists hold their names.
+
+    Attributes:
+        limit: the share of speed that may be lost.
+        passed: shown to have kept more than the rest.
+        slower: regressions.
+        unjudged: those of which nobody can tell.
+        text: all of it in one line.
+    """
+
+    limit: float
+    passed: list[str]
+    slower: list[str]
+    unjudged: list[str]
+    text: str
+
+    @property
+    def code(self) -> int:
+        """The exit code: 0 only if there is a cell, and each has passed."""
+        if self.slower:
+            return REGRESSION
+        return 0 if self.passed and not self.unjudged else UNKNOWN
+
+    def as_record(self) -> dict[str, Any]:
+        """As it stands in ``comparison.json`` and ``results.json``."""
+        names = {"cells": self.slower, "unjudged": self.unjudged}
+        return {"limit": self.limit, **names, "code": self.code, "text": self.text}
+
+
+def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Sequence[str] = ()) -> Ruling:
+    """Judge each cell.
+
+    Args:
+        cases: the cells, without the baseline's own.
+        limit: the share of speed that may be lost.
+        flag: how the limit was given: ``--fail-if-slower `` or ``fail_if_slower=``.
+        more: what gives a cell more runs: ``sweep.repeats`` or ``rounds``.
+        lacking: what keeps the gate closed besides the cells, such as a record that cannot be read.
+    """
+    passed = [case.name for case in cases if _is_kept(case, limit)]
+    slower = [case for case in cases if _is_lost(case, limit)]
+    open_ = [case for case in cases if case not in slower and case.name not in passed]
+    names = [case.name for case in open_] + list(lacking)
+    least = f"{100 * (1 - limit):.4g}% of the baseline's speed"
+    if slower:
+        told = ["regression", _listed([_told(case) for case in slower])]
+        told += [f"{len(names)} more cannot be judged"] if names else []
+    elif names:
+        told = ["cannot tell", _listed([*map(_doubted, open_), *lacking]), _settled(open_, limit, more)]
+    elif passed:
+        told = ["passed", f"{_cells(len(passed))} shown to keep more than {least}"]
+    else:
+        told = ["cannot tell", "there is no cell besides the baseline; give one"]
+    head, *rest = [words for words in told if words]
+    text = f"{flag}{100 * limit:.4g}%: {head}: {'; '.join(rest)}"
+    return Ruling(limit, passed, [case.name for case in slower], names, text)
+
+
+def _is_kept(case: Case, limit: float) -> bool:
+    """Whether the cell is shown to have lost no more than the limit."""
+    low = case.ratio.low if case.ratio and not case.failed and case.doubt is None else None
+    return low is not None and low > 1 - limit
+
+
+def _is_lost(case: Case, limit: float) -> bool:
+    """Whether the cell is shown to have lost more."""
+    high = case.ratio.high if case.ratio else None
+    return case.failed or (high is not None and high < 1 - limit)
+
+
+def _told(case: Case) -> str:
+    """A cell's speed, or that it failed."""
+    if case.ratio is None or case.failed:
+        return f"{case.name} failed" if case.failed else f"{case.name}: not measured"
+    ratio = case.ratio
+    if ratio.low is None or ratio.high is None:
+        return f"{case.name} is {ratio.middle:.3g} times as fast, of too few runs: it takes {FEWEST} a side"
+    return f"{case.name} is {ratio.middle:.3g} ({ratio.low:.3g} to {ratio.high:.3g}) times as fast"
+
+
+def _doubted(case: Case) -> str:
+    """Why nobody can tell."""
+    return _told(case) if case.doubt is None else f"{case.name}: {case.doubt}"
+
+
+def _settled(cases: Sequence[Case], limit: float, more: str) -> str:
+    """What would settle it, as far as more runs would; empty where only something else does."""
+    ratios = [case.ratio for case in cases if case.ratio and case.doubt is None]
+    if not ratios:
+        return ""
+    counts = [needed(ratio, 1 - limit) if ratio.low is not None else USUAL for ratio in ratios]
+    if near := counts.count(None):
+        return f"{_cells(near)} too near the limit for any number of runs: give another limit"
+    return f"about {more}={max(count or 0 for count in counts)} on both sides would settle it"
+
+
+def _cells(count: int) -> str:
+    return "1 cell is" if count == 1 else f"{count} cells are"
+
+
+def _listed(told: Sequence[str]) -> str:
+    rest = len(told) - MOST_TOLD
+    return "; ".join(told[:MOST_TOLD]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def parse_share(text: str, key: str = "fail_if_slower=") -> float:
+    """A share such as ``5%``, or ``0.05``, given as ``key`` says.
+
+    Raises:
+        ConfigError: it is none, or not between 0 and 1.
+    """
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", text)
+    try:
+        value = float(match[1]) / (100 if match[2] else 1) if match else math.nan
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ConfigError(f"{key}{text} is not a share; give one below 100%, such as {key}5%")
+    return value

@@ -1,0 +1,99 @@
+"""Pieces of SVG. Across a drawing all places are percentages and text keeps its size, so that a phone can read it."""
+
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+
+from strobe.present.page import shown
+
+_LETTER = 6.6  # pixels, on average
+
+
+def tag(name: str, inner: Iterable[str] = (), **attributes: object) -> Markup:
+    """An element; an underscore at the end of an attribute's name goes, any other becomes a hyphen."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{shown(value)}"' for key, value in attributes.items() if value != ""
+    )
+    text = "".join(shown(part) for part in inner)
+    return Markup(f"<{name}{given}>{text}</{name}>" if text else f"<{name}{given}/>")
+
+
+def svg(height: float, said: str, parts: Iterable[str], css: str = "") -> Markup:
+    """A drawing as wide as its place and so many pixels high.
+
+    ``said`` is what it shows, for those who cannot see it; empty where the figures beside it say the same.
+    """
+    seen = {"role": "img", "aria_label": said} if said else {"aria_hidden": "true"}
+    return tag("svg", parts, class_=css, width="100%", height=f"{height:g}", **seen)
+
+
+def rect(left: float, top: float, width: float, height: float, css: str, title: str = "") -> Markup:  # noqa: PLR0917
+    """A box; ``left`` and ``width`` are shares of the drawing, the others pixels."""
+    place = {"x": _share(left), "y": f"{top:g}", "width": _share(max(0.0, width)), "height": f"{height:g}"}
+    return tag("rect", _title(title), class_=css, **place)
+
+
+def line(left: float, top: float, right: float, bottom: float, css: str) -> Markup:
+    """A line; ``left`` and ``right`` are shares of the drawing, the others pixels."""
+    return tag("line", class_=css, x1=_share(left), y1=f"{top:g}", x2=_share(right), y2=f"{bottom:g}")
+
+
+def whisker(low: float, high: float, middle: float, *, last: bool = True) -> list[Markup]:
+    """An interval between two shares of the drawing, ``middle`` pixels from its top, legible on any colour.
+
+    ``last``: whether its upper end is drawn; it is not where the interval goes on beyond the drawing.
+    """
+    ends = (low, high) if last else (low,)
+    lines = [(low, middle, high, middle), *((end, middle - 4, end, middle + 4) for end in ends)]
+    return [line(*places, css) for css in ("halo", "whisker") for places in lines]
+
+
+def dot(left: float, top: float, radius: float, css: str, title: str = "") -> Markup:
+    """A circle; ``left`` is a share of the drawing, the others pixels."""
+    return tag("circle", _title(title), class_=css, cx=_share(left), cy=f"{top:.1f}", r=f"{radius:g}")
+
+
+def label(left: float, top: float, text: str, css: str = "", anchor: str = "start") -> Markup:
+    """A line of text; ``left`` is a share of the drawing, ``top`` the base line in pixels."""
+    return tag("text", [text], class_=css, x=_share(left), y=f"{top:g}", text_anchor=anchor)
+
+
+def words(x: float, base: float, text: str, css: str = "", *, end: bool = False) -> Markup:
+    """A line of text that begins, or ends, at ``x`` pixels; nothing without a text."""
+    return tag("text", [text], class_=css, x=f"{x:.1f}", y=f"{base:g}", text_anchor="end" * end) if text else Markup()
+
+
+def stretched(top: float, height: float, parts: Iterable[str]) -> Markup:
+    """What percentages cannot place: drawn in a square of 1,000 by 1,000, which is pulled over the drawing's width."""
+    pulled = {"viewBox": "0 0 1000 1000", "preserveAspectRatio": "none"}
+    return tag("svg", parts, x="0", y=f"{top:g}", width="100%", height=f"{height:g}", **pulled)
+
+
+def path(points: Sequence[tuple[float, float]], css: str, *, closed: bool = False) -> Markup:
+    """A line through points, in thousandths of a ``stretched`` drawing."""
+    way = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return tag("path", class_=css, d=Markup(f"M{way}{'Z' * closed}"))
+
+
+def meter(share: float, css: str = "level", height: float = 6) -> Markup:
+    """A share of 1 as a small bar, beside the figure that says it."""
+    parts = [rect(0, 0, 1, height, "rail"), rect(0, 0, min(1.0, max(0.0, share)), height, f"fill {css}")]
+    return svg(height, "", parts, "meter")
+
+
+def anchor_at(share: float) -> str:
+    """How a label at that place stays inside the drawing."""
+    return "start" if share < 0.03 else "end" if share > 0.97 else "middle"
+
+
+def width_of(text: str) -> float:
+    """Pixels that a text takes, about."""
+    return _LETTER * len(text)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2f}%"
+
+
+def _title(text: str) -> list[Markup]:
+    return [tag("title", [text])] if text else []

@@ -1,0 +1,180 @@
+"""Rates over time: single steps as dots, many as a band; below them what lies between steps."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from markupsafe import Markup
+
+from strobe.present.charts.scale import ticks
+from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
+from strobe.present.format import counted, duration, figure, written
+from strobe.present.parts import Key
+
+HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
+MOST_DOTS = 400  # steps; more are drawn as a band
+BUCKETS = 240
+PLACES = 400  # in the lane; so many marks at most
+MOST_EPOCHS = 40  # epochs that are marked with a line
+_NAMED = 5  # epochs that are named
+_BELOW = 40  # pixels for the lane and the steps' numbers
+SHAPES = {"free": "steps", "profiled": "profiled", "warmup": "warm-up"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A step: its number, its rate, and ``free``, ``profiled`` or ``warmup``."""
+
+    step: float
+    rate: float
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What is drawn; ``points`` holds at least one, in the order of their numbers."""
+
+    points: Sequence[Point]
+    unit: str
+    run: tuple[float, float | None, float | None] | None = None  # the run's median rate, and its interval
+    ceiling: float | None = None  # the lowest
+    epochs: Sequence[tuple[float, float]] = ()  # first step and number
+    pauses: Mapping[str, Sequence[float]] = field(default_factory=dict)  # steps before one, by the class of its mark
+
+    @property
+    def first(self) -> float:
+        """The first step's number."""
+        return self.points[0].step
+
+    @property
+    def last(self) -> float:
+        """The last step's number."""
+        return self.points[-1].step
+
+    @cached_property
+    def top(self) -> float:
+        """The end of the scale: above all points, unless a few stand far above the rest."""
+        rates = sorted(point.rate for point in self.points)
+        usual = rates[min(len(rates) - 1, int(0.98 * len(rates)))]
+        return 1.1 * min(rates[-1], 1.5 * usual)
+
+    @property
+    def banded(self) -> bool:
+        """Whether there are too many steps for dots."""
+        return len(self.points) > MOST_DOTS
+
+    def x(self, step: float) -> float:
+        """Where a step lies, as a share of the width."""
+        return 0.5 if self.last == self.first else 0.008 + 0.984 * (step - self.first) / (self.last - self.first)
+
+    def y(self, value: float) -> float:
+        """Where a rate lies, in pixels from the top."""
+        return HEIGHT * (1 - min(value, self.top) / self.top)
+
+    def draw(self) -> Markup:
+        """The plot and the numbers beside it."""
+        marks = ticks(self.top)
+        grid = [line(0, self.y(mark), 1, self.y(mark), "grid") for mark in marks]
+        data = _band(self) if self.banded else _dots(self)
+        middle = statistics.median(point.rate for point in self.points)
+        said = f"{self.unit} over {counted(len(self.points), 'step')}, median {figure(middle)}"
+        drawn = svg(HEIGHT + _BELOW, said, [*grid, *data, *_references(self), *_lane(self), *_numbers(self)])
+        axis = [label(1, self.y(mark) + 4, written(mark), "axis", "end") for mark in marks]
+        numbers = tag("svg", axis, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
+        return tag("div", [numbers, drawn], class_="plot")
+
+    def legend(self) -> list[Key]:
+        """What the marks mean."""
+        found = []
+        for kind, name in SHAPES.items():
+            if count := sum(point.kind == kind for point in self.points):
+                css = "band" if kind == "free" and self.banded else f"dot {kind}"
+                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (not counted)'}"))
+        if beyond := [point.rate for point in self.points if point.rate > self.top]:
+            found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
+        if self.run and self.run[0] < self.top:
+            found.append(Key("stroke run", f"median {figure(self.run[0])}"))
+        if self.ceiling and self.ceiling < self.top:
+            found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
+        return found
+
+
+def _dots(time: Timeline) -> Iterable[Markup]:
+    for point in time.points:
+        if point.rate > time.top:
+            yield label(time.x(point.step), 9, "▴", f"beyond {point.kind}", "middle")
+            continue
+        told = f"{figure(point.rate)} {time.unit}, {duration(point.seconds)}"
+        title = f"step {point.step:,.0f}, {SHAPES[point.kind]}: {told}"
+        yield dot(time.x(point.step), time.y(point.rate), 3.2, f"dot {point.kind}", title)
+
+
+def _band(time: Timeline) -> Iterable[Markup]:
+    """Minimum, median and maximum of the free steps by bucket; profiled steps and warm-up as dots by bucket."""
+
+    def places(choose: Callable[[list[float]], float]) -> list[tuple[float, float]]:
+        return [(1000 * time.x(step), 1000 * time.y(choose(rates)) / HEIGHT) for step, rates in free]
+
+    if free := _buckets(time, "free"):
+        band = path([*places(max), *reversed(places(min))], "band", closed=True)
+        yield stretched(0, HEIGHT, [band, path(places(statistics.median), "median")])
+    for kind in ("profiled", "warmup"):
+        for step, rates in _buckets(time, kind):
+            value = statistics.median(rates)
+            title = f"{counted(len(rates), 'step')} about {step:,.0f}, {SHAPES[kind]}: {figure(value)}"
+            yield dot(time.x(step), time.y(value), 2.4, f"dot {kind}", title)
+
+
+def _buckets(time: Timeline, kind: str) -> list[tuple[float, list[float]]]:
+    """The middle step and the rates of each bucket of the whole run's steps that holds any of that kind."""
+    width = (time.last - time.first + 1) / BUCKETS
+    found: dict[int, list[Point]] = {}
+    for point in time.points:
+        if point.kind == kind:
+            found.setdefault(int((point.step - time.first) / width), []).append(point)
+    return [
+        (statistics.fmean(point.step for point in held), [point.rate for point in held])
+        for _, held in sorted(found.items())
+    ]
+
+
+def _references(time: Timeline) -> Iterable[Markup]:
+    """The run's rate with its interval, and the lowest ceiling."""
+    if time.run and time.run[0] < time.top:
+        median, low, high = time.run
+        if low is not None and high is not None and low <= high:
+            yield rect(0, time.y(high), 1, max(1.0, time.y(max(0.0, low)) - time.y(high)), "spread")
+        yield line(0, time.y(median), 1, time.y(median), "run")
+    if time.ceiling and time.ceiling < time.top:
+        yield line(0, time.y(time.ceiling), 1, time.y(time.ceiling), "ceiling")
+
+
+def _lane(time: Timeline) -> Iterable[Markup]:
+    """Epochs as lines through the plot, validation and other pauses as marks below it."""
+    starts, top = time.epochs, HEIGHT + 2
+    if 1 < len(starts) <= MOST_EPOCHS:
+        for step, _ in starts[1:]:
+            yield line(time.x(step - 0.5), 0, time.x(step - 0.5), top + LANE, "epoch")
+    if len(starts) > 1:
+        for number in range(0, len(starts), math.ceil(len(starts) / _NAMED)):
+            step, epoch = starts[number]
+            name = f"{epoch:,.0f}" if number else f"epoch {epoch:,.0f}"
+            yield label(time.x(step - 0.5 * bool(number)) + 0.004, 11, name, "axis quiet")
+    for css, steps in time.pauses.items():
+        for place in sorted({round(min(1.0, time.x(step + 0.5)) * PLACES) for step in steps}):
+            yield rect(place / PLACES - 0.0015, top + 7 * (css != "validated"), 0.003, 6, css)
+
+
+def _numbers(time: Timeline) -> Iterable[Markup]:
+    """The steps' numbers below the plot: round ones, far enough apart for a phone."""
+    base, first, last = HEIGHT + _BELOW - 4, time.first, time.last
+    if last == first:
+        yield label(0.5, base, f"step {first:,.0f}", "axis", "middle")
+        return
+    for mark in [first + mark for mark in ticks(last - first, 4)] if first else ticks(last, 4):
+        if mark == int(mark):
+            place = time.x(mark)
+            yield label(place, base, f"{mark:,.0f}" if mark else "step 0", "axis", anchor_at(place))

@@ -1,0 +1,87 @@
+"""Numbers as text: for the terminal, pages, pictures and sentences alike."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+TIMES = "\u00d7"
+_UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """A number with so many digits at least: 0.00123, 4.56, 78.6, 1,234."""
+    if not value or not math.isfinite(value):
+        return f"{value:.0f}"
+    places = digits - 1 - math.floor(math.log10(abs(value) * (1 + 0.5 * 10**-digits)))
+    return f"{value:,.{min(9, max(0, places))}f}"
+
+
+def rate(images_per_second: float) -> str:
+    """A rate in a sentence or a terminal, without its unit: 3.1, 62, 1,060."""
+    return f"{images_per_second:,.0f}" if images_per_second >= 9.95 else f"{images_per_second:.1f}"
+
+
+def pace(images_per_second: float) -> str:
+    """A rate with its unit: 1,060 images/s."""
+    return f"{rate(images_per_second)} images/s"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in percent; more than nothing that would be rounded to nothing is ``<1%``."""
+    return "<1%" if 0 < share < 0.005 else f"{share:,.0%}"
+
+
+def times(factor: float) -> str:
+    """A factor, such as a speed-up: 1.83 with the sign for times."""
+    return f"{factor:,.{2 if factor < 100 else 0}f}{TIMES}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 step, 2,000 steps."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Seconds as milliseconds without the unit: 0.33, 43.7, 1,314."""
+    value = seconds * 1e3
+    return f"{value:,.{0 if abs(value) >= 999.5 else 1 if abs(value) >= 0.95 else 2}f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with the unit that suits: 331 µs, 43.7 ms, 1.86 s, 12.5 min."""
+    for limit, scale, unit in _UNITS:
+        if abs(seconds) < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds / 3600:,.3g} h" if seconds < 3.6e6 else f"{seconds / 3600:,.0f} h"
+
+
+def size(count: float) -> str:
+    """Bytes with the decimal unit that suits: 512 B, 1.6 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1e3
+    return f"{count:,.3g} TB" if abs(count) < 999.5 else f"{count:,.0f} TB"
+
+
+def interval(low: float | None, high: float | None, show: Callable[[float], str] = figure) -> str:
+    """The two ends: ``75.0 to 80.7``; empty where one is unknown."""
+    return "" if low is None or high is None else f"{show(low)} to {show(high)}"
+
+
+def estimate(value: Mapping[str, Any] | None, show: Callable[[float], str] = figure) -> str:
+    """A median with its interval: ``62.7 (50.4 to 78.1)``; without one where it is unknown or has no width."""
+    if value is None or value["median"] is None:
+        return ""
+    median, ends = show(value["median"]), interval(value["low"], value["high"], show)
+    return f"{median} ({ends})" if ends and ends != f"{median} to {median}" else median
+
+
+def written(mark: float) -> str:
+    """A number beside an axis: 0.5, 2,000, 3 M."""
+    return f"{mark / 1e6:,.10g} M" if abs(mark) >= 1e6 else f"{mark:,.10g}"
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

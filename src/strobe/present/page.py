@@ -1,0 +1,82 @@
+"""Pages: the templates, what they may show, and the way of a whole page to the disk."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from strobe.present.format import cut
+from strobe.records.files import whole
+
+TEMPLATES = Path(__file__).with_name("templates")
+LONGEST = 400  # characters of a text that is not told to be longer: names of C++ kernels have thousands
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNIT = re.compile(r"(?<=\d) (?=(?:[µm]?s|min|h|[kMGT]?B)\b)")  # a number stays with its unit
+
+
+def shown(value: object, longest: int = LONGEST) -> Markup:
+    """A text for HTML and its attributes: escaped, without what XML cannot hold, and cut where it is too long."""
+    return value if isinstance(value, Markup) else _shown(str(value), longest)
+
+
+def exact(value: object, longest: int = 20_000) -> Markup:
+    """The same for what is copied or followed: no space of it becomes another one."""
+    return value if isinstance(value, Markup) else escape(cut(_NOT_XML.sub("\ufffd", str(value)), longest))
+
+
+@lru_cache(maxsize=4096)
+def _shown(text: str, longest: int) -> Markup:
+    return exact(_UNIT.sub("\u00a0", text), longest)
+
+
+@cache
+def asset(name: str) -> Markup:
+    """A style sheet or a script of the pages."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def render(template: str, page: Mapping[str, Any], scripts: Sequence[str] = ("copy.js",)) -> str:
+    """A page that needs nothing but itself.
+
+    Args:
+        template: The page's, which extends ``page.html``.
+        page: What it shows: plain data, every text of which is escaped.
+        scripts: Assets that the page may run, and no others.
+    """
+    code = [asset(name) for name in scripts]
+    return _environment().get_template(template).render(page, scripts=code, policy=_policy(code))
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a text so that the file is whole or not there, and return its path."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors="replace")
+    return path
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"upto": shown, "exact": exact}
+    environment.globals["asset"] = asset
+    return environment
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Nothing may be fetched, and no script run but the page's own: names from a record can do no harm."""
+    digests = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'"

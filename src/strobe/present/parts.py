@@ -1,0 +1,312 @@
+"""What pages are made of, as plain data: sections, and the parts in them. ``parts.html`` turns them into HTML."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with what belongs to it; in a table, in a list, or beside a name."""
+
+    text: object = ""
+    tag: str = ""  # of the element around it, such as b or code; "name": two lines at most, the whole when pointed at
+    css: str = ""
+    small: "Sequence[Words]" = ()  # in small print, after it
+    sign: str = ""  # before it, for those who can see
+    after: Markup | str = ""  # a drawing, mostly
+    link: str | None = None  # relative to the page
+
+
+Words = str | Text | Sequence["str | Text"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table that is not simply a text."""
+
+    text: Words
+    css: str = ""
+    head: bool = False  # whether it names its row
+    across: int = 1  # columns
+    down: int = 1  # rows
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table with a class of its own."""
+
+    cells: Sequence[object]  # Words and Cells
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows below headings; one that starts with ``#`` stands over figures, which are set flush right."""
+
+    kind: ClassVar = "table"
+    heads: Sequence[Words | Cell]
+    rows: Sequence[Sequence[object] | Row]  # of Words and Cells
+    css: str = ""
+    label: str = ""  # of a long table that scrolls in a box of its own
+    tall: bool = False
+
+    @property
+    def figures(self) -> list[bool]:
+        """Which columns hold figures."""
+        texts = (head.text if isinstance(head, Text | Cell) else head for head in self.heads)
+        return [isinstance(text, str) and text.startswith("#") for text in texts]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph; ``css`` may be note, empty, advice or fair."""
+
+    kind: ClassVar = "paragraph"
+    text: Words
+    css: str = ""
+    longest: int = 4000
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading within a section."""
+
+    kind: ClassVar = "heading"
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names with values."""
+
+    kind: ClassVar = "facts"
+    pairs: Sequence[tuple[str, Words]]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command to copy, with a button where there is a script to serve it."""
+
+    kind: ClassVar = "command"
+    text: str
+    title: str = ""  # a heading above it
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing, with a heading above it and the keys of its colours below it."""
+
+    kind: ClassVar = "chart"
+    drawing: Markup
+    title: Words = ""
+    keys: "Sequence[Key]" = ()
+    legend: "Sequence[Figure]" = ()
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a colour or a mark means; ``css``: of the mark, no mark without."""
+
+    css: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a colour means, and how much there is of it."""
+
+    css: str
+    name: str
+    text: str
+    unit: str
+    share: str
+    none: bool = False
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What colours and marks mean."""
+
+    kind: ClassVar = "keys"
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Parts side by side, as many as there is room for."""
+
+    kind: ClassVar = "panels"
+    parts: "Sequence[Part]"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Parts that stand close together."""
+
+    kind: ClassVar = "block"
+    parts: "Sequence[Part]"
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class Details:
+    """Parts that show when they are asked for."""
+
+    kind: ClassVar = "details"
+    title: str
+    parts: "Sequence[Part]"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of ``Rows``: a name, a drawing, a figure."""
+
+    name: Words
+    drawing: Markup
+    figure: Words
+    css: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Names, drawings and figures side by side, on one axis; on a phone the drawing moves below its name."""
+
+    kind: ClassVar = "rows"
+    lines: Sequence[Line]
+    below: Markup  # the axis
+    unit: str
+    above: Markup | str = ""  # the same axis once more
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Links to files near the page, each with what it is."""
+
+    kind: ClassVar = "files"
+    files: Sequence[Text]
+    css: str = "files"
+
+
+@dataclass(frozen=True)
+class Pre:
+    """Text in lines that stay as they are."""
+
+    kind: ClassVar = "pre"
+    text: str
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors by number, each with what it ended."""
+
+    kind: ClassVar = "errors"
+    errors: Sequence[tuple[str, str, str]]  # the number, what it ended, the message
+
+
+@dataclass(frozen=True)
+class Card:
+    """A finding: what is wrong, why, what to do, what that is predicted to bring, and the command for it."""
+
+    rank: str
+    title: str
+    cause: str
+    texts: Sequence[Paragraph]
+    fine: bool = False
+    gain: str = ""
+    hint: str = ""
+    drawing: Markup | str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Findings."""
+
+    kind: ClassVar = "cards"
+    cards: Sequence[Card]
+
+
+Part = (
+    Table
+    | Paragraph
+    | Heading
+    | Facts
+    | Command
+    | Chart
+    | Keys
+    | Panels
+    | Block
+    | Details
+    | Rows
+    | Files
+    | Pre
+    | Errors
+    | Cards
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a heading with a note, and what is below it; without parts it is left out."""
+
+    anchor: str
+    title: str
+    note: Words
+    parts: Sequence[Part]
+    wide: bool = False  # with its heading above, for what is broad
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure at the top of a page."""
+
+    name: str
+    figure: str
+    unit: str = ""
+    note: str = ""
+
+
+def named(text: object, tag: str = "span", *small: str) -> Text:
+    """A name in a table: in two lines at most, the whole of it shows when it is pointed at."""
+    return Text(text, tag, "name", small)
+
+
+def strong(text: object, *small: Words) -> Text:
+    """A figure with what is small below it; empty lines are left out."""
+    return Text(text, "b", small=[words for words in small if words])
+
+
+def link(path: str | None, words: str, *small: str) -> Text:
+    """A link to a file beside or near the page; the words alone where its path is not relative."""
+    if not path or path.startswith("/"):
+        return Text(words, "span", "none", small)
+    return Text(words, small=small, link=f"./{quote(path.encode('utf-8', 'replace'))}")
+
+
+def note(*sentences: str | Text) -> list[Part]:
+    """Sentences in small print; nothing without any."""
+    found = [sentence for sentence in sentences if sentence]
+    return [Paragraph(found, "note")] if found else []
+
+
+def more(left: int, noun: str, tail: str = "") -> list[Part]:
+    """What says that a list is cut; nothing where nothing was left out."""
+    return note(f"and {left:,} more {noun}{tail}") if left > 0 else []
+
+
+def facts(pairs: Iterable[tuple[str, Words]]) -> list[Part]:
+    """Names with values; nothing without any."""
+    found = list(pairs)
+    return [Facts(found)] if found else []
+
+
+def keys(found: Sequence[Key]) -> list[Part]:
+    """What marks mean; nothing without any."""
+    return [Keys(found)] if found else []

@@ -1,0 +1,132 @@
+"""What holds of every page: the run's report, comparisons and suites alike."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from strobe.bench import page as suite_page
+from strobe.compare import page as comparison_page
+from strobe.present.page import TEMPLATES, asset, exact, shown, write_whole
+from strobe.records.run import Record
+from strobe.report import page as report_page
+from support import comparisons, suite_records
+from support.browser import CHROMIUM, DARK, brightness, measured
+from support.files import names
+from support.interruptions import full_disk
+from support.pages import FILES, SLOWEST, Page, complete, spoilt, steps
+
+PAGES: dict[str, Callable[[], str]] = {
+    "report": lambda: report_page.render(Record(complete()), steps(500, range(50, 60)), SLOWEST, files=FILES),
+    "report without steps": lambda: report_page.render(Record(complete())),
+    "comparison of 24": lambda: comparison_page.render(comparisons.comparison(24)),
+    "comparison of 200": lambda: comparison_page.render(comparisons.comparison(200)),
+    "suite with bars": lambda: suite_page.render(*suite_records.loading()),
+    "suite with lines": lambda: suite_page.render(*suite_records.workers()),
+    "hostile report": spoilt,
+    "hostile comparison": lambda: comparison_page.render(comparisons.hostile(24)),
+    "hostile suite": lambda: suite_page.render(*suite_records.hostile()),
+}
+FETCHING = {"link", "img", "iframe", "object", "embed", "base", "form"}
+
+
+@cache
+def page(name: str) -> Page:
+    return Page(PAGES[name]())
+
+
+every = pytest.mark.parametrize("name", PAGES)
+
+
+@every
+def test_nothing_is_fetched_and_only_its_own_scripts_run(name: str) -> None:
+    found = page(name)
+    (policy,) = (meta.get("content", "") for meta in found.tree.iter("meta") if meta.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    runs = [script for script in found.tree.iter("script") if script.get("type") != "application/json"]
+    assert policy.count("'sha256-") == len(runs)
+    assert not FETCHING & {element.tag for element in found.tree.iter()}
+    assert not re.search(r"@import|url\(", found.source)
+    attributes = {name for element in found.tree.iter() for name in element.attrib}
+    assert not [name for name in attributes if name.startswith("on") or name == "src"]
+    assert all((link or "").startswith("./") for link in found.links)
+
+
+@pytest.mark.parametrize(("name", "least"), [("hostile report", 30), ("hostile comparison", 40), ("hostile suite", 20)])
+def test_markup_in_a_record_is_text_on_its_page(name: str, least: int) -> None:
+    assert len(list(page(name).tree.iter("script"))) == 1
+    assert page(name).text.count("alert(1)") >= least
+    assert "\x00" not in page(name).source
+    assert page(name).source.encode()
+
+
+@every
+def test_drawings_have_words_for_those_who_cannot_see(name: str) -> None:
+    def seen(element: ET.Element, *, said: bool) -> None:
+        said = said or bool(element.get("aria-label")) or element.get("aria-hidden") == "true"
+        assert said or element.tag != "svg"
+        for child in element:
+            seen(child, said=said)
+
+    seen(page(name).tree, said=False)
+    assert page(name).tree.get("lang") == "en"
+
+
+@every
+def test_sections_have_names_of_their_own(name: str) -> None:
+    sections = page(name).sections
+    assert len(sections) == len(set(sections)) > 0
+
+
+def test_texts_are_escaped_cut_and_kept_with_their_units() -> None:
+    assert shown('<b a="1">') == "&lt;b a=&#34;1&#34;&gt;"
+    assert shown("x" * 500) == "x" * 399 + "…"
+    assert shown("x" * 500, 600) == "x" * 500
+    assert shown("a\x00\ud800") == "a\ufffd\ufffd"
+    assert shown("in 12.5 ms, 3 GB and 2 seconds") == "in 12.5\u00a0ms, 3\u00a0GB and 2 seconds"
+    assert exact("train.py a=1 s=2") == "train.py a=1 s=2"  # to be copied
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = write_whole(tmp_path / "page.html", "first \ud800")
+    before = path.read_bytes()
+    with full_disk(1000), pytest.raises(OSError, match="too large"):
+        write_whole(path, "x" * 10_000)
+    assert path.read_bytes() == before
+    assert names(tmp_path) == ["page.html"]
+
+
+def test_templates_lie_beside_the_package_and_name_only_what_they_hold() -> None:
+    assert {path.name for path in TEMPLATES.iterdir()} >= {"page.html", "parts.html", "style.css", "copy.js"}
+    assert asset("style.css")
+
+
+def test_pages_need_no_torch() -> None:
+    code = "import sys, strobe.report.page, strobe.compare.page, strobe.bench.page; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
+    assert "strobe.present.page" in loaded
+    assert not {"torch", "lightning"} & set(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize(
+    "name", ["report", "hostile report", "comparison of 200", "hostile comparison", "suite with bars"]
+)
+def test_a_page_fits_a_browser_of_any_width(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page(name).source, encoding="utf-8")
+    for width in (360, 1200):
+        seen = measured(path, width)
+        assert seen["wide"] == width >= seen["scroll"]
+        assert seen["requests"] == seen["small"] == 0
+        assert seen["buttons"] == 0  # the page's own script ran, so all of them are shown
+    light, dark = brightness(path), brightness(path, DARK)
+    assert light[5, 5] > 245
+    assert dark[5, 5] < 40
+    assert min(light.std(), dark.std()) > 10  # and something is drawn on it
