@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from strobe.app.config.register import register
-from strobe.bench.command import names
-from strobe.bench.listing import show
+from strobe.bench.command import names, show
 from strobe.errors import ConfigError, StrobeError
 from support.processes import is_running, wait_for
 from support.refusals import refusal
@@ -65,7 +64,7 @@ def test_a_finished_result_is_judged_again_without_measuring(
     assert code == 3
     assert "Going on with" in said
     assert json.loads((tmp_path / "run" / "results.json").read_text())["cells"] == before["cells"]
-    for words in ("slower", "only before", "fail_if_slower=0.05: load, 2, skimage"):  # before: the moon
+    for words in ("slower", "only before", "fail_if_slower=5%: regression: load, 2, skimage"):  # before: the moon
         assert words in said
     assert "then.json" in (tmp_path / "run" / "report.html").read_text()
     code, said = measured_here(tmp_path / "run", *given)

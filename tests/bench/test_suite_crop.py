@@ -17,6 +17,7 @@ from strobe.app.config.checks import check
 from strobe.app.config.compose import CONF
 from strobe.app.config.register import register
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.suites.crop import cells
 from strobe.bench.suites.crop import suite as crop
 from strobe.bench.suites.crop.cells import ACTIVE, PIXELS, WHOLE
 from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches
@@ -149,7 +150,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
     drawn = list(islice(places.drawn(), 6))
     assert sorted(photo for photo, _, _ in drawn) == sorted(2 * places.photos)  # each as often as the others
     assert len({(top, left) for _, top, left in drawn}) > 3
-    with crop.decode(trial_of(chosen, tmp_path), decoder="pil", batch=None) as work:
+    with cells.decode(trial_of(chosen, tmp_path), decoder="pil", batch=None) as work:
         assert work.repeat() == Done(1, figures={PIXELS: 102_000})
     pil = DECODERS["pil"]()
     try:
@@ -157,7 +158,7 @@ def test_crops_alone(composed: Callable[..., Any], photos: Path, tmp_path: Path)
     except DataError as error:
         pytest.skip(str(error))
     assert torch.equal(batch, torch.stack([pil(*place) for place in drawn]))
-    with crop.decode(trial_of(chosen, tmp_path), decoder="native", batch=4) as work:
+    with cells.decode(trial_of(chosen, tmp_path), decoder="native", batch=4) as work:
         assert work.repeat() == Done(4, figures={PIXELS: 102_000})
 
 
@@ -176,7 +177,7 @@ def test_steps_train_on_workers_crops_and_the_first_trial_is_traced(
 ) -> None:
     chosen = found(composed, photos, tmp_path / "scratch")
     chosen.facts["device"] = "cpu"  # type: ignore[index]
-    with crop.train(trial_of(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
+    with cells.train(trial_of(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
         assert work.warm_up is not None
         work.warm_up()
         done = work.repeat()
@@ -189,7 +190,7 @@ def test_steps_train_on_workers_crops_and_the_first_trial_is_traced(
     (path,) = (tmp_path / "tensorboard" / "pil").glob("*.pt.trace.json.gz")
     events = [event["name"] for event in read_trace(path)["traceEvents"] if event.get("cat") == "user_annotation"]
     assert (events.count(DECODE), events.count(STEP)) == (2 * ACTIVE, ACTIVE)
-    with crop.train(trial_of(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
+    with cells.train(trial_of(chosen, tmp_path, 1), decoder="pil", workers=1, batch=2, traced=True) as work:
         later = work.repeat()
     assert isinstance(later, Done)
     assert set(later.figures) == {PIXELS}
