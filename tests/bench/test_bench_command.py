@@ -19,7 +19,7 @@ from support.refusals import refusal
 from support.suite_parts import bench, measured_here, start
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
-LOADING += ("suite.tables=[load]", "suite.loaders=[skimage,native]", "turn_seconds=0.01")
+LOADING += ("suite.tables=[load]", "suite.loaders=[skimage,native]", "turn_seconds=0.01", "budget_seconds=600")
 FEW = (*LOADING, "suite.cold_batch_size=null")
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from strobe.bench.command import names
-from support.suite_parts import measured_here
+from support.suite_parts import NETWORK, measured_here
 
-NETWORK = "model._target_=strobe.validation.injected_faults.SmallClassifier"
 TILES = ("data.root={tiles}", "data.tiles_per_class=10", "data.batch_size=4", NETWORK)
 SMALL = {  # a few cells of each suite
     "convolution": ("suite.sizes=[8]", 'suite.implementations=["four loops",native]'),

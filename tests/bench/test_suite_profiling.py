@@ -12,7 +12,7 @@ from strobe.bench.suites.profiling import cells
 from strobe.bench.suites.profiling import suite as profiling
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from support.composing import bench_config
-from support.suite_parts import recorded
+from support.suite_parts import NETWORK, recorded
 
 FIGURES = {"unwatched", "times", "cost"}
 
@@ -24,7 +24,7 @@ def declared(*overrides: str) -> Suite:
 @pytest.fixture
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "data.batch_size=4")
-    given += ("trainer.accelerator=cpu", "model._target_=strobe.validation.injected_faults.SmallClassifier")
+    given += ("trainer.accelerator=cpu", NETWORK)
     return Trial(tmp_path, 0, given, Input("tiles"))
 
 

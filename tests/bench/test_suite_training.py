@@ -18,6 +18,7 @@ from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
 from strobe.measure.timing import FEWEST_STEPS
 from support.composing import bench_config
+from support.refusals import refusal
 from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
@@ -94,18 +95,30 @@ def find(tmp_path: Path, *overrides: str) -> None:
         ("suite.large_batch=512", r"batches of 512 are more than the 180 images.*suite\.large_batch=N"),
         ("suite.large_batch=8", r"suite\.batch_size=8 is as large as suite\.large_batch=8"),
         ('suite.best=["trainer.max_steps=5"]', r"^trainer\.max_steps=5 does not fit .* turn_seconds=S"),
-        ('suite.best=["trainer.fast_dev_run=true"]', r"^trainer\.fast_dev_run=True does not fit"),
-        ('suite.best=["trainer.limit_train_batches=4"]', r"^trainer\.limit_train_batches=4 does not fit"),
-        ('suite.best=["trainer.max_time=00:00:00:01"]', r"^trainer\.max_time=00:00:00:01 does not fit"),
-        ('suite.best=["profiler=trace"]', r"^profiler\._target_=.* does not fit"),
     ],
 )
 def test_a_row_that_cannot_be_trained_is_refused_before_anything_is_measured(
     tmp_path: Path, given: str, said: str
 ) -> None:
-    find(tmp_path)
     with pytest.raises(ConfigError, match=said):
         find(tmp_path, given)
+
+
+def test_rows_that_can_be_trained_are_not_refused(tmp_path: Path) -> None:
+    find(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("trainer.fast_dev_run=true", "trainer.fast_dev_run=True"),
+        ("trainer.limit_train_batches=4", "trainer.limit_train_batches=4"),
+        ("trainer.max_time=00:00:00:01", "trainer.max_time=00:00:00:01"),
+        ("profiler=trace", "profiler._target_=strobe.callbacks.TraceProfiler"),
+    ],
+)
+def test_a_training_must_be_endless(given: str, said: str) -> None:
+    assert refusal(lambda: trainings.ready([given]), ConfigError).startswith(f"{said} does not fit")
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from support.processes import begin, ended
 from support.suite_records import HEADER
 
 TRAINED = 180  # images, of 200
+NETWORK = "model._target_=strobe.validation.injected_faults.SmallClassifier"
 
 
 def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
@@ -40,11 +41,11 @@ def measured_here(folder: Path, *overrides: str) -> tuple[int, str]:
 
 
 def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:
-    """A trial to a cell of one thread that trains on a small CIFAR-10 below ``folder``; its place is there too."""
+    """A trial of a cell of one thread that trains a tiny network on a small CIFAR-10, all of it below ``folder``."""
     root = folder / "data"
     if not root.is_dir():
         generated(root)
-    given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", *overrides)
+    given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", NETWORK, *overrides)
     place = folder / "cells" / "one"
     place.mkdir(parents=True, exist_ok=True)
     return Trial(place, number, given, Input("a small set", generated=True, facts={"images": TRAINED}))
