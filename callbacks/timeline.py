@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,7 @@ _PAPER, _INK, _FAINT, _RULE, _EMPTY = "#FFFFFF", "#222222", "#6B6B6B", "#E2E2E2"
 _WIDTH, _LEFT, _RIGHT, _MARGIN = 1200, 104, 96, 20  # pixels; the plot lies between _LEFT and _RIGHT
 _PLOT = _WIDTH - _LEFT - _RIGHT
 _MOST_STEPS, _MOST_LANES = 40, 16
+_TALLEST = 4000  # of the sheet that is drawn on; what is used of it is kept
 _FINE = 8  # parts of a pixel: blocks narrower than a pixel get their share of its colour
 _MS = 1e6
 
@@ -41,7 +43,7 @@ def draw(
     if not steps:
         raise ValueError("steps is empty; draw at least one step")
     shown, lanes = steps[:_MOST_STEPS], list((workers or {}).items())[:_MOST_LANES]
-    picture = _Picture(_MARGIN)
+    picture = _Picture()
     if title:
         picture.text(_MARGIN, title, 21)
         picture.y += 32
@@ -52,7 +54,7 @@ def draw(
     picture.text(_MARGIN, note, 14, ink=_FAINT)
     picture.y += 28
     picture.legend(_shares(steps))
-    _draw_steps(picture, shown)
+    picture.rows(*_step_rows(shown))
     if lanes:
         picture.y += 26
         note = "" if len(lanes) == len(workers or {}) else f": the first {len(lanes)} of {len(workers or {})}"
@@ -61,20 +63,32 @@ def draw(
         names = list(dict.fromkeys(interval.name for _, intervals in lanes for interval in intervals))
         colors = {name: _LIGHT[n % len(_LIGHT)] for n, name in enumerate(names)}
         picture.legend(list(colors.items()))
-        _draw_lanes(picture, shown, lanes, colors)
+        picture.rows(*_lane_rows(shown, lanes, colors))
     return picture.tensor()
 
 
-class _Picture:
-    """A sheet that grows downwards: `y` is where the next thing goes."""
+@dataclass(frozen=True)
+class _Row:
+    """A bar between two labels; times in nanoseconds."""
 
-    def __init__(self, y: int) -> None:
-        self.y = y
-        self._image = Image.new("RGB", (_WIDTH, 400), _PAPER)
+    left: str
+    right: str
+    span: tuple[int, int]  # that the plot's width shows
+    until: int  # where the bar ends, or is cut at the plot's edge
+    blocks: Sequence[tuple[int, int, str]]  # start, end, colour; the later ones on top
+    marks: Sequence[tuple[float, str]] = ()  # where on the bar to write what
+
+
+class _Picture:
+    """A sheet that is filled downwards: `y` is where the next thing goes."""
+
+    def __init__(self) -> None:
+        self.y = _MARGIN
+        self._image = Image.new("RGB", (_WIDTH, _TALLEST), _PAPER)
         self._pen = ImageDraw.Draw(self._image)
 
     def tensor(self) -> torch.Tensor:
-        height = self.y + _MARGIN
+        height = min(self.y + _MARGIN, _TALLEST)
         pixels = bytearray(self._image.crop((0, 0, _WIDTH, height)).tobytes())
         return torch.frombuffer(pixels, dtype=torch.uint8).view(height, _WIDTH, 3)
 
@@ -86,15 +100,7 @@ class _Picture:
         room, cut = width or _WIDTH - _MARGIN - x, text if len(text) < 300 else f"{text[:300]}..."
         while len(cut) > 3 and font.getlength(cut) > room:
             cut = f"{cut.removesuffix('...')[:-1]}..."
-        self.reserve(size * 2 + down)
         self._pen.text((x, self.y + down), cut, ink, font, anchor)
-
-    def reserve(self, height: int) -> None:
-        """Make room for `height` more pixels below `y`."""
-        if self.y + height + _MARGIN > self._image.height:
-            longer = Image.new("RGB", (_WIDTH, self.y + height + 800), _PAPER)
-            longer.paste(self._image)
-            self._image, self._pen = longer, ImageDraw.Draw(longer)
 
     def legend(self, entries: Iterable[tuple[str, str]]) -> None:
         """Coloured squares with their names, on as many lines as they need."""
@@ -108,84 +114,71 @@ class _Picture:
             x += wide
         self.y += 34
 
-    def bar(self, span: tuple[int, int], blocks: Iterable[tuple[int, int, str]], height: int, until: int) -> None:
-        """Blocks (start, end, colour) on a ground that ends at `until`; the plot's width shows `span`; all in ns."""
-        scale = _PLOT * _FINE / (span[1] - span[0])
+    def rows(self, rows: Sequence[_Row], height: int, gap: int) -> None:
+        """Bars of one length in time under an axis, with rules through them."""
+        milliseconds = (rows[0].span[1] - rows[0].span[0]) / _MS
+        for tick in _ticks(milliseconds):
+            x = _LEFT + tick / milliseconds * _PLOT
+            self._pen.line((x, self.y + 18, x, self.y + 22 + len(rows) * (height + gap)), _RULE)
+            self.text(x, f"{tick:,g}{' ms' * (tick == 0)}", 13, ink=_FAINT, anchor="mt")
+        self.y += 22
+        for row in rows:
+            self.y += gap
+            self._bar(row, height)
+            for x, mark in row.marks:
+                self.text(x, mark, 13, anchor="mm", down=height // 2)
+            self.text(_LEFT - 10, row.left, 14, anchor="rm", width=_LEFT - 14, down=height // 2)
+            self.text(_LEFT + _PLOT + 10, row.right, 14, anchor="lm", width=_RIGHT - 14, down=height // 2)
+            self.y += height
+
+    def _bar(self, row: _Row, height: int) -> None:
+        scale = _PLOT * _FINE / (row.span[1] - row.span[0])
         strip = Image.new("RGB", (_PLOT * _FINE, 1), _EMPTY)
         pen = ImageDraw.Draw(strip)
-        for first, last, color in blocks:
-            left, right = max(first, span[0]) - span[0], min(last, span[1]) - span[0]
+        for first, last, color in row.blocks:
+            left, right = max(first, row.span[0]) - row.span[0], min(last, row.span[1]) - row.span[0]
             if right > left:
                 x = round(left * scale)
                 pen.line((x, 0, max(round(right * scale) - 1, x), 0), color)
         drawn = strip.resize((_PLOT, height), Image.Resampling.BOX)
-        used = max(round((min(until, span[1]) - span[0]) * scale / _FINE), 1)
+        used = max(round((min(row.until, row.span[1]) - row.span[0]) * scale / _FINE), 1)
         self._image.paste(drawn.crop((0, 0, used, height)), (_LEFT, self.y))
-
-    def axis(self, milliseconds: float, height: int) -> None:
-        """Numbers here, and rules through `height` pixels below them."""
-        self.reserve(height + 22)
-        for tick in _ticks(milliseconds):
-            x = _LEFT + tick / milliseconds * _PLOT
-            unit = " ms" if tick == 0 else ""
-            self._pen.line((x, self.y + 18, x, self.y + 22 + height), _RULE)
-            self.text(x, f"{tick:,g}{unit}", 13, ink=_FAINT, anchor="mt")
-        self.y += 22
-
-    def cut(self, height: int) -> None:
-        """Mark that a bar goes on past the edge."""
-        edge = _LEFT + _PLOT
-        for x in (edge - 14, edge - 8):
+        for x in (_LEFT + _PLOT - 14, _LEFT + _PLOT - 8) if row.until > row.span[1] else ():  # it goes on
             self._pen.line((x + 4, self.y - 1, x, self.y + height), _PAPER, 2)
 
 
-def _draw_steps(picture: _Picture, steps: Sequence[Step]) -> None:
+def _step_rows(steps: Sequence[Step]) -> tuple[list[_Row], int, int]:
+    """A row for each step, their height and the gap between them."""
     lengths = [max(step.end - step.start, 1) for step in steps]
     longest = min(max(lengths), math.ceil(3 * median(lengths)))
-    height, gap = (26, 8) if len(steps) <= 12 else (16, 4)
-    picture.axis(longest / _MS, len(steps) * (height + gap))
+    rows = []
     for step, length in zip(steps, lengths, strict=True):
-        picture.y += gap
         blocks = [(step.start, step.end, _COLORS["other"])]
         blocks += [(i.start, i.end, _COLORS.get(i.name, _COLORS["other"])) for i in step.phases]
-        picture.bar((step.start, step.start + longest), blocks, height, step.end)
-        if length > longest:
-            picture.cut(height)
-        _label(picture, height, f"step {step.number}", f"{_figure(length / _MS)} ms")
-        picture.y += height
+        told, span = f"{_figure(length / _MS)} ms", (step.start, step.start + longest)
+        rows.append(_Row(f"step {step.number}", told, span, step.start + length, blocks))
+    return (rows, 26, 8) if len(steps) <= 12 else (rows, 16, 4)
 
 
-def _draw_lanes(
-    picture: _Picture,
-    steps: Sequence[Step],
-    lanes: Sequence[tuple[str, Sequence[Interval]]],
-    colors: Mapping[str, str],
-) -> None:
+def _lane_rows(
+    steps: Sequence[Step], lanes: Sequence[tuple[str, Sequence[Interval]]], colors: Mapping[str, str]
+) -> tuple[list[_Row], int, int]:
+    """A row for all steps and one for each lane, on one clock; their height and the gap between them."""
     start = min(step.start for step in steps)
     window = (start, max(*(step.end for step in steps), start + 1))
-    height, gap = 20, 6
-    picture.axis((window[1] - window[0]) / _MS, (len(lanes) + 1) * (height + gap))
-    picture.y += gap
-    shades = ("#C4C4C4", "#DEDEDE")
-    picture.bar(window, [(step.start, step.end, shades[n % 2]) for n, step in enumerate(steps)], height, window[1])
     scale = _PLOT / (window[1] - window[0])
-    for step in steps:
-        if (step.end - step.start) * scale > 34:
-            middle = _LEFT + ((step.start + step.end) / 2 - window[0]) * scale
-            picture.text(middle, f"{step.number}", 13, anchor="mm", down=height // 2)
-    _label(picture, height, "steps", f"{steps[0].number} to {steps[-1].number}")
-    picture.y += height
+    numbers = [
+        (_LEFT + ((step.start + step.end) / 2 - start) * scale, f"{step.number}")
+        for step in steps
+        if (step.end - step.start) * scale > 34
+    ]
+    grey = [(step.start, step.end, ("#C4C4C4", "#DEDEDE")[n % 2]) for n, step in enumerate(steps)]
+    rows = [_Row("steps", f"{steps[0].number} to {steps[-1].number}", window, window[1], grey, numbers)]
     for name, intervals in lanes:
-        picture.y += gap
         inner_last = sorted(intervals, key=lambda i: (i.start, -i.end))
-        picture.bar(window, [(i.start, i.end, colors[i.name]) for i in inner_last], height, window[1])
-        _label(picture, height, name, f"{_busy(inner_last, *window):.0%} busy")
-        picture.y += height
-
-
-def _label(picture: _Picture, height: int, left: str, right: str) -> None:
-    picture.text(_LEFT - 10, left, 14, anchor="rm", width=_LEFT - 14, down=height // 2)
-    picture.text(_LEFT + _PLOT + 10, right, 14, anchor="lm", width=_RIGHT - 14, down=height // 2)
+        blocks = [(i.start, i.end, colors[i.name]) for i in inner_last]
+        rows.append(_Row(name, f"{_busy(inner_last, *window):.0%} busy", window, window[1], blocks))
+    return rows, 20, 6
 
 
 def _busy(intervals: Iterable[Interval], start: int, end: int) -> float:

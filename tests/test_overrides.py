@@ -9,7 +9,7 @@ from strobe.app.config.compose import parse
 from strobe.overrides import applied, cell_of, joined, key_of, quoted
 
 
-@pytest.mark.parametrize("override", ["a.b=1", "+a.b=1", "++a.b={c: d=e}", "~a.b", "~a.b=1", "a.b="])
+@pytest.mark.parametrize("override", ["a.b=1", "+a.b=1", "++a.b={c: 'd=e'}", "~a.b", "~a.b=1", "a.b="])
 def test_the_key_is_the_one_that_hydra_finds(override: str) -> None:
     assert key_of(override) == OverridesParser.create().parse_override(override).key_or_group == "a.b"
 

@@ -13,18 +13,19 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.callbacks import step_rows
+from strobe.callbacks import steps
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phase_clock import Lap, PhaseClock
 from strobe.callbacks.progress import ProgressBar
-from strobe.callbacks.step_rows import COLUMNS, StepRows
-from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.steps import COLUMNS, StepRecorder, StepRows
 from strobe.callbacks.trace import TraceProfiler
-from support.fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
+from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
+
+__all__ = ["standstill"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 
-NAP = 0.2
+NAP = 0.25
 UNEVEN = TensorDataset(torch.randn(22, 4))  # five batches of four and one of two
 IMAGES = [4, 4, 4, 4, 4, 2]
 
@@ -57,7 +58,9 @@ def seconds(recorder: StepRecorder, name: str) -> list[float]:
     ids=["plain", "accumulation", "validation", "checkpoints"],
 )
 def test_one_row_a_training_step(recorder: StepRecorder, tmp_path: Path, settings: dict[str, Any]) -> None:
+    began = time.perf_counter()
     fit(recorder, data=UNEVEN, max_epochs=2, default_root_dir=tmp_path, **settings)
+    assert 0 < sum(seconds(recorder, "total")) < time.perf_counter() - began
     assert column(recorder, "step") == list(range(12))
     assert column(recorder, "epoch") == [0] * 6 + [1] * 6
     assert column(recorder, "images") == IMAGES * 2
@@ -76,45 +79,37 @@ def test_data_of_unknown_length(recorder: StepRecorder) -> None:
 class Naps(Callback):
     """Naps in the hooks that it is told."""
 
-    def __init__(self, *hooks: str) -> None:
+    def __init__(self, clock: Standstill, *hooks: str) -> None:
+        self.clock = clock
         self.naps = 0
         for hook in hooks:
             setattr(self, hook, self.nap)
 
     def nap(self, *_: Any, **__: Any) -> None:
-        time.sleep(NAP)
+        self.clock.nap(NAP)
         self.naps += 1
-
-
-def outside_steps(recorder: StepRecorder, *others: Callback, **settings: Any) -> float:
-    """Train; the seconds of it that are in no row."""
-    start = time.perf_counter()
-    fit(recorder, *others, **settings)
-    return time.perf_counter() - start - sum(seconds(recorder, "total"))
 
 
 @pytest.mark.parametrize(
     "hook",
     ["on_train_start", "on_train_epoch_start", "on_validation_start", "on_validation_end", "on_train_epoch_end"],
 )
-def test_what_lies_between_steps_is_in_none(recorder: StepRecorder, hook: str) -> None:
-    naps = Naps(hook)
-    outside = outside_steps(recorder, naps, max_epochs=2, **SOME_VALIDATION | {"val_check_interval": 3})
-    assert outside >= naps.naps * NAP > 0
-    assert len(rows(recorder)) == 12
+def test_what_lies_between_steps_is_in_none(recorder: StepRecorder, standstill: Standstill, hook: str) -> None:
+    naps = Naps(standstill, hook)
+    fit(recorder, naps, max_epochs=2, **SOME_VALIDATION | {"val_check_interval": 3})
+    assert naps.naps > 0
+    assert seconds(recorder, "total") == [0] * 12
 
 
-def test_checkpoints_between_epochs_are_in_no_step(recorder: StepRecorder, tmp_path: Path) -> None:
-    naps = Naps("on_save_checkpoint")
-    checkpoint = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
-    outside = outside_steps(recorder, naps, checkpoint, max_epochs=2, enable_checkpointing=True)
-    assert outside >= naps.naps * NAP == 2 * NAP
-
-
-def test_a_checkpoint_within_an_epoch_is_in_its_step(recorder: StepRecorder, tmp_path: Path) -> None:
-    checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=4)
-    fit(recorder, Naps("on_save_checkpoint"), checkpoint, enable_checkpointing=True)
-    assert seconds(recorder, "callbacks")[3] >= NAP
+def test_a_checkpoint_is_in_its_step_within_an_epoch_and_in_none_between_epochs(
+    recorder: StepRecorder, standstill: Standstill, tmp_path: Path
+) -> None:
+    naps, between = Naps(standstill, "on_save_checkpoint"), ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+    fit(recorder, naps, between, max_epochs=2, enable_checkpointing=True)
+    assert (naps.naps, sum(seconds(recorder, "total"))) == (2, 0)
+    within = ModelCheckpoint(tmp_path / "within", every_n_train_steps=4)
+    fit(recorder, Naps(standstill, "on_save_checkpoint"), within, enable_checkpointing=True)
+    assert seconds(recorder, "callbacks") == pytest.approx([0, 0, 0, NAP, 0, 0])
 
 
 @pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
@@ -165,11 +160,12 @@ def test_a_second_fit_starts_the_file_anew(recorder: StepRecorder) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*resuming from a checkpoint that ended before the epoch ended")
 @pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided")
-def test_a_resumed_run_counts_on(recorder: StepRecorder, tmp_path: Path) -> None:
+def test_a_resumed_run_counts_on(recorder: StepRecorder, standstill: Standstill, tmp_path: Path) -> None:
     checkpoint = ModelCheckpoint(tmp_path, "fourth", every_n_train_steps=4)
     fit(checkpoint, enable_checkpointing=True)
-    outside = outside_steps(recorder, Naps("on_train_start"), max_epochs=2, ckpt_path=tmp_path / "fourth.ckpt")
-    assert outside >= NAP
+    naps = Naps(standstill, "on_train_start")
+    fit(recorder, naps, max_epochs=2, ckpt_path=tmp_path / "fourth.ckpt")
+    assert (naps.naps, sum(seconds(recorder, "total"))) == (1, 0)
     assert column(recorder, "step") == list(range(4, 12))
     assert column(recorder, "epoch") == [0, 0] + [1] * 6
 
@@ -192,7 +188,7 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_rows, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
     seen = []
 
     class Look(Callback):
@@ -216,16 +212,17 @@ def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch:
     ],
 )
 def test_what_follows_a_step_is_told_in_its_row(
-    recorder: StepRecorder, tmp_path: Path, hook: str, column: str | None, steps: list[int]
+    standstill: Standstill, tmp_path: Path, hook: str, column: str | None, steps: list[int]
 ) -> None:
     class Saves(ModelCheckpoint):
         def _save_checkpoint(self, *arguments: Any) -> None:
-            time.sleep(NAP if hook == "save" else 0)
+            standstill.nap(NAP if hook == "save" else 0)
             super()._save_checkpoint(*arguments)
 
-    checkpoint = Saves(tmp_path, save_on_train_epoch_end=False, save_top_k=-1, filename="{step}")
+    recorder = StepRecorder(tmp_path / "steps.csv")
+    checkpoint = Saves(tmp_path / "checkpoints", save_on_train_epoch_end=False, save_top_k=-1, filename="{step}")
     settings = SOME_VALIDATION | {"val_check_interval": 3, "enable_checkpointing": True}
-    fit(recorder, Naps(*([] if hook == "save" else [hook])), checkpoint, max_epochs=2, **settings)
+    fit(recorder, Naps(standstill, *([] if hook == "save" else [hook])), checkpoint, max_epochs=2, **settings)
     owners = ("validation", "checkpoints", "between")
     slept = {name: [step for step, value in enumerate(seconds(recorder, name)) if value >= NAP] for name in owners}
     if column is None:  # before what is told apart as validation
@@ -235,16 +232,15 @@ def test_what_follows_a_step_is_told_in_its_row(
         assert all(not found for name, found in slept.items() if name != column)
 
 
-def test_workers_that_start_with_an_epoch_are_waited_for(recorder: StepRecorder) -> None:
+def test_workers_that_start_with_an_epoch_are_waited_for(recorder: StepRecorder, standstill: Standstill) -> None:
     class Starts(DataLoader[Any]):
         def __iter__(self) -> Any:
-            time.sleep(NAP)
+            standstill.nap(NAP)
             return super().__iter__()
 
     trainer_with(recorder, max_epochs=2).fit(Model(), Starts(SAMPLES, batch_size=4), DataLoader(SAMPLES))
-    waits, others = seconds(recorder, "data_wait"), seconds(recorder, "other")
-    assert [step for step, wait in enumerate(waits) if wait >= NAP] == [6]  # the first epoch's is before training
-    assert max(others[1:]) < NAP
+    assert seconds(recorder, "data_wait") == pytest.approx([0] * 6 + [NAP] + [0] * 5)  # the first is before training
+    assert sum(seconds(recorder, "other")) == 0
 
 
 def test_the_bar_shows_the_rate_and_the_waiting(recorder: StepRecorder) -> None:

@@ -117,14 +117,6 @@ def test_a_callback_is_named_and_left_out_by_its_key(name: str, kind: str, overr
     assert finding.overrides == overrides
 
 
-def test_the_interval_of_logging_makes_its_cost_a_twentieth() -> None:
-    record = example("logging")
-    key, _, every = of("logging", record)[0].overrides[0].partition("=")
-    cost, total = record.summary["callbacks"][0]["mean"], record.summary["step_seconds"]["total"]
-    assert key == "trainer.log_every_n_steps"
-    assert cost / int(every) <= 0.05 * (total - cost) < cost
-
-
 @pytest.mark.parametrize(
     ("batches", "measured", "updates", "every"),
     [
@@ -208,14 +200,7 @@ def test_validation_is_made_as_rare_as_needed(interval: Any, epochs: Any, longes
     assert of("validation", record)[0].overrides == overrides
 
 
-def test_checkpoints_between_epochs_are_written_as_seldom_as_it_takes() -> None:
-    finding = of("epoch_checkpoint", example("epoch_checkpoint"))[0]
-    every = int(finding.overrides[0].removeprefix("checkpoint.every_n_epochs="))
-    record = example("epoch_checkpoint")
-    between = record.number("between_seconds", "checkpoints") or 0.0
-    assert 1 < every <= record.config["trainer"]["max_epochs"]
-    total = 32 / (record.number("overall_images_per_second") or 0.0)
-    assert finding.predicted_speedup.median == pytest.approx(total / (total - between * (1 - 1 / every)), rel=0.01)
+def test_short_checkpoints_between_epochs_are_no_finding() -> None:
     assert not of("epoch_checkpoint", example("epoch_checkpoint", summary__between_seconds__checkpoints=0.001))
 
 

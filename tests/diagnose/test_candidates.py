@@ -52,15 +52,19 @@ def test_a_loaders_own_switches_are_tried_where_it_has_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits",
+    ("cause", "key", "changes"),
     [
-        {"summary__environment__shm_free_bytes": 100_000},
-        {"summary__environment__usable_cores": None},
+        ("loader", "engine.num_workers", {"summary__environment__shm_free_bytes": 100_000}),  # no room for batches
+        ("loader", "engine.num_workers", {"summary__environment__usable_cores": None}),
+        ("workers_hurt", "engine.num_workers", {"summary__environment__usable_cores": 16}),  # cores for all
+        ("nothing", "data.batch_size", {"summary__train_images": 100}),  # an epoch would hold too few
+        ("optimizer", "model.fused", {"config__model__fused": True}),
+        ("threads", "threads", {"summary__environment__usable_cores": 16}),
     ],
 )
-def test_no_workers_where_none_fit(limits: dict[str, Any]) -> None:
-    assert "engine.num_workers" in keys(example("loader"))
-    assert "engine.num_workers" not in keys(example("loader", **limits))
+def test_what_cannot_help_is_not_measured(cause: str, key: str, changes: dict[str, Any]) -> None:
+    assert key in keys(example(cause))
+    assert key not in keys(example(cause, **changes))
 
 
 def test_workers_are_counted_over_the_ranks_of_the_host() -> None:
@@ -75,40 +79,33 @@ def test_workers_are_counted_over_the_ranks_of_the_host() -> None:
     assert most(2) == 4
 
 
-def test_fewer_workers_are_tried_where_cores_are_short() -> None:
+def test_what_the_symptom_calls_for_comes_first() -> None:
     assert proposed(example("workers_hurt"))[0] == "engine.num_workers=0"
-    assert "engine.num_workers" not in keys(example("workers_hurt", summary__environment__usable_cores=16))
-
-
-def test_batches_stay_a_fraction_of_the_data() -> None:
+    assert proposed(example("optimizer"))[0] == "model.fused=true"
+    assert "model.fused" not in keys(example("nothing"))
+    assert "threads=4" in proposed(example("threads"))
     assert {"data.batch_size=64", "data.batch_size=128"} <= set(proposed(example("nothing")))
     assert "data.batch_size=128" not in proposed(example("nothing", summary__train_images=400))
-    assert "data.batch_size" not in keys(example("nothing", summary__train_images=100))
-
-
-def test_the_fused_optimizer_is_tried_where_the_update_shows() -> None:
-    assert proposed(example("optimizer"))[0] == "model.fused=true"
-    assert "model.fused" not in keys(example("optimizer", config__model__fused=True))
-    assert "model.fused" not in keys(example("nothing"))
-
-
-def test_fewer_threads_are_tried_where_they_exceed_the_cores() -> None:
-    assert "threads=4" in proposed(example("threads"))
-    assert "threads" not in keys(example("threads", summary__environment__usable_cores=16))
 
 
 @pytest.mark.parametrize(
-    ("capability", "precision"), [([8, 0], "bf16-mixed"), ([7, 5], "16-mixed"), ([6, 1], None), (None, None)]
+    ("accelerator", "hardware", "precision"),
+    [
+        ("cuda", {"gpu_capability": [8, 0]}, ["bf16-mixed"]),
+        ("cuda", {"gpu_capability": [7, 5]}, ["16-mixed"]),
+        ("cuda", {"gpu_capability": [6, 1]}, []),  # no tensor cores
+        ("cuda", {"gpu_capability": None}, []),
+        ("cpu", {"cpu_bfloat16": True}, ["bf16-mixed"]),
+        ("cpu", {"cpu_bfloat16": False}, []),
+        ("cpu", {}, []),
+    ],
 )
-def test_mixed_precision_is_tried_on_tensor_cores(capability: Any, precision: str | None) -> None:
-    record = example("nothing", summary__environment__gpu_capability=capability, summary__accelerator="cuda")
-    assert [text.partition("=")[2] for text in proposed(record) if "precision" in text] == [precision] * bool(precision)
-
-
-@pytest.mark.parametrize("able", [True, False, None])
-def test_mixed_precision_is_tried_on_a_processor_that_multiplies_in_it(able: bool | None) -> None:
-    record = example("nothing", summary__environment__cpu_bfloat16=able, summary__accelerator="cpu")
-    assert ("trainer.precision=bf16-mixed" in proposed(record)) == bool(able)
+def test_mixed_precision_is_tried_where_the_hardware_multiplies_in_it(
+    accelerator: str, hardware: dict[str, Any], precision: list[str]
+) -> None:
+    record = example("nothing", summary__accelerator=accelerator)
+    record.summary["environment"].update(hardware)
+    assert [text.partition("=")[2] for text in proposed(record) if "precision" in text] == precision
 
 
 def test_a_run_without_a_measured_step_has_none() -> None:

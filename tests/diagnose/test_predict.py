@@ -183,7 +183,7 @@ STEPS = [
         model_cpu=chance.choice((None, chance.uniform(0, 9) * MILLI)),
     )
     for chance in [random.Random(7)]
-    for _ in range(60)
+    for _ in range(30)
 ]
 PREDICTIONS: dict[str, Callable[[Step, float, float], Speedup]] = {
     "loader without workers": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=0),

@@ -1,6 +1,5 @@
 """Findings in order and without symptoms of each other, the verdict, and a command that can be run as it stands."""
 
-import json
 import shlex
 from typing import Any
 
@@ -18,14 +17,6 @@ CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, 
 
 def causes(record: Record) -> list[str]:
     return [finding.cause for finding in diagnose(record)]
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_findings_survive_json(cause: str) -> None:
-    for finding in diagnose(example(cause)):
-        as_read = json.loads(json.dumps(finding.as_dict()))
-        assert as_read == finding.as_dict()
-        assert as_read["predicted_speedup"].keys() == {"median", "low", "high"}
 
 
 def test_the_greatest_gain_comes_first() -> None:
@@ -62,9 +53,11 @@ def with_batches(record: Record, rate: float) -> Record:
     return record
 
 
-def test_a_run_that_waits_for_data_is_not_told_to_take_larger_batches() -> None:
-    assert causes(with_batches(example("loader"), 900.0)) == ["loader"]
+def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
     assert causes(with_batches(example("nothing"), 900.0)) == ["small_batch"]
+    assert causes(with_batches(example("loader"), 900.0)) == ["loader"]
+    fewer_updates = with_batches(example("optimizer", summary__ceilings__alternatives=[]), 900.0)
+    assert causes(fewer_updates) == ["small_batch"]
 
 
 def test_a_stronger_symptom_is_not_hidden_by_a_weaker_cause() -> None:
@@ -72,11 +65,6 @@ def test_a_stronger_symptom_is_not_hidden_by_a_weaker_cause() -> None:
     waiting.summary["step_seconds"]["data_wait"] += 0.008
     waiting.summary["step_seconds"]["total"] += 0.008
     assert causes(waiting) == ["small_batch", "loader"]
-
-
-def test_larger_batches_explain_the_optimizers_share() -> None:
-    record = with_batches(example("optimizer", summary__ceilings__alternatives=[]), 900.0)
-    assert causes(record) == ["small_batch"]
 
 
 @pytest.mark.parametrize("cause", ["small_batch", "memory_layout", "optimizer"])
@@ -97,16 +85,9 @@ def test_workers_that_hurt_explain_that_they_start_slowly() -> None:
     assert causes(record) == ["workers_hurt"]
 
 
-@pytest.mark.parametrize("cause", CAUSES)
-def test_no_two_findings_change_the_same(cause: str) -> None:
-    changes = [finding.overrides for finding in diagnose(example(cause)) if finding.overrides]
-    assert len(set(changes)) == len(changes)
-
-
 def test_what_explains_and_what_is_explained_are_rules() -> None:
     rules = {rule.__name__ for rule in all_rules()}
     assert {name for symptom, cause, _ in EXPLAINED for name in (symptom, cause)} <= rules
-    assert all(reason for *_, reason in EXPLAINED)
 
 
 def test_a_verdict_says_cause_ceilings_and_prediction() -> None:
@@ -171,9 +152,7 @@ def test_scaling_on_a_cpu_is_named_where_it_takes_much() -> None:
     assert "scales" not in diagnose(example("nothing"))[0].evidence
 
 
-def test_nothing_to_fix_says_why() -> None:
-    record = example("nothing")
-    assert "96% of what the model alone reaches (430 images/s)" in verdict(record, diagnose(record))
+def test_unmeasured_ceilings_are_said_with_the_reason() -> None:
     unknown = example("nothing", summary__efficiency=None, summary__ceilings={"reason": "ceilings=false."})
     assert "were not measured (ceilings=false)." in verdict(unknown, diagnose(unknown))
 
@@ -203,13 +182,6 @@ def test_without_a_step_the_verdict_says_so(status: str, text: str) -> None:
 def test_a_run_that_broke_off_has_a_verdict_on_what_it_did() -> None:
     failed = example("loader", summary__status="failed")
     assert verdict(failed, diagnose(failed)).startswith("The run failed; until then: 61% of each step waits")
-
-
-def test_every_rule_is_found_by_listing() -> None:
-    sources = (ROOT / "src" / "strobe" / "diagnose" / "rules").glob("*.py")
-    lines = [line for path in sources for line in path.read_text().splitlines() if line.startswith("def ")]
-    public = [line[4:].partition("(")[0] for line in lines]
-    assert sorted(rule.__name__ for rule in all_rules()) == sorted(name for name in public if not name.startswith("_"))
 
 
 def overriding(*own: str) -> Record:

@@ -4,24 +4,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from collections.abc import Iterator
+from multiprocessing import Pipe, forkserver
 from typing import Any
 
 import psutil
 import pytest
 
 from strobe.process import fork as processes
-from strobe.process.fork import FreshProcess
+from strobe.process.fork import FreshProcess, members
+from support import standing
+from support.processes import living, wait_for
+from support.standing import SLEEP, start_a_group
 
-SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
-
-def start_a_group(pipe: Connection) -> None:
-    """Start a process with a group of its own in this session."""
-    pipe.send(subprocess.Popen(SLEEP, process_group=0).pid)
-    time.sleep(60)
+@pytest.fixture(scope="module", autouse=True)
+def _a_server_of_its_own() -> Iterator[None]:
+    """One without torch; other modules' tests begin another one, which imports what they need once."""
+    yield
+    forkserver._forkserver._stop()
 
 
 class Interrupting:
@@ -32,15 +33,11 @@ class Interrupting:
         return Interrupting, ()
 
 
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-
-
 def test_a_group_of_its_own_is_ended_too() -> None:
     with FreshProcess(start_a_group) as process:
         child = process.receive(60)
-        assert alive(child)
-    assert not alive(child)
+        assert living({child})
+    assert not living({child})
 
 
 def test_the_guard_ends_what_is_no_session_yet() -> None:
@@ -59,4 +56,15 @@ def test_an_interrupted_start_leaves_nothing() -> None:
     with pytest.raises(KeyboardInterrupt):
         FreshProcess(start_a_group, Interrupting(), guarded=True)
     left = {child.pid for child in server.children(recursive=True)} - before
-    assert not {pid for pid in left if alive(pid)}
+    assert not living(left)
+
+
+def test_it_ends_with_the_command_also_while_it_stands_still() -> None:
+    with subprocess.Popen(
+        [sys.executable, standing.__file__], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as command:
+        assert command.stdout is not None
+        session = int(command.stdout.readline())
+        wait_for(lambda: [psutil.Process(pid).status() for pid in members(session)] == [psutil.STATUS_STOPPED] * 2)
+        os.killpg(command.pid, signal.SIGKILL)  # the server of processes too
+    wait_for(lambda: not members(session) and not members(command.pid))

@@ -1,15 +1,11 @@
-"""A callback that lets a training go wrong, and a command that takes turns until it is ended."""
+"""A callback that lets a training go wrong."""
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
-
-from strobe.app.tuning.trainee import Trainee
 
 STEP = 1  # in which training goes wrong
 WARM = 5  # in which it hangs: it is ready then
@@ -33,18 +29,3 @@ class Fault(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.how == "hangs":
             time.sleep(600)
-
-
-def main() -> None:
-    """Take a turn, say the session, and take turns for ever."""
-    folder, *overrides = sys.argv[1:]
-    with Trainee(overrides, Path(folder), timeout=100) as trainee:
-        trainee.start()
-        trainee.turn(0.1)
-        assert trainee.session is not None
-        print(trainee.session, flush=True)
-        time.sleep(600)
-
-
-if __name__ == "__main__":
-    main()

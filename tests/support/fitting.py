@@ -44,6 +44,31 @@ class Model(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+class Standstill:
+    """A clock that only naps move on: what is charged to whom is exact, however busy the machine is."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def perf_counter_ns(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1e9
+
+    def nap(self, seconds: float) -> None:
+        self.now += round(seconds * 1e9)
+
+
+@pytest.fixture
+def standstill(monkeypatch: pytest.MonkeyPatch) -> Standstill:
+    """The clock by which steps and their phases are measured."""
+    clock = Standstill()
+    for module in ("phase_clock", "steps"):
+        monkeypatch.setattr(f"strobe.callbacks.{module}.time", clock)
+    return clock
+
+
 def break_profiler_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.profiler raises when it has stopped."""
     stop = torch.profiler.profile.stop

@@ -1,4 +1,4 @@
-"""Examples for the rules: one for each cause, named after it, constructed in the form of a run's record."""
+"""Examples for the rules: one constructed for each cause, in the form of a run's record, and some of real runs."""
 
 import json
 from collections.abc import Iterator
@@ -12,6 +12,14 @@ from strobe.records.run import Record
 
 FOLDER = Path(__file__).parents[1] / "diagnose" / "constructed"
 CAUSES = sorted(path.stem for path in FOLDER.glob("*.json"))
+REAL = FOLDER.with_name("recorded")
+RECORDED = sorted(path.stem for path in REAL.glob("*.json"))
+
+
+def recorded(name: str) -> tuple[Record, str]:
+    """What a real run left, and which cause was injected into it; the file also has its command."""
+    content = json.loads((REAL / f"{name}.json").read_text())
+    return Record(content["summary"], content["config"]), content["injected"]
 
 
 def example(cause: str, **changes: Any) -> Record:

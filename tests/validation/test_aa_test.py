@@ -15,7 +15,7 @@ from strobe.measure.statistics import Estimate
 from strobe.records.files import write_summary
 from strobe.records.run import SCHEMA
 from strobe.validation import aa_test as same
-from strobe.validation.aa_pairs import DEALINGS, SIDES, SLOWDOWNS, count, deal
+from strobe.validation.aa_test import DEALINGS, SIDES, SLOWDOWNS, count, deal
 from support.places import ROOT
 
 RUNS = 24

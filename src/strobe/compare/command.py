@@ -14,6 +14,7 @@ from strobe.compare.gather import Asked, gather
 from strobe.compare.operators import changed_operators, operators_between
 from strobe.compare.table import FILE_WIDTH, print_comparison
 from strobe.errors import DataError
+from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
 from strobe.records.files import whole, write_summary
 
@@ -22,14 +23,28 @@ _INTERVALS = ("images_per_second", "speedup")
 _ENDS = ("median", "low", "high")
 
 
-def conclude(sweep_dir: Path, parse: Parse) -> None:
-    """Compare a sweep's cells with its first one, at its end: print the table, and write the comparison beside them.
+def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if_slower: str | None = None) -> int:
+    """Compare a sweep's cells at its end: print the table, and write the comparison beside them.
+
+    Args:
+        sweep_dir: the sweep's directory.
+        parse: gives an override's key and value.
+        baseline: as of ``--baseline``; None for the first cell.
+        fail_if_slower: as of ``--fail-if-slower``; the exit code is the gate's then.
 
     Raises:
         DataError: there are no runs, or the comparison cannot be written.
+        ConfigError: the baseline names no cell, or the share is none.
     """
-    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir)])
-    compare(Asked([sweep_dir], sweep_dir, command, parse=parse))
+    given = [
+        part
+        for flag, value in (("--baseline", baseline), ("--fail-if-slower", fail_if_slower))
+        if value
+        for part in (flag, value)
+    ]
+    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *given])
+    limit = None if fail_if_slower is None else parse_share(fail_if_slower, "--fail-if-slower ")
+    return compare(Asked([sweep_dir], sweep_dir, command, baseline, limit, parse))
 
 
 def compare(asked: Asked, *, strict: bool = False) -> int:

@@ -187,17 +187,16 @@ def _tiles(compared: Comparison) -> list[Tile]:
 
 
 def _regression(compared: Comparison) -> dict[str, Any] | None:
-    """What the gate found: how many cells are slower, and their names; or a sentence that none is."""
+    """What the gate found: how many cells are slower, and their names; else its own words."""
     found = compared.record.mapping("regression")
     if not found:
         return None
     names = [str(name) for name in found.get("cells") or []] if isinstance(found.get("cells"), list) else []
-    limit, unknown = compared.record.number("regression", "limit"), found.get("unjudged")
+    limit = compared.record.number("regression", "limit")
     than = f"by more than {percent(limit)}" if limit is not None else "by more than was allowed"
     if not names:
-        open_ = len(unknown) if isinstance(unknown, list) else 0
-        but = f", but {counted(open_, 'cell')} could not be judged" if open_ else ""
-        return {"names": [], "said": f"No cell is slower than the baseline {than}, for certain{but}."}
+        text = compared.record.text("regression", "text")
+        return {"names": [], "said": f"{text or f'It is not known whether a cell is slower {than}'}."}
     count = f"{counted(len(names), 'cell')} {'is' if len(names) == 1 else 'are'}"
     rest = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
     said = f"{MARKS['slower']} {count} slower than the baseline {than}, or failed:"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strobe.diagnose.finding import Speedup
+from strobe.measure.statistics import in_quadrature
 from strobe.records.run import UNKNOWN_NOISE, Measured, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
@@ -215,11 +216,11 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Spee
 
     def noise(case: int) -> float:
         middle = times(case, values)
-        squares = step.noise**2 + step.drift**2
+        errors = [step.noise, step.drift]
         for place, item in enumerate(inputs):
             ends = (times(case, moved(place, end)) for end in (item.low, item.high))
-            squares += max(math.log(end / middle) ** 2 for end in ends)
-        return math.exp(math.sqrt(squares))
+            errors.append(max(abs(math.log(end / middle)) for end in ends))
+        return in_quadrature(*errors)
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
     return Speedup(likely, worst / noise(2), best * noise(0))

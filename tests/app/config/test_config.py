@@ -17,15 +17,17 @@ from strobe.app.build.trainer import build_trainer
 from strobe.app.config import register as config
 from strobe.app.config.checks import LIMITS, _check_bounds, check
 from support.choices import LOADER_KEYS_FOR_CHECKS
-from support.choices import SCHEMAS as CHOSEN
 from support.places import ROOT
 
 Compose = Callable[..., DictConfig]
 
 YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
-SCHEMAS = [config.Config, config.CheckpointConfig, config.SweepConfig, *CHOSEN.values()]
+SCHEMAS = {kind.__name__: kind for kind in config.schemas()}
 BOUNDED = {
-    f"{kind.__name__}.{knob.name}": knob for kind in SCHEMAS for knob in dataclasses.fields(kind) if knob.metadata
+    f"{kind.__name__}.{knob.name}": knob
+    for kind in SCHEMAS.values()
+    for knob in dataclasses.fields(kind)
+    if knob.metadata
 }
 
 GIVEN_BY_COMPOSE = {
@@ -145,7 +147,7 @@ def test_a_choice_states_only_what_differs(group: str, name: str) -> None:
     stated = OmegaConf.to_container(YAMLS[group, name])
     base = stated.pop("defaults")[0]
     if base.startswith("/"):
-        schema = CHOSEN[base.removeprefix("/").removesuffix("@_here_")]
+        schema = SCHEMAS[base.removeprefix("/").removesuffix("@_here_")]
         inherited = {knob.name: knob.default for knob in dataclasses.fields(schema)}
     else:
         inherited = OmegaConf.to_container(YAMLS[group, base])

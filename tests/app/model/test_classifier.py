@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.app.config.schema.model import ModelConfig
+from strobe.app.config.schema import ModelConfig
 from strobe.app.model.classifier import ImageClassifier
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from strobe.app.config.schema.tune import OVER
+from strobe.app.config.schema import OVER
 from strobe.app.tuning import proposals as module
 from strobe.app.tuning.proposals import DIMENSIONS, Proposal, advice, proposals
 from strobe.diagnose.rank import diagnose

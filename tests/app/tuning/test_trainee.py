@@ -1,9 +1,6 @@
 """Trainings that train when they are told to, stand still in between, and leave nothing behind."""
 
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +12,11 @@ import torch
 
 from strobe.app.engines.memory_check import require_room
 from strobe.app.engines.torch import lost_batch
+from strobe.app.tuning import trainee as trainees
 from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, failure_of
 from strobe.app.tuning.turns import train
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure, members
+from strobe.process.fork import Failure, FreshProcess, members
 from support import faults_of_training
 from support.interruptions import interrupt_once
 
@@ -43,14 +41,6 @@ def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def fault(how: str) -> tuple[str, str]:
     """A callback with which a training goes wrong."""
     return f"+callbacks.fault._target_={faults_of_training.__name__}.Fault", f"+callbacks.fault.how={how}"
-
-
-def ends(session: int) -> bool:
-    """Whether all processes of a session end soon."""
-    deadline = time.monotonic() + 20
-    while members(session) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not members(session)
 
 
 def states(session: int) -> list[str]:
@@ -169,22 +159,19 @@ def test_ctrl_c_ends_a_turn_and_closing_all_the_rest(sample_root: Path, tmp_path
     assert trainee.turn(0.1) == Failure("its training has ended")
 
 
-def test_it_ends_with_the_command_also_while_it_stands_still(sample_root: Path, tmp_path: Path) -> None:
-    command = [sys.executable, faults_of_training.__file__, str(tmp_path / "run")]
-    with subprocess.Popen(
-        [*command, *given(sample_root, "engine.num_workers=1")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as parent:
-        assert parent.stdout is not None
-        session = int(parent.stdout.readline())
-        standing = states(session)
-        os.killpg(parent.pid, signal.SIGKILL)  # the server of processes too
-    assert standing == ["T", "T"]
-    assert ends(session)
-    assert ends(parent.pid)
+def test_it_ends_with_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A guard, which tests of processes try out, sees to that."""
+    started: list[dict[str, object]] = []
+
+    class Fake(FreshProcess):
+        def __init__(self, *_: object, **options: object) -> None:
+            started.append(options)
+            raise InterruptedError
+
+    monkeypatch.setattr(trainees, "FreshProcess", Fake)
+    with pytest.raises(InterruptedError), Trainee([], tmp_path, timeout=1) as trainee:
+        trainee.start()
+    assert [options["guarded"] for options in started] == [True]
 
 
 def no_room() -> None:

@@ -68,5 +68,5 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Also through a link; a link to itself is none."""
+    """Also through a link; a link to itself is no folder."""
     return Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()

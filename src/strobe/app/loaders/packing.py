@@ -108,7 +108,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a pack; a pack without one is none."""
+    """The description of a pack; a folder without one holds no pack."""
 
     version: int
     layout: Layout
@@ -273,7 +273,7 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
     console = Console(stderr=True)
     chunks = range(0, len(paths), _CHUNK)
     with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
-        os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now; later it could kill whoever maps the file
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails now; later it could kill who maps the file
         for start in track(chunks, "Packing", console=console, transient=True, disable=not console.is_terminal):
             for image in pool.map(contents.read, paths[start : start + _CHUNK]):
                 pixels = np.ascontiguousarray(image, dtype=layout.dtype)

@@ -12,18 +12,26 @@ from omegaconf import DictConfig
 from strobe.app.config.register import register
 from strobe.app.sweep.folder import require_new
 from strobe.errors import ConfigError, StrobeError
+from strobe.measure.gate import UNKNOWN, USUAL, parse_share
+from strobe.measure.statistics import FEWEST
 from strobe.records.sweep import Sweep, read_sweep
 
 LAUNCHER = "processes"
+FLAG = "sweep.fail_if_slower="
 
 
-def conclude(folder: Path) -> None:
-    """Compare the runs in a sweep's directory: a table, and files beside them; or say why that cannot be."""
+def conclude(folder: Path, keys: DictConfig | None = None) -> int:
+    """Compare the runs in a sweep's directory: a table, and files beside them; or say why that cannot be.
+
+    The exit code is that of the gate, if ``keys``, those of ``sweep``, ask for one; else 0.
+    """
+    baseline, limit = (None, None) if keys is None else (keys.baseline, keys.fail_if_slower)
+    code = UNKNOWN
     from strobe.app.config.compose import parse
     from strobe.compare.command import conclude as compare
 
     try:
-        compare(folder, parse)
+        code = compare(folder, parse, baseline, limit)
     except StrobeError as error:
         _complain(str(error))
     except SystemExit:  # rich's, where nobody reads the table any more
@@ -32,6 +40,23 @@ def conclude(folder: Path) -> None:
         reason = " ".join(str(error).split()) or type(error).__name__
         again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
         _complain(f"The runs could not be compared ({reason}); they are kept: {again} compares them")
+    return 0 if limit is None else code
+
+
+def require_enough(keys: DictConfig) -> None:
+    """Refuse a gate that no run of this sweep could open.
+
+    Raises:
+        ConfigError: ``sweep.fail_if_slower`` is no share, or each cell is trained only once.
+    """
+    if keys.fail_if_slower is None:
+        return
+    parse_share(keys.fail_if_slower, FLAG)
+    if keys.repeats < FEWEST:
+        raise ConfigError(
+            f"{FLAG}{keys.fail_if_slower} cannot be told from {keys.repeats} run of each cell; "
+            f"give sweep.repeats={USUAL}"
+        )
 
 
 class Ending(Callback):
@@ -39,6 +64,9 @@ class Ending(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse what only a sweep can do."""
+        for key in ("baseline", "fail_if_slower"):
+            if config.sweep[key] is not None:
+                sys.exit(f"sweep.{key}={config.sweep[key]} is for a sweep; add -m, or leave it out")
         if config.sweep.repeats != 1:
             sys.exit(f"sweep.repeats={config.sweep.repeats} is for a sweep; add -m, or leave it out")
 
@@ -46,6 +74,10 @@ class Ending(Callback):
         """Refuse what only the launcher of this project can do."""
         launcher = config.hydra.runtime.choices.get("hydra/launcher")
         if launcher == LAUNCHER:
+            try:
+                require_enough(config.sweep)
+            except ConfigError as error:
+                sys.exit(str(error))
             return
         if config.sweep.timeout_seconds is not None:
             sys.exit(
@@ -63,7 +95,7 @@ class Ending(Callback):
             sys.exit(str(error))
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
-        """Compare; exit with code 1 if no run completed."""
+        """Compare; exit with code 1 if no run completed, else with that of the gate."""
         folder = Path(config.hydra.sweep.dir)
         try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
             sweep = read_sweep(folder)
@@ -71,12 +103,15 @@ class Ending(Callback):
             sys.exit(str(error))
         if sweep is None and not any(folder.glob("*/summary.json")):
             return
+        code = UNKNOWN
         try:
-            conclude(folder)
+            code = conclude(folder, config.sweep)
             _tell_what_is_left(sweep)
         finally:
             if sweep is not None and not any(run.status == "completed" for run in sweep.runs()):
                 sys.exit(1)
+        if code:
+            sys.exit(code)
 
     def __reduce__(self) -> Any:
         """In a process of another launcher nobody else makes the schemas and resolvers known."""

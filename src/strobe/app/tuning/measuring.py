@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strobe.app.config.names import run_name
 from strobe.app.config.presets import ENDLESS
-from strobe.app.config.schema.tune import TuneConfig
+from strobe.app.config.schema import TuneConfig
 from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
-from strobe.app.config.schema.tune import OVER
+from strobe.app.config.schema import OVER
 from strobe.diagnose.estimates import estimates
 from strobe.diagnose.finding import Speedup, pace
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of

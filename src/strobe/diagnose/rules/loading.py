@@ -101,7 +101,7 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Measured(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}",), f"Load in {count} workers; how fast they are was not measured."
+    return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')}; how fast that is was not measured."
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:

@@ -1,0 +1,72 @@
+"""A sweep with a gate: refused before anything is trained where it could not open, and its exit code at the end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from strobe.app.sweep.ending import Ending
+from support.run_folders import write_sweep
+
+STEADY = [100, 101, 99, 100]
+
+
+def config(folder: Path, **keys: Any) -> Any:
+    sweep = {"repeats": 4, "seed": 0, "timeout_seconds": None, "baseline": None, "fail_if_slower": "5%"} | keys
+    choices = {"hydra/launcher": "processes"}
+    return OmegaConf.create({"sweep": sweep, "hydra": {"sweep": {"dir": str(folder)}, "runtime": {"choices": choices}}})
+
+
+def ended(folder: Path, **keys: Any) -> object:
+    """The exit code of a sweep whose runs have ended."""
+    try:
+        Ending().on_multirun_end(config(folder, **keys))
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"repeats": 1}, "sweep.fail_if_slower=5% cannot be told from 1 run of each cell; give sweep.repeats=5"),
+        ({"fail_if_slower": "much"}, "sweep.fail_if_slower=much is not a share; give one below 100%"),
+    ],
+)
+def test_a_gate_that_cannot_open_is_refused_before_anything_is_trained(
+    tmp_path: Path, keys: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SystemExit, match=said):
+        Ending().on_multirun_start(config(tmp_path, **keys))
+    Ending().on_multirun_start(config(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["baseline", "fail_if_slower"])
+def test_a_single_run_has_no_gate(tmp_path: Path, key: str) -> None:
+    with pytest.raises(SystemExit, match=f"sweep.{key}=5% is for a sweep; add -m"):
+        Ending().on_run_start(config(tmp_path, **{"repeats": 1, "fail_if_slower": None, key: "5%"}))
+
+
+@pytest.mark.parametrize(
+    ("cells", "code"),
+    [
+        ([("loader=pil", STEADY), ("loader=native", STEADY)], 0),
+        ([("loader=pil", STEADY), ("loader=native", [50, 51, 50, 50])], 3),
+        ([("loader=pil", STEADY), ("loader=native", ["it broke"] * 4)], 3),
+        ([("loader=pil", STEADY), ("loader=native", [100, "it broke", 99, 100])], 4),
+        ([("loader=pil", STEADY)], 4),
+    ],
+)
+def test_the_exit_code_is_the_gates(tmp_path: Path, cells: list[Any], code: int) -> None:
+    write_sweep(tmp_path / "now", cells)
+    assert ended(tmp_path / "now") == code
+    assert ended(tmp_path / "now", fail_if_slower=None) == 0
+
+
+def test_a_sweep_is_held_against_an_earlier_one(tmp_path: Path) -> None:
+    then = write_sweep(tmp_path / "then", [("loader=pil", STEADY)])
+    now = write_sweep(tmp_path / "now", [("loader=pil", [80, 81, 80, 80])])
+    assert ended(now, baseline=str(then)) == 3
+    assert ended(then, baseline=str(now)) == 0
+    assert ended(now, baseline=str(tmp_path / "nowhere")) == 4  # a comparison that cannot be made opens nothing

@@ -1,0 +1,35 @@
+"""A command that starts a guarded process, which starts another one, lets both stand still, and waits to be ended."""
+
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+
+from strobe.process.fork import FreshProcess
+
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+def start_a_group(pipe: Connection) -> None:
+    """Start a process with a group of its own in this session."""
+    pipe.send(subprocess.Popen(SLEEP, process_group=0).pid)
+    time.sleep(60)
+
+
+def start_another(pipe: Connection) -> None:
+    """Start a process in this session and group."""
+    pipe.send(subprocess.Popen(SLEEP).pid)
+    time.sleep(60)
+
+
+def main() -> None:
+    """Say the session, and wait."""
+    with FreshProcess(start_another, guarded=True) as process:
+        process.receive(60)
+        process.pause()
+        print(process.pid, flush=True)
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main()

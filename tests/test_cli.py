@@ -1,0 +1,59 @@
+"""``strobe X`` is ``python -m strobe.X``."""
+
+import runpy
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from strobe import cli
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["strobe", *arguments])
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    cli.main()
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_each_command_is_a_module_that_is_run_as_such(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    run: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(runpy, "run_module", lambda module, **_: run.append((module, sys.argv[1:])))
+    called(monkeypatch, name, "--help", "x=1")
+    assert run == [(f"strobe.{name}", ["--help", "x=1"])]
+    found = find_spec(f"strobe.{name}")
+    assert found is not None
+    assert not found.submodule_search_locations or find_spec(f"strobe.{name}.__main__")
+
+
+def test_its_exit_code_and_arguments_are_the_commands_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        called(monkeypatch, "compare", "--help")
+    assert ended.value.code == 0
+    assert "usage: python -m strobe.compare" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_names_each_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    called(monkeypatch, *arguments)
+    said = capsys.readouterr().out
+    assert all(f"\n  {name} " in said for name in cli.COMMANDS)
+
+
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="strobe look is no command; give one of view, report"):
+        called(monkeypatch, "look")
+
+
+def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runpy, "run_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        called(monkeypatch, "tune")
+    assert ended.value.code == 130
