@@ -58,21 +58,21 @@ def test_all_train_the_same_steps_and_have_around_them_what_they_say(
     recording: dict[str, list[bool]] = {}
     variant = ""
     common = ("data.batch_size=8", "data.augment=false", "logger=csv")
-    entropy, watched = trainings.F.cross_entropy, trainings.Watch.on_train_batch_end
+    entropy, watched = trainings.F.cross_entropy, trainings.Stepping.on_train_batch_end
 
     def noted(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         loss = entropy(logits, labels, **options)
         losses.setdefault(variant, []).append(loss.item())
         return loss
 
-    def seen(self: trainings.Watch, trainer: Any, *arguments: Any) -> None:
+    def seen(self: trainings.Stepping, trainer: Any, *arguments: Any) -> None:
         around[variant] = {type(callback) for callback in trainer.callbacks}
         state = [callback.recording for callback in trainer.callbacks if isinstance(callback, TraceProfiler)]
         recording.setdefault(variant, []).extend(state)
         watched(self, trainer, *arguments)
 
     monkeypatch.setattr(torch.nn.functional, "cross_entropy", noted)
-    monkeypatch.setattr(trainings.Watch, "on_train_batch_end", seen)
+    monkeypatch.setattr(trainings.Stepping, "on_train_batch_end", seen)
     for cell in suite.cells:
         variant = cell.column
         with cell.make(trial_of(tmp_path, 0, *common, *given)) as work:

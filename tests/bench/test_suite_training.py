@@ -17,6 +17,7 @@ from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
 from strobe.measure.timing import FEWEST_STEPS
+from strobe.present.parts import Table
 from support.composing import bench_config
 from support.refusals import refusal
 from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
@@ -211,19 +212,21 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     assert suite.sections is not None
     (section,) = suite.sections(record, tmp_path)
     assert section.title == "Epochs and steps on the CPU"
-    assert section.html.count('class="stack"') == 4
-    assert section.html.count("extrapolated from 1,800 images") == 1
+    table, *bars = section.parts[1:]
+    assert isinstance(table, Table)
+    assert len(table.rows) == len(bars) == 4
+    assert [row[2] for row in table.rows].count("extrapolated from 1,800 images") == 1
     assert re.search(
         r"batch 32, 8 workers: [\d.]+ \([\d. to]+\) s an epoch, extrapolated from 1,800 images", section.text
     )
     assert "data wait 25%" in section.text
-    assert "range of the trials where these are fewer than 6" in section.html
-    assert "There are no traces." in section.html
+    assert "range of the trials where these are fewer than 6" in repr(section.parts)
+    assert "There are no traces." in repr(section.parts)
     place = tmp_path / "tensorboard" / "cpu_best_known"
     place.mkdir(parents=True)
     (place / "host.pt.trace.json.gz").touch()
     (section,) = suite.sections(record, tmp_path)
-    assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in section.html
+    assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in repr(section.parts)
 
 
 @pytest.mark.usefixtures("both")
