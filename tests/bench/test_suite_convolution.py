@@ -228,7 +228,7 @@ def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tupl
     assert "n²: k² products a pixel, each in Python" in repr(growth.parts)
     for section, names in ((events, LOOKING[:2]), (samples, LOOKING[2:])):
         shown = repr(section.parts)
-        links = re.findall(r"link='(cells/[^']*)'", shown)
+        links = re.findall(r"link='\./(cells/[^']*)'", shown)
         assert len(links) == shown.count("Pre(") == 2
         assert all((folder / link).is_file() for link in links)
         assert all(f"Heading(text='{name}'" in shown for name in names)
