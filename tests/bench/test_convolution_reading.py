@@ -158,12 +158,12 @@ def test_figures_become_sentences() -> None:
 
 def test_few_visits_have_no_verdict() -> None:
     suite = declared("quick=true")
-    record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, visits=3)
+    record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, visits=1)
     first, second, *_ = conclude(record)
     assert "native has the shortest time: " in first
     assert "torch conv2d, by too few visits to tell" in first
     assert second.endswith("by too few visits to tell.")
-    assert "too few" not in conclude(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, visits=4))[0]
+    assert "too few" not in conclude(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, visits=2))[0]
 
 
 def test_a_way_that_failed_everywhere_is_named() -> None:

@@ -14,6 +14,7 @@ from strobe.bench.command import own_overrides
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.trial import Report, measure
+from strobe.bench.page import render
 from strobe.bench.suites.convolution import cells
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
 from strobe.bench.suites.convolution.page import LESS
@@ -33,6 +34,7 @@ from strobe.bench.suites.convolution.study import (
 )
 from strobe.bench.suites.convolution.suite import convolve, declare, profiled_cells, sections
 from strobe.errors import ConfigError, DataError
+from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
 from support.suite_parts import recorded
@@ -220,19 +222,23 @@ def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tupl
             if cell.table == PROFILERS or cell.column in {"four loops", REFERENCE}
         },
     )
-    asked, growth, events, samples, apart = sections(record, folder)
-    assert asked.html.count("<h3>Q") == 5
+    asked, growth, events, samples, apart = found_sections = sections(record, folder)
+    assert repr(asked.parts).count("Heading(") == 5
     assert growth.text.splitlines()[0] == "four loops: n^2.00 (2.00 to 2.00) for n = 8 to 64; n^2.00 for n = 32 to 64"
-    assert "n²: k² products a pixel, each in Python" in growth.html
+    assert "n²: k² products a pixel, each in Python" in repr(growth.parts)
     for section, names in ((events, LOOKING[:2]), (samples, LOOKING[2:])):
-        links = re.findall(r'href="\./(cells/[^"]*)"', section.html)
-        assert len(links) == section.html.count("<pre>") == 2
+        shown = repr(section.parts)
+        links = re.findall(r"link='\./(cells/[^']*)'", shown)
+        assert len(links) == shown.count("Pre(") == 2
         assert all((folder / link).is_file() for link in links)
-        assert all(f"<h3>{name}</h3>" in section.html for name in names)
-        assert "(_get_indices)" in section.html
-    assert "17,640" in events.html
-    assert apart.html.count("%</td>") == len(PARTS) * 6 + 5
-    assert LESS in apart.html
+        assert all(f"Heading(text='{name}'" in shown for name in names)
+        assert "(_get_indices)" in shown
+    assert "17,640" in repr(events.parts)
+    (rows,) = (part.rows for part in apart.parts if isinstance(part, Table))
+    assert [sum(str(cell).endswith("%") for cell in row) for row in rows] == [6] * len(PARTS) + [5, 0]
+    assert LESS in repr(apart.parts)
+    page = render(suite, record, found_sections)
+    assert all(section.title.replace("'", "&#39;") in page for section in found_sections)
     none = sections(recorded(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
     assert [section.title for section in none] == [asked.title]
 

@@ -16,10 +16,10 @@ REAL = FOLDER.with_name("recorded")
 RECORDED = sorted(path.stem for path in REAL.glob("*.json"))
 
 
-def recorded(name: str) -> Record:
-    """What a real run left: the file also has the ``command``, and which cause was ``injected``."""
+def recorded(name: str) -> tuple[Record, str]:
+    """What a real run left, and which cause was injected into it; the file also has its command."""
     content = json.loads((REAL / f"{name}.json").read_text())
-    return Record(content["summary"], content["config"])
+    return Record(content["summary"], content["config"]), content["injected"]
 
 
 def example(cause: str, **changes: Any) -> Record:

@@ -1,8 +1,8 @@
 """What pages are made of, as plain data: sections, and the parts in them. ``parts.html`` turns them into HTML."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -106,6 +106,7 @@ class Chart:
     title: Words = ""
     keys: "Sequence[Key]" = ()
     legend: "Sequence[Figure]" = ()
+    zoom: Mapping[str, Any] | None = None  # the drawing's figures, for a script that draws them anew
 
 
 @dataclass(frozen=True)
