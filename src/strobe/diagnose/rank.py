@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.finding import Finding, duration, figure, percent
+from strobe.diagnose.finding import Finding
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import start_share
 from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
+from strobe.present.format import duration, percent
+from strobe.present.format import rate as figure
 from strobe.records.run import Record
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]

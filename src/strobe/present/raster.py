@@ -51,7 +51,7 @@ def batch_grid(
         raise ValueError(f"images: want shape (N, 1 or 3, H, W) with N > 0, got {images.shape}")
     if len(labels) != len(images):
         raise ValueError(f"labels: want one for each of the {len(images)} images, got {len(labels)}")
-    font, gap = _font(max(10, cell // 7)), cell // 8
+    font, gap = typeface(max(10, cell // 7)), cell // 8
     captions = [_wrapped(label, font, cell, breaks=_WORDS, lines=3) for label in labels]
     columns, rows = min(columns, len(images)), ceil(len(images) / columns)
     caption_height = max(_height(caption, font) for caption in captions)
@@ -64,7 +64,7 @@ def batch_grid(
         tile = _tile(image, cell)
         body.paste(tile, (x + (cell - tile.width) // 2, y + (cell - tile.height) // 2))
         _write(draw, (x + cell / 2, y + cell + gap // 2), caption, font, anchor="ma")
-    return _page(body, title, _font(max(16, cell // 5)), margin=cell // 4, widen_to=5 * cell)
+    return _page(body, title, typeface(max(16, cell // 5)), margin=cell // 4, widen_to=5 * cell)
 
 
 def confusion_matrix(counts: NDArray[np.int64], classes: Sequence[str], *, title: str) -> Pixels:
@@ -92,8 +92,8 @@ def confusion_matrix(counts: NDArray[np.int64], classes: Sequence[str], *, title
     recall_texts = [["n/a" if np.isnan(recall) else f"{recall:.1%}"] for recall in recalls[:, 0]]
 
     cell = min(200, max(20, 960 // n))
-    font, axis_font = _font(min(26, cell * 7 // 10)), _font(28)
-    names = [_ellipsised(name, font, 14 * font.size) for name in classes]
+    font, axis_font = typeface(min(26, cell * 7 // 10)), typeface(28)
+    names = [fitted(name, font, 14 * font.size) for name in classes]
     row_names = _row_names(names, font, cell)
     column_names = _column_names(names, font, cell, overhang=row_names.width)
     matrix = _blocks(shares, counts.astype(str).tolist(), _count_font(counts, cell), cell, cell)
@@ -115,7 +115,7 @@ def confusion_matrix(counts: NDArray[np.int64], classes: Sequence[str], *, title
 
     hits, total = int(np.trace(counts)), int(counts.sum())
     accuracy = f"{hits / total:.1%} ({hits:,} of {total:,})" if total else "n/a"
-    return _page(body, f"{title}: accuracy {accuracy}", _font(34), margin=40, widen_to=640)
+    return _page(body, f"{title}: accuracy {accuracy}", typeface(34), margin=40, widen_to=640)
 
 
 def _page(body: Image.Image, title: str, font: FreeTypeFont, *, margin: int, widen_to: int) -> Pixels:
@@ -162,8 +162,8 @@ def _blocks(
 
 def _count_font(counts: NDArray[np.int64], cell: int) -> FreeTypeFont | None:
     """The font in which the widest count fits a cell, or None if that is too small to read."""
-    size = int(min(26, 0.7 * cell, 80 * cell / _font(100).getlength(str(counts.max()))))
-    return _font(size) if size >= _SMALLEST_COUNT else None
+    size = int(min(26, 0.7 * cell, 80 * cell / typeface(100).getlength(str(counts.max()))))
+    return typeface(size) if size >= _SMALLEST_COUNT else None
 
 
 def _row_names(names: Sequence[str], font: FreeTypeFont, cell: int) -> Image.Image:
@@ -222,17 +222,20 @@ def _wrapped(text: str, font: FreeTypeFont, width: float, *, breaks: str, lines:
         if len(wrapped) < lines and wrapped[-1] and font.getlength((wrapped[-1] + part).rstrip()) > width:
             wrapped.append("")
         wrapped[-1] += part
-    return "\n".join(_ellipsised(line.strip(), font, width) for line in wrapped)
+    return "\n".join(fitted(line.strip(), font, width) for line in wrapped)
 
 
-def _ellipsised(text: str, font: FreeTypeFont, width: float) -> str:
+def fitted(text: str, font: FreeTypeFont, width: float) -> str:
+    """The text, cut with an ellipsis where it is wider than so many pixels."""
     if font.getlength(text) <= width:
         return text
+    text = text[:300]
     while text and font.getlength(text + "…") > width:
         text = text[:-1]
     return text + "…"
 
 
 @lru_cache
-def _font(size: int) -> FreeTypeFont:
+def typeface(size: int) -> FreeTypeFont:
+    """Pillow's own, in so many pixels."""
     return cast(FreeTypeFont, ImageFont.load_default(size))

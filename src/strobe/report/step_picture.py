@@ -1,19 +1,17 @@
 """A picture of the average step, and of how far its rate is from the ceilings."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from math import ceil, floor, log10
-from typing import Any, cast
+from math import ceil
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
-from PIL.ImageFont import FreeTypeFont
+from PIL import Image, ImageDraw
 
+from strobe.present.charts.scale import ticks
 from strobe.present.colours import INK, PAPER, PHASE_COLOURS, ink_on
-from strobe.report.wording import ceiling_rates, milliseconds, rate, share, subject
-
-Pixels = NDArray[np.uint8]
+from strobe.present.format import duration, percent, rate
+from strobe.present.raster import Pixels, fitted, typeface
+from strobe.report.wording import ceiling_rates, subject
 
 _WIDTH, _MARGIN = 1200, 36
 _RIGHT = _WIDTH - _MARGIN
@@ -39,7 +37,7 @@ def step_picture(summary: Mapping[str, Any]) -> Pixels | None:
     sheet.line(subject(summary), 24, ink=_FAINT, gap=12)
     if total := seconds.pop("total", None):
         pace = f", {rate(measured['median'])} images/s" if measured.get("median") and not rates else ""
-        sheet.line(f"Average step: {milliseconds(total)}{pace}", 30, gap=14)
+        sheet.line(f"Average step: {duration(total)}{pace}", 30, gap=14)
         _draw_step(sheet, seconds, total)
     if rates:
         sheet.line("Images per second", 30, gap=14)
@@ -66,7 +64,7 @@ class _Sheet:
     def text(
         self, at: tuple[float, float], text: str, size: int, anchor: str, *, ink: str = INK, room: float = _WIDTH
     ) -> None:
-        self.pen.text(at, _cut(text, size, room), ink, _font(size), anchor)
+        self.pen.text(at, fitted(text, typeface(size), room), ink, typeface(size), anchor)
 
 
 def _draw_step(sheet: _Sheet, seconds: Mapping[str, float], total: float) -> None:
@@ -79,11 +77,11 @@ def _draw_step(sheet: _Sheet, seconds: Mapping[str, float], total: float) -> Non
         left, right = round(_MARGIN + start * scale), round(_MARGIN + (start + seconds[name]) * scale)
         colour = PHASE_COLOURS.get(name, PHASE_COLOURS["other"])
         label = name.replace("_", " ")
-        amount = f"{milliseconds(seconds[name])}, {share(seconds[name] / total)}"
+        amount = f"{duration(seconds[name])}, {percent(seconds[name] / total)}"
         if right > left:
             sheet.pen.rectangle((left, sheet.y, right - 1, sheet.y + _BAR - 1), colour)
             sheet.pen.line((right - 1, sheet.y, right - 1, sheet.y + _BAR - 1), PAPER)
-        if right - left >= max(_length(label, 24), _length(amount, 20)) + 16:
+        if right - left >= max(typeface(24).getlength(label), typeface(20).getlength(amount)) + 16:
             middle, ink = (left + right) / 2, ink_on(colour)
             sheet.text((middle, sheet.y + _BAR * 0.33), label, 24, "mm", ink=ink)
             sheet.text((middle, sheet.y + _BAR * 0.72), amount, 20, "mm", ink=ink)
@@ -99,7 +97,7 @@ def _draw_legend(sheet: _Sheet, entries: list[tuple[str, str]]) -> None:
     """Coloured squares with their texts, on as many lines as they need."""
     x = float(_MARGIN)
     for colour, text in entries:
-        wide = 30 + _length(text, 20) + 34
+        wide = 30 + typeface(20).getlength(text) + 34
         if x > _MARGIN and x + wide - 34 > _RIGHT:
             x, sheet.y = float(_MARGIN), sheet.y + 32
         sheet.pen.rectangle((x, sheet.y, x + 19, sheet.y + 19), colour)
@@ -123,7 +121,7 @@ def _draw_rates(
     most = min(ends[-1], 4 * ends[-2]) if len(ends) > 1 else ends[-1]
     left, plot = _MARGIN + _NAMES + 14, _WIDTH - 2 * _MARGIN - _NAMES - _FIGURES - 14
     bottom = sheet.y + len(bars) * _ROW
-    for tick in _ticks(most):
+    for tick in ticks(most, 6):
         x = left + tick / most * plot
         sheet.pen.line((x, sheet.y, x, bottom + 6), _RULE, 2)
         sheet.text((x, bottom + 10), f"{tick:,g}", 18, "ma", ink=_FAINT)
@@ -136,7 +134,7 @@ def _draw_rates(
                 sheet.pen.line((x + 5, middle - 15, x, middle + 14), PAPER, 3)
         elif interval:
             _draw_interval(sheet, [left + min(bound / most, 1) * plot for bound in interval], middle)
-        text = rate(value) if name == "measured" or not median else f"{rate(value)} ({share(median / value)} used)"
+        text = rate(value) if name == "measured" or not median else f"{rate(value)} ({percent(median / value)} used)"
         sheet.text((left + plot + 22, middle), text, 22, "lm", room=_FIGURES - 22)
     if median and rates:
         x = left + median / most * plot
@@ -152,29 +150,3 @@ def _draw_interval(sheet: _Sheet, ends: list[float], middle: int) -> None:
         sheet.pen.line((low, middle, high, middle), ink, width)
         for x in ends:
             sheet.pen.line((x, middle - 7, x, middle + 7), ink, width)
-
-
-def _ticks(end: float) -> list[float]:
-    """Round numbers from 0 to `end`, three to seven of them."""
-    power = 10.0 ** floor(log10(end))
-    step = next(power * part for part in (0.2, 0.5, 1, 2) if end / (power * part) < 7)
-    return [round(number * step, 9) for number in range(int(end / step + 1e-9) + 1)]
-
-
-def _cut(text: str, size: int, room: float) -> str:
-    """Text that fits, if need be with an ellipsis."""
-    if _length(text, size) <= room:
-        return text
-    text = text[:300]
-    while text and _length(f"{text}…", size) > room:
-        text = text[:-1]
-    return f"{text}…"
-
-
-def _length(text: str, size: int) -> float:
-    return _font(size).getlength(text)
-
-
-@lru_cache
-def _font(size: int) -> FreeTypeFont:
-    return cast(FreeTypeFont, ImageFont.load_default(size))

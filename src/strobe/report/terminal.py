@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.present.format import estimate
+from strobe.present.format import rate as whole
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
@@ -80,8 +82,7 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rate = summary["images_per_second"]
     if rate["median"] is not None:
         steps = summary["steps"]["measured"]
-        interval = f"{wording.rate(rate['low'])} to {wording.rate(rate['high'])}"
-        lines.append(("images/s", f"{wording.rate(rate['median'])} ({interval}), median of {steps} steps"))
+        lines.append(("images/s", f"{estimate(rate, whole)}, median of {steps} steps"))
         lines.append(("step", _step(summary)))
     elif any(summary["steps"].values()):
         steps, profiled = sum(summary["steps"].values()), summary["steps"]["profiled"]

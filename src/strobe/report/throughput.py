@@ -48,7 +48,7 @@ def throughput(record: Record, rows: Rows) -> Section:
         if found := pauses[css]:
             seconds = duration(sum(seconds for _, seconds in found))
             told.append(Key(f"mark {css}", f"{name}: {counted(len(found), 'time')}, {seconds} in all"))
-    parts: list[Part] = [Chart(time.draw(), keys=time.legend()), *keys(told)]
+    parts: list[Part] = [Chart(time.draw(), keys=time.legend(), zoom=time.zoom()), *keys(told)]
     return Section("throughput", "Throughput", about, parts)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from strobe.present.format import duration, percent, rate
+
 CEILINGS = ("loader", "model")  # in the order in which they are told
 MOST_FINDINGS = 3
 NOTABLE = 0.01  # share of the step from which a callback is named
@@ -22,23 +24,6 @@ def subject(summary: Mapping[str, Any]) -> str:
     if summary["world_size"]:
         parts.append(f"{summary['world_size']} x {summary['accelerator']}")
     return ", ".join(parts)
-
-
-def milliseconds(seconds: float) -> str:
-    """Tenths of milliseconds below a hundred, hundredths below one tenth: ``0.04 ms``, ``41.7 ms``, ``4,170 ms``."""
-    value = seconds * 1e3
-    digits = 0 if value >= 99.95 else 1 if value >= 0.095 or not value else 2
-    return f"{value:,.{digits}f} ms"
-
-
-def rate(images_per_second: float) -> str:
-    """Whole images/s; below ten with a digit more."""
-    return f"{images_per_second:,.0f}" if images_per_second >= 9.95 else f"{images_per_second:.1f}"
-
-
-def share(part: float) -> str:
-    """Whole percent."""
-    return f"{part:.0%}" if part >= 0.005 or not part else "<1%"
 
 
 def ceiling_rates(summary: Mapping[str, Any]) -> dict[str, float]:
@@ -82,8 +67,8 @@ def callbacks(summary: Mapping[str, Any]) -> str:
     parts = []
     for spent in notable[:_MOST_CALLBACKS]:
         longest = spent.get("longest") or 0
-        seldom = f", once {milliseconds(longest)}" if longest > 5 * spent["mean"] else ""
-        parts.append(f"{spent['name']} {milliseconds(spent['mean'])} ({share(spent['mean'] / total)}{seldom})")
+        seldom = f", once {duration(longest)}" if longest > 5 * spent["mean"] else ""
+        parts.append(f"{spent['name']} {duration(spent['mean'])} ({percent(spent['mean'] / total)}{seldom})")
     if more := len(notable) - len(parts):
         parts.append(f"{more} more")
     return ", ".join(parts)

@@ -25,11 +25,11 @@ from strobe.errors import DataError
 from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import joined, key_of
 from strobe.present import terminal
+from strobe.present.format import pace
 from strobe.process.signals import exit_code, interruptible
 from strobe.process.training import train
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
-from strobe.report import wording
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, overrides_among
 
@@ -144,7 +144,7 @@ def measure(overrides: Sequence[str], folder: Path, runs: int, console: Console)
                 why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
                 if number == 0 and rate is None:
                     raise DataError(f"The first run has told no rate: {why}")
-                told = why if rate is None else f"{wording.rate(rate)} images/s"
+                told = why if rate is None else pace(rate)
                 console.print(f"[{number + 1}/{runs}] {told}", markup=False, soft_wrap=True)
     except KeyboardInterrupt as interrupt:
         console.print(f"Interrupted after {number} of {runs} runs.", markup=False)

@@ -8,10 +8,11 @@ from typing import Any
 
 from strobe.app.config.schema import OVER
 from strobe.diagnose.estimates import estimates
-from strobe.diagnose.finding import Speedup, pace
+from strobe.diagnose.finding import Speedup
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
 from strobe.overrides import key_of, split
+from strobe.present.format import pace
 from strobe.records.run import Record
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}

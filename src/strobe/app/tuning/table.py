@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.app.tuning.record import Tuning
-from strobe.diagnose.finding import pace
 from strobe.diagnose.predict import step_of
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of
+from strobe.present.format import pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}

@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
-from strobe.diagnose.finding import Finding, Speedup, duration, percent
+from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.symptoms import all_steps, start_share
+from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
 INTERVAL = "trainer.val_check_interval"

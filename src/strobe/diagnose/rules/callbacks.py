@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strobe.diagnose.finding import Finding, duration, percent
+from strobe.diagnose.finding import Finding
 from strobe.diagnose.predict import Step, without
+from strobe.present.format import duration, percent
 from strobe.records.run import Record, as_number
 
 NOTABLE = 0.02  # of the step, for one of them

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 
 from strobe.diagnose.candidates import OPTIMIZER_SHARE
-from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
+from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import Step, with_model, without
 from strobe.diagnose.symptoms import cores_of_a_rank
+from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Alternative, Measured, Record
 
 KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little

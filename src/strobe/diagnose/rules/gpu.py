@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.finding import Finding, Speedup, duration, pace, percent
+from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
 from strobe.diagnose.symptoms import mixed_precision
+from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Record, as_number
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs

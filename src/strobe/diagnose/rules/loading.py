@@ -3,9 +3,10 @@
 import math
 
 from strobe.diagnose.estimates import WORKERS, estimate_of_loader, workers_of
-from strobe.diagnose.finding import Finding, Speedup, counted, duration, pace, percent
+from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
+from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Alternative, Measured, Record
 
 PREFETCH = "engine.prefetch_factor"

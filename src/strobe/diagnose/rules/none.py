@@ -1,7 +1,8 @@
 """No cause: how near training is to its ceiling, and what takes the largest part of a step."""
 
-from strobe.diagnose.finding import Finding, Speedup, pace, percent
+from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import Step
+from strobe.present.format import pace, percent
 from strobe.records.run import Record
 
 NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
