@@ -89,6 +89,7 @@ def test_the_verdict_comes_first() -> None:
     seen = page_of(record).text
     assert f"{said} the baseline, loader=rasterio." in seen
     assert seen.index(said) < seen.index("All cells")
+    assert all(told in seen for told in ("box", "AMD EPYC", "torch"))  # the machine
 
 
 @pytest.mark.parametrize(
