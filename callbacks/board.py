@@ -5,6 +5,7 @@ from typing import Any
 
 from lightning import Trainer
 
+from .figures import pixels
 from .ranges import Interval, Step
 from .tables import OperatorTables
 
@@ -28,10 +29,9 @@ def show_timeline(
 ) -> None:
     """Show a picture of recorded steps, see `strobe.callbacks.timeline`, as `profiler/timeline` in the Images tab."""
     for board in _boards(trainer):
-        from .timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
+        from .timeline import draw
 
-        picture = draw(steps, workers)
-        board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
+        board.add_image("profiler/timeline", pixels(draw(steps, workers)), trainer.global_step, dataformats="HWC")
         board.flush()
 
 

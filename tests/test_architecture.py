@@ -41,7 +41,8 @@ MAY_COMPOSE = ("strobe.app.run", "strobe.app.tuning", "strobe.ceilings", "strobe
 HEAVY = {"torch", "lightning", "numpy", "torchvision", "rasterio", "rich"}
 
 OPTIONAL = {  # imported when asked for, by the module's own users
-    "strobe.callbacks.timeline": {"PIL"},
+    "strobe.callbacks.figures": {"matplotlib", "numpy"},
+    "strobe.callbacks.timeline": {"matplotlib"},
     "strobe.callbacks.python_profile": {"pyinstrument"},
 }
 

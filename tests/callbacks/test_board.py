@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from strobe.callbacks.board import show_operators, show_schedule, show_timeline, step_scalars
+from strobe.callbacks.figures import pixels
 from strobe.callbacks.ranges import Interval, Step
 from strobe.callbacks.tables import OperatorTables
 from strobe.callbacks.timeline import draw
@@ -49,7 +50,7 @@ def test_text_and_pictures_reach_their_tabs(tmp_path: Path) -> None:
         torch.ones(2).sum()
     tables = OperatorTables()
     tables.add(profiler.profiler)
-    picture = draw(STEPS)
+    picture = pixels(draw(STEPS))
 
     def show(trainer: Trainer) -> None:
         show_schedule(trainer, "| active |\n|--:|\n| 3 |\n")
@@ -66,8 +67,8 @@ def test_text_and_pictures_reach_their_tabs(tmp_path: Path) -> None:
     }
     (image,) = events.Images("profiler/timeline")
     read = Image.open(BytesIO(image.encoded_image_string))
-    assert (image.step, read.size) == (6, (1200, picture.shape[0]))
-    assert read.tobytes() == picture.numpy().tobytes()
+    assert (image.step, read.size) == (6, picture.shape[1::-1])
+    assert read.tobytes() == picture.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")

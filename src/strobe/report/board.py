@@ -4,6 +4,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from strobe.callbacks.figures import pixels
 from strobe.records.run import Record
 from strobe.report import hparams, wording
 from strobe.report.step_picture import step_picture
@@ -24,7 +25,7 @@ def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, 
         if text := markdown(summary):
             board.add_text("strobe/verdict", text, step)
         if (picture := step_picture(summary)) is not None:
-            board.add_image("strobe/step", picture, step, dataformats="HWC")
+            board.add_image("strobe/step", pixels(picture), step, dataformats="HWC")
         for name, value in scalars(summary).items():
             board.add_scalar(name, value, step)
         for part in hparams.summaries(record, _learning_rate(trainer)):
