@@ -43,7 +43,10 @@ BEFORE_TORCH = (
     "strobe.ceilings",
     "strobe.app.config.checks",
     "strobe.app.config.register",
-    "strobe.app.sweep.campaign",
+    "strobe.app.sweep.ending",
+    "strobe.app.sweep.launcher",
+    "strobe.cli",
+    "hydra_plugins.strobe_processes",
     "strobe.callbacks.normalise",
     "strobe.callbacks.spans",
     "strobe.process.launch",
@@ -51,7 +54,6 @@ BEFORE_TORCH = (
     "strobe.view.__main__",
 )
 WITHOUT_TORCH = (
-    "strobe.app.sweep.ending",
     "strobe.report.__main__",
     "strobe.bench.page",
     "strobe.compare.__main__",
