@@ -160,7 +160,7 @@ def test_unmeasured_ceilings_are_said_with_the_reason() -> None:
 def test_a_long_first_step_is_told_apart() -> None:
     record = example("nothing", summary__first_step_seconds=12.0)
     assert causes(record) == ["nothing"]
-    assert "The first step took 12.0 s" in verdict(record, diagnose(record))
+    assert "The first step took 12 s" in verdict(record, diagnose(record))
     assert "The first step took" not in verdict(example("nothing"), diagnose(example("nothing")))
 
 

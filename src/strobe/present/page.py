@@ -2,7 +2,10 @@
 
 import base64
 import hashlib
+import os
 import re
+import sys
+import webbrowser
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -41,16 +44,17 @@ def asset(name: str) -> Markup:
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def render(template: str, page: Mapping[str, Any], scripts: Sequence[str] = ("copy.js",)) -> str:
+def render(template: str, page: Mapping[str, Any]) -> str:
     """A page that needs nothing but itself.
 
     Args:
         template: The page's, which extends ``page.html``.
-        page: What it shows: plain data, every text of which is escaped.
-        scripts: Assets that the page may run, and no others.
+        page: What it shows: ``sections`` and what its header needs, as plain data; every text is escaped.
     """
-    code = [asset(name) for name in scripts]
-    return _environment().get_template(template).render(page, scripts=code, policy=_policy(code))
+    zooms = any(getattr(part, "zoom", None) for section in page["sections"] for part in section.parts)
+    names = ("copy.js", *(("uplot.js", "zoom.js") if zooms else ()))
+    code = [asset(name) for name in names]
+    return _environment().get_template(template).render(page, names=names, scripts=code, policy=_policy(code))
 
 
 def write_whole(path: Path, text: str) -> Path:
@@ -58,6 +62,13 @@ def write_whole(path: Path, text: str) -> Path:
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="replace")
     return path
+
+
+def open_browser(url: str, *, wanted: bool) -> None:
+    """Open a browser where there is somebody to look at it: a terminal and a display."""
+    display = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if wanted and display and sys.stdout.isatty():
+        webbrowser.open(url)
 
 
 @cache

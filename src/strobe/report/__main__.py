@@ -7,10 +7,10 @@ from pathlib import Path
 
 from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
+from strobe.present.page import open_browser
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
 from strobe.report.page import write_report
-from strobe.view.serving import open_browser
 
 EXAMPLES = """
 Findings and verdict are worked out anew from the record; nothing is measured, and no record is changed.

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, cut_mark
 from strobe.present.colours import ink_on
-from strobe.report.wording import ceiling_rates, milliseconds, rate, share, subject
+from strobe.present.format import duration, percent, rate
+from strobe.records.run import Record
+from strobe.report.wording import ceiling_rates, subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,14 +24,16 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
     """
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
     measured = summary.get("images_per_second") or {}
-    rates, total = ceiling_rates(summary), seconds.pop("total", None)
+    record = Record(dict(summary))
+    rates = {name: value for name, value in ceiling_rates(record).items() if name != "transfer"}
+    total = seconds.pop("total", None)
     if not total and not rates:
         return None
     page = Sheet()
-    page.line(subject(summary), 22, FAINT)
+    page.line(", ".join(subject(record)), 22, FAINT)
     if total:
         pace = f", {rate(measured['median'])} images/s" if measured.get("median") and not rates else ""
-        page.line(f"Average step: {milliseconds(total)}{pace}", 28)
+        page.line(f"Average step: {duration(total)}{pace}", 28)
         _draw_step(page, seconds, total)
     if rates:
         page.line("Images per second", 28)
@@ -46,7 +50,7 @@ def _draw_step(page: Sheet, seconds: Mapping[str, float], total: float) -> None:
     start, outside = 0.0, []
     for name in sorted(seconds, key=lambda name: [*PHASE_COLOURS, name].index(name)):
         colour, label = PHASE_COLOURS.get(name, PHASE_COLOURS["other"]), name.replace("_", " ")
-        amount = f"{milliseconds(seconds[name])}, {share(seconds[name] / total)}"
+        amount = f"{duration(seconds[name])}, {percent(seconds[name] / total)}"
         axes.barh(0.5, seconds[name], 1, left=start, color=colour, edgecolor=PAPER)
         if 1150 * seconds[name] / whole >= max(13 * len(label), 11 * len(amount)) + 16:
             ink, middle = ink_on(colour), start + seconds[name] / 2
@@ -72,7 +76,7 @@ def _draw_rates(
         bars.append(("measured", median, INK, [low, high] if low and high else None))
     ends = sorted(max(value, *(interval or [0])) for _, value, _, interval in bars)
     most = min(ends[-1], 4 * ends[-2]) if len(ends) > 1 else ends[-1]
-    used = [f" ({share(median / value)} used)" if median and name != "measured" else "" for name, value, *_ in bars]
+    used = [f" ({percent(median / value)} used)" if median and name != "measured" else "" for name, value, *_ in bars]
     texts = [(name, rate(value) + text) for (name, value, *_), text in zip(bars, used, strict=True)]
     axes = page.rows(46, most, texts, right=190)
     for row, (_, value, colour, interval) in enumerate(bars):

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from strobe.present.page import open_browser
 from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
 from strobe.view import perfetto, tensorboard
-from strobe.view.serving import LOOPBACK, open_browser
+from strobe.view.serving import LOOPBACK
 
 EXAMPLES = """
 Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken, and one sentence says what.

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
+from strobe.present.page import open_browser
 from strobe.records.places import fault_of, record_of, traces_in
-from strobe.view.serving import announce, open_browser, reachable, take_port, until_stopped
+from strobe.view.serving import announce, reachable, take_port, until_stopped
 
 PORT = 9001  # vizviewer's
 # Nothing leaves the machine: under the name "localhost" the interface would report its use to its makers.

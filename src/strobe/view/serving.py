@@ -3,10 +3,7 @@
 import contextlib
 import errno
 import getpass
-import os
 import socket
-import sys
-import webbrowser
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -60,13 +57,6 @@ def announce(host: str, port: int) -> None:
     elif reachable(host) != host:
         print(f"Everybody who reaches http://{name}:{port} can read what is served here.")
     print("Ctrl-C ends it.", flush=True)
-
-
-def open_browser(url: str, *, wanted: bool) -> None:
-    """Open a browser where there is somebody to look at it: a terminal and a display."""
-    display = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if wanted and display and sys.stdout.isatty():
-        webbrowser.open(url)
 
 
 @contextlib.contextmanager

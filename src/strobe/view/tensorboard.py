@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from strobe.present.page import open_browser
 from strobe.records.places import has_events, traces_in
-from strobe.view.serving import announce, open_browser, probe_port, reachable, take_port, until_stopped
+from strobe.view.serving import announce, probe_port, reachable, take_port, until_stopped
 
 PORT = 6006  # TensorBoard's
 GRACE = 5.0  # seconds between asking TensorBoard to end and ending it

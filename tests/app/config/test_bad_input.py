@@ -12,7 +12,7 @@ import torch
 from strobe.app.build.checkpoint import require_fitting
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
-from support.places import DATA
+from support.cifar10_files import generated
 from support.runs import CHECKPOINTS, Ended
 
 Train = Callable[..., Ended]
@@ -106,7 +106,7 @@ def test_what_only_building_finds(train: Train, overrides: list[str], words: lis
     refused(train(*overrides, whole=True), *words)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="intended: needs a machine without a GPU")
 def test_no_gpu(train: Train) -> None:
     refused(train("trainer=gpu", "trainer.accelerator=gpu"), "trainer.accelerator=gpu", "trainer=cpu")
 
@@ -229,6 +229,5 @@ def test_a_directory_that_cannot_be_made(train: Train, tmp_path: Path) -> None:
 
 
 def test_an_altered_cifar10(train: Train, tmp_path: Path) -> None:
-    if not (DATA / "cifar10").is_dir():
-        pytest.skip("no CIFAR-10 in STROBE_DATA")
-    refused(train("data=cifar10", f"data.root={DATA / 'cifar10'}"), "data_batch_1", "md5", "data.verify=false")
+    root = generated(tmp_path)
+    refused(train("data=cifar10", f"data.root={root}"), "data_batch_1", "md5", "data.verify=false")

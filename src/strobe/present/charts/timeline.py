@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,6 +16,7 @@ from strobe.present.parts import Key
 
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
+MOST_ZOOMED = 50_000  # steps; more would weigh too much
 BUCKETS = 240
 PLACES = 400  # in the lane; so many marks at most
 MOST_EPOCHS = 40  # epochs that are marked with a line
@@ -85,6 +87,23 @@ class Timeline:
         axis = [label(1, self.y(mark) + 4, written(mark), "axis", "end") for mark in marks]
         numbers = tag("svg", axis, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
         return tag("div", [numbers, drawn], class_="plot")
+
+    def zoom(self) -> dict[str, Any] | None:
+        """The same steps for a chart to zoom into, where they are too many for dots and not too many for a page."""
+        if not self.banded or len(self.points) > MOST_ZOOMED:
+            return None
+        steps = [int(point.step) for point in self.points]
+        kinds = {kind: [place for place, one in enumerate(self.points) if one.kind == kind] for kind in SHAPES}
+        return {
+            "unit": self.unit,
+            "first": steps[0],
+            "steps": None if steps == list(range(steps[0], steps[0] + len(steps))) else steps,
+            "rates": [float(f"{point.rate:.4g}") for point in self.points],
+            "marked": {SHAPES[kind]: places for kind, places in kinds.items() if places and kind != "free"},
+            "run": self.run and self.run[0],
+            "ceiling": self.ceiling if self.ceiling and self.ceiling < self.top else None,
+            "top": self.top,
+        }
 
     def legend(self) -> list[Key]:
         """What the marks mean."""
