@@ -40,9 +40,9 @@ def test_phases_follow_each_other_by_their_seconds() -> None:
     step = drawn(step_seconds=dict(reversed(record()["step_seconds"].items()))).axes[0]
     edges = {"data_wait": (0, 0.06), "forward": (0.06, 0.08), "backward": (0.08, 0.098), "optimizer": (0.098, 0.1)}
     assert bars(step) == {"#F4F4F4": (0, 0.1)} | {PHASE_COLOURS[name]: pytest.approx(at) for name, at in edges.items()}
-    assert [text.get_text() for text in step.texts[:2]] == ["data wait", "60.0 ms, 60%"]
+    assert [text.get_text() for text in step.texts[:2]] == ["data wait", "60 ms, 60%"]
     (legend,) = drawn().legends
-    assert [text.get_text() for text in legend.get_texts()] == ["optimizer 2.0 ms, 2%"]  # too narrow for its name
+    assert [text.get_text() for text in legend.get_texts()] == ["optimizer 2 ms, 2%"]  # too narrow for its name
 
 
 def test_rates_are_on_one_scale_and_one_not_measured_is_left_out() -> None:
