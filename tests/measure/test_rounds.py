@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from strobe.measure.rounds import mirrored, rounds, shuffled
+from strobe.measure.timing import mirrored, rounds, shuffled
 
 
 def test_each_round_holds_every_item_in_an_order_of_its_own() -> None:

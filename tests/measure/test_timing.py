@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from strobe.measure import timing
-from strobe.measure.stepping import Stepping
 from strobe.measure.timing import Block, Meter, Window, repeated
+from strobe.probe.model import Stepping
 from support.fitting import fit
 
 

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from strobe.bench.harness.declare import Section as SuiteSection
 from strobe.bench.harness.declare import Suite
-from strobe.bench.shown import ENOUGH, Cell, Shown, ranges, setting, shown_of, slug, state
-from strobe.measure.statistics import FEWEST
+from strobe.bench.shown import Cell, Shown, ranges, setting, shown_of, slug, state
+from strobe.measure.statistics import ENOUGH, FEWEST
 from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import shown as text_of

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.bench.harness.declare import Suite, Table
+from strobe.measure.statistics import ENOUGH
 from strobe.present.charts.bars import Bar, bars
 from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
 from strobe.present.charts.picture import Picture
@@ -14,7 +15,6 @@ from strobe.present.charts.scale import axis
 from strobe.present.format import counted, cut, figure, interval, written
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
-ENOUGH = 6  # trials, from which on there is an interval (median_interval); of fewer their range
 Cell = Mapping[str, Any]  # of results.json
 
 

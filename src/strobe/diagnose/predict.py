@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from strobe.diagnose.finding import Speedup
-from strobe.measure.statistics import in_quadrature
 from strobe.records.run import UNKNOWN_NOISE, Measured, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
@@ -220,7 +219,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Spee
         for place, item in enumerate(inputs):
             ends = (times(case, moved(place, end)) for end in (item.low, item.high))
             errors.append(max(abs(math.log(end / middle)) for end in ends))
-        return in_quadrature(*errors)
+        return math.exp(math.hypot(*errors))  # independent ones
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
     return Speedup(likely, worst / noise(2), best * noise(0))

@@ -120,11 +120,6 @@ def median(values: Sequence[float], *, independent: float | None = None) -> Esti
     return Estimate(statistics.median(values), *_ranks(values, independent or len(values)), LEVEL, len(values))
 
 
-def median_interval(values: Sequence[float]) -> Interval:
-    """The same as records have it; without values too."""
-    return recorded(median(values) if values else None)
-
-
 def series(values: Sequence[float]) -> Estimate:
     """The median of positive values of one run in the order of time, such as the rates of its blocks; at least one.
 
@@ -170,11 +165,6 @@ def spread(values: Sequence[float]) -> float | None:
         return None
     low, middle, high = statistics.quantiles(values)
     return (high - low) / middle if middle else None
-
-
-def in_quadrature(*errors: float) -> float:
-    """The factor by which independent errors, given as logarithms, may move a figure together."""
-    return math.exp(math.hypot(*errors))
 
 
 def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:

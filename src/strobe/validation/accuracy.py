@@ -22,13 +22,13 @@ from typing import Any
 
 from rich.table import Table
 
+from strobe.app.run.apart import train as train_apart
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.measure import environment
 from strobe.measure.statistics import quantile
 from strobe.overrides import joined
 from strobe.present import terminal
-from strobe.process.training import train as train_apart
 from strobe.records.run import Record, read_summary
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.experiment import arguments as arguments_of

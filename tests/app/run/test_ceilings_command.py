@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from strobe.app.run.ceilings import blank
-from strobe.app.run.ceilings_table import explain, print_ceilings
-from strobe.ceilings import main
+from strobe.ceilings import explain, main, print_ceilings
 from support.ceilings_parts import SMALL
 from support.files import tree
 

@@ -11,11 +11,10 @@ from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.bench.shown import in_unit
+from strobe.measure.statistics import ENOUGH
 from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
-
-ENOUGH = 6  # trials, as in strobe.measure.statistics.median_interval: of fewer the interval is their range
 
 
 class Bar(ProgressDisplay):
