@@ -2,7 +2,6 @@
 
 import html
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ import torch
 
 from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
-from support.runs import CHECKPOINTS, Ended
+from support.runs import CHECKPOINTS, Ended, Train
 
-Train = Callable[..., Ended]
 MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")
 
 
