@@ -23,11 +23,11 @@ import pytest
 
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, traces_in
-from strobe.records.steps import measure_steps
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
 from support.processes import begin
 from support.refusals import refusal as exited
+from support.run_folders import summary_of
 
 HEAVY = {"torch", "lightning", "numpy", "tensorboard", "viztracer", "hydra"}
 LIMIT = 60  # seconds after which a server that hangs is ended
@@ -38,20 +38,10 @@ def trace(*more: dict[str, Any]) -> bytes:
     return json.dumps({"schemaVersion": 1, "traceEvents": [*STEPS, *more]}).encode()
 
 
-def record(folder: Path, profiler: str = "trace", rate: float | None = None) -> None:
-    summary = {
-        "status": "completed",
-        "data": "generated",
-        "choices": {"data": "sample", "loader": "skimage", "model": "resnet18", "profiler": profiler},
-        "batch_size": 32,
-        "num_workers": 2,
-        "world_size": None,
-        **measure_steps(folder / "none.csv"),
-        "traces": [],
-        "metrics": {"test/loss": 0.25},
-    }
-    summary["images_per_second"] = {"median": rate, "low": rate, "high": rate}
-    summary["step_seconds"] = dict.fromkeys(summary["step_seconds"], 0.0) | {"total": 0.1, "forward": 0.1}
+def record(folder: Path, profiler: str = "trace", rate: float = 100.0) -> None:
+    summary = summary_of([], rate, data="generated", traces=[], metrics={"test/loss": 0.25})
+    summary["steps"] = {"measured": 80, "profiled": 0, "skipped": 3}
+    summary["choices"]["profiler"] = profiler
     folder.mkdir(parents=True, exist_ok=True)
     write_summary(folder / "summary.json", summary)
 
@@ -281,7 +271,7 @@ def test_the_newest_run_is_shown_with_its_commands(
 
 def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (10, 9):
-        record(tmp_path / f"{number}-batch_size-32", rate=number * 100)
+        record(tmp_path / f"{number}-batch_size-32", rate=number * 80)
     (tmp_path / "11-batch_size-64" / "tensorboard").mkdir(parents=True)
     main([str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()

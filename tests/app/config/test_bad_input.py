@@ -108,8 +108,11 @@ def test_configuration(train: Train, overrides: str, words: list[str]) -> None:
         ("model.weights=nowhere.pt", ["model.weights=nowhere.pt", "null"]),
         ("profiler=trace profiler.directory=TMP/file", ["file is not a folder; name one below the run's"]),
         ("ckpt_path=TMP/file", ["TMP/file", "cannot be read as a checkpoint"]),
-        ("data=eurosat data.root=TMP/none", ["data.root=TMP/none", "2.1 GB", "data.download=true"]),
-        ("data=cifar10 data.root=TMP", ["data.root=TMP", "cifar-10-batches-py", "data.download=true"]),
+        (
+            "data=eurosat data.root=TMP/none",
+            ["data.root=TMP/none", "zenodo.org", "2.1 GB", "data.download=true", "data=sample"],
+        ),
+        ("data=cifar10 data.root=TMP", ["data.root=TMP", "cifar-10-batches-py", "data.download=true", "data=sample"]),
         ("hydra.run.dir=TMP/file/run", ["hydra.run.dir=TMP/file/run", "Not a directory", "hydra.run.dir=FOLDER"]),
     ],
 )

@@ -1,16 +1,13 @@
 """The profilers other than the trace, through the application."""
 
 import csv
-import os
 import pstats
-import signal
 from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
 
-from support.interruptions import before_each_step, raising
 from support.runs import Ended, Train
 
 STEPS = "trainer.limit_train_batches=6"
@@ -71,25 +68,6 @@ def test_python_by_default_counts_events_from_the_fourth_step(train: Train) -> N
     ended = train("profiler=python", STEPS)
     assert tables(ended) == FILES["events"]
     assert calls(ended, "training_step") == 2 * 3
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_python_of_a_run_that_is_terminated(train: Train, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    before_each_step(monkeypatch, lambda model, _: model.global_step == 3 and os.kill(os.getpid(), signal.SIGTERM))
-    ended = train("profiler=python", f"profiler.kind={kind}", "profiler.skip_first=1", STEPS)
-    assert ended.code == 143
-    assert ended.summary["status"] == "interrupted"
-    assert tables(ended) == FILES[kind]
-
-
-@pytest.mark.parametrize("profiler", ["memory", "python"])
-def test_the_runs_own_error_is_what_the_user_sees(train: Train, monkeypatch: pytest.MonkeyPatch, profiler: str) -> None:
-    error = ZeroDivisionError("the run's own")
-    before_each_step(monkeypatch, lambda model, _: model.global_step == 4 and raising(error))
-    ended = train(f"profiler={profiler}", STEPS)
-    assert ended.code == 1
-    assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "the run's own"}
-    assert {"python_events.txt", "operators_by_memory.txt"} & tables(ended)
 
 
 def test_none_leaves_no_trace(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
