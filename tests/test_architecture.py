@@ -1,7 +1,6 @@
 """The arrows between modules, and the shape of the tree."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,7 +37,33 @@ LAYERS = (
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}
 MAY_COMPOSE = ("strobe.app.run", "strobe.app.tuning", "strobe.ceilings", "strobe.bench", "strobe.validation")
-HEAVY = {"torch", "lightning", "numpy", "torchvision", "rasterio", "rich"}
+HEAVY = {"torch", "lightning", "numpy", "torchvision", "rasterio"}
+BEFORE_TORCH = (
+    "train",
+    "strobe.ceilings",
+    "strobe.app.config.checks",
+    "strobe.app.config.register",
+    "strobe.app.sweep.ending",
+    "strobe.app.sweep.launcher",
+    "strobe.cli",
+    "hydra_plugins.strobe_processes",
+    "strobe.callbacks.normalise",
+    "strobe.callbacks.spans",
+    "strobe.process.launch",
+    "strobe.app.run.apart",
+    "strobe.view.__main__",
+)
+WITHOUT_TORCH = (
+    "strobe.report.__main__",
+    "strobe.bench.page",
+    "strobe.compare.__main__",
+    "strobe.compare.operators",
+    "strobe.compare.page",
+    "strobe.report.board",
+    "strobe.report.page",
+    "strobe.report.step_picture",
+    "strobe.report.terminal",
+)
 
 OPTIONAL = {  # imported when asked for, by the module's own users
     "strobe.callbacks.timeline": {"PIL"},
@@ -59,9 +84,20 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): ast.parse(path.read_text()) for path in FILES}
 
 
-def imported(module: str) -> Iterator[str]:
-    """Full names of what a module imports anywhere, inside functions too; names that may be modules as well."""
-    for node in ast.walk(MODULES[module]):
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those that importing a module runs: not those in functions, nor those for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from statements(child)
+
+
+def imported(module: str, *, at_start: bool = False) -> Iterator[str]:
+    """Full names of what a module imports, inside functions too unless ``at_start``; of modules and what is in them."""
+    for node in statements(MODULES[module]) if at_start else ast.walk(MODULES[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -150,19 +186,35 @@ def test_one_module_instantiates() -> None:
     assert users == ["strobe.app.build.instantiate"]
 
 
-def loaded_by(*modules: str) -> set[str]:
-    code = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    return set(subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split())
+def started_with(module: str) -> set[str]:
+    """Top-level names of the libraries that are loaded when a module is imported."""
+    seen: set[str] = set()
+    libraries: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        parent = name.rpartition(".")[0]
+        own = {*imported(name, at_start=True), parent}
+        libraries |= {one.partition(".")[0] for one in own if one}
+        new = own & MODULES.keys() - seen
+        seen |= new
+        waiting += new
+    return libraries
 
 
-def test_what_runs_before_torch_imports_nothing_heavy() -> None:
-    loaded = loaded_by("strobe.app.config.register", "strobe.app.config.checks", "strobe.process.launch")
-    assert {"hydra", "strobe.app.config.checks"} <= loaded
-    assert not HEAVY & loaded
+@pytest.mark.parametrize("module", BEFORE_TORCH)
+def test_what_answers_at_once_imports_nothing_heavy(module: str) -> None:
+    assert not HEAVY & started_with(module)
 
 
-def test_spans_and_the_command_start_without_torch() -> None:
-    assert not HEAVY & loaded_by("strobe.callbacks.spans", "strobe.callbacks.normalise")
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_what_reads_records_needs_no_torch(module: str) -> None:
+    assert not {"torch", "lightning", "tensorboard", "torchvision"} & started_with(module)
+
+
+def test_imports_at_the_start_are_found() -> None:
+    assert "torch" in started_with("strobe.app.run.train")
+    assert "strobe.app.run.train" not in {*imported("train", at_start=True)}
 
 
 def test_every_callback_is_exported() -> None:

@@ -1,4 +1,4 @@
-"""``python -m strobe.bench`` as a user types it."""
+"""``python -m strobe.bench`` as a user types it; what needs no start of the command runs in this process."""
 
 import json
 import os
@@ -6,24 +6,30 @@ import pickle
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from strobe.bench.command import names
+from strobe.app.config.register import register
+from strobe.bench.command import names, show
+from strobe.errors import ConfigError, StrobeError
 from support.processes import is_running, wait_for
-from support.suite_parts import bench, start
+from support.refusals import refusal
+from support.suite_parts import bench, measured_here, start
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
+LOADING += ("suite.tables=[load]", "suite.loaders=[skimage,native]", "turn_seconds=0.01", "budget_seconds=600")
+FEW = (*LOADING, "suite.cold_batch_size=null")
 
 
 @pytest.fixture(scope="module")
 def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A result of ``suite=loading``, and what was printed."""
+    """A result of ``suite=loading``, which is not to be changed, and what was printed."""
     folder = tmp_path_factory.mktemp("bench") / "loading"
-    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
-    return folder, bench(*given, "rounds=4")
+    code, said = measured_here(folder, *LOADING, f"data.root={sample_root}", "rounds=4")
+    assert code == 0
+    return folder, said
 
 
 def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
@@ -36,59 +42,56 @@ def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
     assert record["environment"]["versions"]["imagecodecs"]
     assert record["environment"]["page_cache"] == "warm and cold"
     assert len(pickle.loads((folder / "measurements.pkl").read_bytes())) == 4
-    assert {path.name for path in folder.iterdir()} >= {"results.csv", "report.html", "pictures", ".hydra"}
+    assert {path.name for path in folder.iterdir()} >= {"results.csv", "report.html", "pictures"}
     for words in ("loading: load", "Loading 2 batches", "4 trials a cell", str(folder / "report.html")):
         assert words in said
     assert said.count("times as fast") == 1
 
 
-def test_a_finished_result_is_shown_again_without_measuring(loading: tuple[Path, str], sample_root: Path) -> None:
-    folder, _ = loading
-    before = json.loads((folder / "results.json").read_text())
-    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]", f"hydra.run.dir={folder}")
-    said = bench(*given, "rounds=4")
-    assert "Going on with" in said
-    assert json.loads((folder / "results.json").read_text())["cells"] == before["cells"]
-
-
-def test_a_regression_has_an_exit_code(loading: tuple[Path, str], sample_root: Path, tmp_path: Path) -> None:
-    folder, _ = loading
-    faster = json.loads((folder / "results.json").read_text())
+def test_a_finished_result_is_judged_again_without_measuring(
+    loading: tuple[Path, str], sample_root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(loading[0], tmp_path / "run")
+    before = json.loads((tmp_path / "run" / "results.json").read_text())
+    faster = json.loads(json.dumps(before))
     for cell in faster["cells"]:
         for trial in cell["visits"]:
             trial["seconds"] = [seconds / 1000 for seconds in trial["seconds"]]
     faster["cells"].append({**faster["cells"][0], "name": "load, 2, moon", "column": "moon"})
     (tmp_path / "then.json").write_text(json.dumps(faster))
-    shutil.copytree(folder, tmp_path / "run")  # nothing is measured again
-    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[skimage,native]")
-    given += (f"hydra.run.dir={tmp_path}/run", f"baseline={tmp_path}/then.json", "rounds=4")
-    said = bench(*given, "fail_if_slower=5%", code=3)
-    assert "slower" in said
-    assert "only before" in said  # the moon
-    assert "fail_if_slower=5%: regression: load, 2, skimage" in said
+    given = (*LOADING, f"data.root={sample_root}", f"baseline={tmp_path}/then.json", "rounds=4")
+    code, said = measured_here(tmp_path / "run", *given, "fail_if_slower=5%")
+    assert code == 3
+    assert "Going on with" in said
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["cells"] == before["cells"]
+    for words in ("slower", "only before", "fail_if_slower=5%: regression: load, 2, skimage"):  # before: the moon
+        assert words in said
     assert "then.json" in (tmp_path / "run" / "report.html").read_text()
-    said = bench(*given)
+    code, said = measured_here(tmp_path / "run", *given)
+    assert code == 0
     assert "slower" in said
 
 
 def test_ctrl_c_and_going_on(sample_root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=3")
-    given += ("suite.loaders=[skimage,native]",)
-    process = start(*given)
+    given = (*FEW, f"data.root={sample_root}", "rounds=3")
+    process = start(*given, f"hydra.run.dir={folder}")
     assert wait_for((folder / "results.json").is_file)
+    said = refusal(lambda: measured_here(folder, *given), StrobeError)
+    assert "another process measures into it" in said
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     said, _ = process.communicate(timeout=60)
     assert wait_for(lambda: not is_running(process.pid))
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert f"hydra.run.dir={folder}" in said.partition("Go on with: ")[2]
+    assert not (folder / ".lock").exists()
     halfway = json.loads((folder / "results.json").read_text())
     assert halfway["status"] == "interrupted"
     done = {cell["name"]: cell["visits"] for cell in halfway["cells"]}
     assert 0 < sum(map(len, done.values())) < 6
 
-    bench(*given)
+    assert measured_here(folder, *given)[0] == 0
     record = json.loads((folder / "results.json").read_text())
     assert record["status"] == "completed"
     for cell in record["cells"]:
@@ -111,14 +114,6 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_temporary_folder_too_deep_for_sockets_is_said(tmp_path: Path) -> None:
-    deep = tmp_path / ("d" * 100)
-    deep.mkdir()
-    said = bench("suite=loading", "quick=true", f"hydra.run.dir={tmp_path}/run", code=1, TMPDIR=str(deep))
-    assert f"TMPDIR={deep}" in said
-    assert "shorter" in said
-
-
 @pytest.mark.parametrize(
     ("number", "code", "begun"),
     [
@@ -130,8 +125,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_said(tmp_path: Path) -> None
 def test_a_signal_ends_all(number: signal.Signals, code: int, begun: bool, sample_root: Path, scratch: Path) -> None:
     """Before the first trial, while the server imports its libraries; and later."""
     folder = scratch / "run"
-    given = (*LOADING, f"data.root={sample_root}", "suite.cold_batch_size=null", f"hydra.run.dir={folder}", "rounds=9")
-    process = start(*given, TMPDIR=str(scratch))
+    process = start(*FEW, f"data.root={sample_root}", f"hydra.run.dir={folder}", "rounds=50", TMPDIR=str(scratch))
     assert wait_for((folder / "results.json").is_file if begun else lambda: server_of(process.pid))
     if begun:
         process.send_signal(number)
@@ -147,21 +141,28 @@ def test_a_signal_ends_all(number: signal.Signals, code: int, begun: bool, sampl
 
 
 def test_a_sweep_measures_each_that_can_be_measured(sample_root: Path, tmp_path: Path) -> None:
-    given = ("suite=loading", "quick=true", f"data.root={sample_root}", "data.tiles_per_class=10", "suite.batches=1")
-    given += ("suite.loaders=[moon],[native]", "suite.cold_batch_size=null", "suite.batch_sizes=[2],[4]", "rounds=1")
+    given = [override for override in FEW if "loaders" not in override]
+    given += [f"data.root={sample_root}", "suite.loaders=[moon],[native]", "rounds=1"]
     said = bench("-m", *given, f"hydra.sweep.dir={tmp_path}/sweep", code=1)
     assert "moon" in said
-    records = [json.loads(path.read_text()) for path in sorted((tmp_path / "sweep").glob("*/results.json"))]
-    assert [record["cells"][0]["row"] for record in records] == ["2", "4"]
+    (path,) = (tmp_path / "sweep").glob("*/results.json")
+    assert [cell["column"] for cell in json.loads(path.read_text())["cells"]] == ["native"]
 
 
-def test_the_list_tells_suites_and_cells() -> None:
-    said = bench("--list")
+def shown(capsys: pytest.CaptureFixture[str], *overrides: str) -> str:
+    register()
+    show(overrides)
+    return capsys.readouterr().out
+
+
+def test_the_list_tells_suites_and_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys)
     for name in names():
         assert f"suite={name}: " in said
     assert "load, 1024, skimage scale=torch, 4 threads, warm" in said
-    assert bench("--list", "suite=loading", "suite.threads=[2]").count("threads, warm") == 24
-    assert "suite=crop: " in bench("--list", "suite=crop,loading")
+    said = shown(capsys, "suite=loading", "suite.threads=[2]", "suite.tables=[load]")
+    assert said.count("2 threads, warm") == 24
+    assert "suite=crop: " in shown(capsys, "suite=crop,loading")
 
 
 def test_a_list_of_what_is_not_there_is_refused_in_a_sentence() -> None:
@@ -170,34 +171,31 @@ def test_a_list_of_what_is_not_there_is_refused_in_a_sentence() -> None:
     assert len(said.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ([], ["You must specify 'suite'"]),
-        (["suite=loading", "rounds=0"], ["rounds=0 is out of range"]),
-        (["suite=loading", "data=eurosat", "data.root=nowhere"], ["data.root=nowhere"]),
-    ],
-    ids=lambda value: ",".join(value) if isinstance(value, list) else None,
-)
-def test_a_mistake_is_told_before_anything_is_measured(given: list[str], words: list[str], tmp_path: Path) -> None:
-    said = bench(*given, f"hydra.run.dir={tmp_path}/run", code=1)
-    for word in words:
-        assert word in said
-    assert not (tmp_path / "run" / "results.json").exists()
-
-
-def test_help_needs_no_suite() -> None:
+def test_a_suite_must_be_named_unless_help_is_wanted() -> None:
+    assert "You must specify 'suite'" in bench(code=1)
     said = bench("--help")
     assert "python -m strobe.bench --list" in said
     assert "fail_if_slower" in said
 
 
-def test_one_process_measures_into_a_folder(sample_root: Path, scratch: Path) -> None:
-    given = (*LOADING, f"data.root={sample_root}", "suite.loaders=[native]", f"hydra.run.dir={scratch}/run")
-    process = start(*given, "rounds=50", "precision=0")
-    assert wait_for((scratch / "run" / "results.json").is_file)
-    said = bench(*given, code=1)
-    assert "another process measures into it" in said
-    os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    assert not (scratch / "run" / ".lock").exists()
+def in_a_deep_folder(patch: pytest.MonkeyPatch, folder: Path) -> tuple[str, ...]:
+    deep = folder / ("d" * 100)
+    deep.mkdir()
+    patch.setattr(tempfile, "tempdir", str(deep))
+    return ("suite=loading",)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda *_: ("suite=loading", "data=eurosat", "data.root=nowhere"), "data.root=nowhere"),
+        (in_a_deep_folder, "so that no socket can lie below it; set TMPDIR to a shorter path"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_measured(
+    given: Callable[..., tuple[str, ...]], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    overrides = given(monkeypatch, tmp_path)
+    with pytest.raises((ConfigError, StrobeError), match=words):
+        measured_here(tmp_path / "run", *overrides, "quick=true")
+    assert not (tmp_path / "run" / "results.json").exists()

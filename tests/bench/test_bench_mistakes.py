@@ -4,9 +4,8 @@ import pytest
 
 from strobe.app.config.checks import check
 from strobe.app.config.register import register
-from strobe.bench.command import declared, own_overrides, settings_of
+from strobe.bench.command import declared, own_overrides, settings_of, show
 from strobe.bench.harness.baseline import wanted
-from strobe.bench.listing import show
 from strobe.errors import ConfigError, StrobeError
 from support.composing import bench_config
 from support.refusals import refusal

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 from torch.utils.benchmark import Compare, Measurement
 
-from strobe.bench.ending import effort, finish, write_table
-from strobe.bench.harness import baseline, compare
+from strobe.bench.ending import MEASUREMENTS, effort, finish, save_measurements, write_table
+from strobe.bench.harness import baseline
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.trial import Report
@@ -183,15 +183,15 @@ def test_a_conclusion_that_goes_wrong_loses_no_figures(tmp_path: Path) -> None:
 
 
 def test_measurements_are_torchs_own(tmp_path: Path) -> None:
-    found = compare.measurements(record(a=[1.0, 3.0, 2.0], b=[0.5], c="no disk"))
-    path = compare.save(tmp_path, found)
+    path = tmp_path / MEASUREMENTS
+    table = save_measurements(path, record(a=[1.0, 3.0, 2.0], b=[0.5], c="no disk"))
     read = pickle.loads(path.read_bytes())
     assert [type(one) for one in read] == [Measurement, Measurement]
     assert [one.median for one in read] == [2.0, 0.5]
     merged = Measurement.merge([*read, *read])
     assert [len(one.times) for one in merged] == [6, 2]
-    assert str(Compare(read)).rstrip() == compare.compared(found)
-    assert "2000.0" in compare.compared(found)
+    assert str(Compare(read)).rstrip() == table
+    assert "2000.0" in table
     assert sorted(item.name for item in tmp_path.iterdir()) == ["measurements.pkl"]
 
 

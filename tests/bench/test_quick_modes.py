@@ -6,21 +6,25 @@ from pathlib import Path
 import pytest
 
 from strobe.bench.command import names
-from support.suite_parts import bench
+from support.suite_parts import NETWORK, measured_here
 
-SMALL = {  # each kind of cell
-    "convolution": ["suite.sizes=[8]", 'suite.implementations=["four loops","scipy convolve2d",native]'],
-    "crop": ["suite.decoders=[pil,native]", "suite.batch_size=4"],
-    "overhead": ["data.batch_size=4"],
-    "training": ["suite.batch_size=4", "suite.large_batch=8", "suite.workers=1"],
-    "workers": ["suite.stages=[normalise]", "suite.workers=[1]"],
+TILES = ("data.root={tiles}", "data.tiles_per_class=10", "data.batch_size=4", NETWORK)
+SMALL = {  # a few cells of each suite
+    "convolution": ("suite.sizes=[8]", 'suite.implementations=["four loops",native]'),
+    "crop": ("suite.decoders=[pil,native]", "suite.batch_size=4"),
+    "engines": ("suite.workers=[0]", "suite.batch_sizes=[2]", "suite.tables=[engines,buffers]", *TILES),
+    "loading": ("suite.loaders=[skimage,native]", "suite.batch_sizes=[2]", "suite.tables=[load]", *TILES[:2]),
+    "overhead": ("data.batch_size=4", NETWORK),
+    "profiling": ("suite.tables=[spans]", *TILES),
+    "training": ("suite.batch_size=4", "suite.large_batch=8", "suite.workers=1", NETWORK),
+    "workers": ("suite.stages=[normalise]", "suite.workers=[1]", "suite.pipelines=[torch,strobe]"),
 }
-SUITES = [name for name in names() if name != "loading"]
 
 
 def measure(suite: str, folder: Path, *overrides: str) -> None:
-    given = (f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.1", f"hydra.run.dir={folder}")
-    said = bench(*given, *overrides)
+    given = (f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.05")
+    code, said = measured_here(folder, *given, *overrides)
+    assert code == 0, said
     record = json.loads((folder / "results.json").read_text())
     assert {cell["status"] for cell in record["cells"]} == {"measured"}, said
     assert record["input"]["generated"]
@@ -30,12 +34,12 @@ def measure(suite: str, folder: Path, *overrides: str) -> None:
     assert (folder / "report.html").read_text().count("<svg") >= len(tables)
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_measures_each_kind_of_cell(suite: str, tmp_path: Path) -> None:
-    measure(suite, tmp_path / "run", "rounds=1", *SMALL[suite])
+@pytest.mark.parametrize("suite", names())
+def test_a_suite_measures_and_concludes(suite: str, tmp_path: Path, sample_root: Path) -> None:
+    measure(suite, tmp_path / "run", "rounds=1", *(given.format(tiles=sample_root) for given in SMALL.get(suite, ())))
 
 
 @pytest.mark.slow  # as `make bench` does
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", names())
 def test_a_suites_quick_mode_measures_every_cell(suite: str, tmp_path: Path) -> None:
     measure(suite, tmp_path / "run")

@@ -13,12 +13,13 @@ from strobe.bench.suites.engines.suite import ALONE, BUFFERS, BY_HAND
 from strobe.errors import ConfigError
 from support.composing import bench_config
 from support.refusals import refusal
+from support.suite_parts import NETWORK
 from support.suite_records import record_of
 
 TINY = (
     "data.tiles_per_class=10",
     "data.batch_size=4",
-    "model._target_=strobe.validation.injected_faults.SmallClassifier",
+    NETWORK,
 )
 
 

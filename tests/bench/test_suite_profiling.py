@@ -12,7 +12,7 @@ from strobe.bench.suites.profiling import cells
 from strobe.bench.suites.profiling import suite as profiling
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from support.composing import bench_config
-from support.suite_parts import recorded
+from support.suite_parts import NETWORK, recorded
 
 FIGURES = {"unwatched", "times", "cost"}
 
@@ -24,14 +24,14 @@ def declared(*overrides: str) -> Suite:
 @pytest.fixture
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "data.batch_size=4")
-    given += ("trainer.accelerator=cpu", "model._target_=strobe.validation.injected_faults.SmallClassifier")
+    given += ("trainer.accelerator=cpu", NETWORK)
     return Trial(tmp_path, 0, given, Input("tiles"))
 
 
-def watched(table: str, trial: Trial, **options: Any) -> Report:
+def watched(table: str, column: str, trial: Trial) -> Report:
     """What a trial of one cell finds."""
-    cell = next(cell for cell in declared().cells if cell.table == table)
-    with getattr(cells, table)(trial, **options) as work:
+    cell = next(cell for cell in declared().cells if (cell.table, cell.column) == (table, column))
+    with cell.make(trial) as work:
         return measure(cell, work, 0.0)
 
 
@@ -75,12 +75,12 @@ def test_a_callback_is_there_when_it_is_watched(
     monkeypatch.setattr(
         cells, "tiny_step", lambda *given: (there.append([type(one) for one in given]), step(*given))[1]
     )
-    sound(watched("callbacks", trial, kind=kind))
+    sound(watched("callbacks", kind, trial))
     assert there[:2] == [[], [callback]]
 
 
 def test_a_trace_has_its_size_and_its_stall(trial: Trial) -> None:
-    found = sound(watched("traces", trial, options={"record_shapes": False}), "bytes", "stall")
+    found = sound(watched("traces", "nothing more", trial), "bytes", "stall")
     assert found["bytes"] > 1000
     assert found["stall"] > 0
 
@@ -90,7 +90,7 @@ def test_spans_are_recorded_or_not(trial: Trial, monkeypatch: pytest.MonkeyPatch
     switched: list[bool] = []
     switch = cells.SpanFolder.switch
     monkeypatch.setattr(cells.SpanFolder, "switch", lambda self, on: (switched.append(on), switch(self, on))[1])
-    found = sound(watched("spans", trial, recorded=recorded_too), "span", "share")
+    found = sound(watched("spans", "recorded" if recorded_too else "switched off", trial), "span", "share")
     assert 0 < found["span"] < 0.01
     assert found["share"] == pytest.approx(2 * 4 * found["span"] / (found["unwatched"] + found["cost"]))
     assert set(switched) == ({False, True} if recorded_too else {False})
@@ -105,7 +105,7 @@ def test_a_python_profile_changes_what_loading_seems_to_take(trial: Trial, monke
         begun(self, *arguments, **options)
 
     monkeypatch.setattr(PythonProfiler, "__init__", noted)
-    found = sound(watched("python", trial, kind="events"), "share", "share_unwatched")
+    found = sound(watched("python", "events", trial), "share", "share_unwatched")
     assert made == ["events"]
     assert 0 < found["share"] < 1
     assert 0 < found["share_unwatched"] < 1
@@ -128,6 +128,6 @@ def test_every_figure_is_told() -> None:
         "A trace with nothing more: a recorded step takes 1.02 times as long as a waiting one, 300 kB a step, and a "
         "stall of 140 ms a cycle."
     )
-    assert "Spans recorded: loading takes 2.00% (2.00% to 2.00%) longer than with spans switched off; one" in told[9]
+    assert "Spans recorded: loading takes 2.00% longer than with spans switched off; one" in told[9]
     assert told[11].endswith("and loading seems to take 40.0% of it, not 35.0%.")
     assert profiling.conclude(recorded(suite, {})) == []

@@ -17,7 +17,9 @@ from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
 from strobe.measure.timing import FEWEST_STEPS
+from strobe.present.parts import Table
 from support.composing import bench_config
+from support.refusals import refusal
 from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
@@ -94,18 +96,30 @@ def find(tmp_path: Path, *overrides: str) -> None:
         ("suite.large_batch=512", r"batches of 512 are more than the 180 images.*suite\.large_batch=N"),
         ("suite.large_batch=8", r"suite\.batch_size=8 is as large as suite\.large_batch=8"),
         ('suite.best=["trainer.max_steps=5"]', r"^trainer\.max_steps=5 does not fit .* turn_seconds=S"),
-        ('suite.best=["trainer.fast_dev_run=true"]', r"^trainer\.fast_dev_run=True does not fit"),
-        ('suite.best=["trainer.limit_train_batches=4"]', r"^trainer\.limit_train_batches=4 does not fit"),
-        ('suite.best=["trainer.max_time=00:00:00:01"]', r"^trainer\.max_time=00:00:00:01 does not fit"),
-        ('suite.best=["profiler=trace"]', r"^profiler\._target_=.* does not fit"),
     ],
 )
 def test_a_row_that_cannot_be_trained_is_refused_before_anything_is_measured(
     tmp_path: Path, given: str, said: str
 ) -> None:
-    find(tmp_path)
     with pytest.raises(ConfigError, match=said):
         find(tmp_path, given)
+
+
+def test_rows_that_can_be_trained_are_not_refused(tmp_path: Path) -> None:
+    find(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("trainer.fast_dev_run=true", "trainer.fast_dev_run=True"),
+        ("trainer.limit_train_batches=4", "trainer.limit_train_batches=4"),
+        ("trainer.max_time=00:00:00:01", "trainer.max_time=00:00:00:01"),
+        ("profiler=trace", "profiler._target_=strobe.callbacks.TraceProfiler"),
+    ],
+)
+def test_a_training_must_be_endless(given: str, said: str) -> None:
+    assert refusal(lambda: trainings.ready([given]), ConfigError).startswith(f"{said} does not fit")
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
@@ -198,19 +212,21 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     assert suite.sections is not None
     (section,) = suite.sections(record, tmp_path)
     assert section.title == "Epochs and steps on the CPU"
-    assert section.html.count('class="stack"') == 4
-    assert section.html.count("extrapolated from 1,800 images") == 1
+    table, *bars = section.parts[1:]
+    assert isinstance(table, Table)
+    assert len(table.rows) == len(bars) == 4
+    assert [row[2] for row in table.rows].count("extrapolated from 1,800 images") == 1
     assert re.search(
         r"batch 32, 8 workers: [\d.]+ \([\d. to]+\) s an epoch, extrapolated from 1,800 images", section.text
     )
     assert "data wait 25%" in section.text
-    assert "range of the trials where these are fewer than 6" in section.html
-    assert "There are no traces." in section.html
+    assert "range of the trials where these are fewer than 6" in repr(section.parts)
+    assert "There are no traces." in repr(section.parts)
     place = tmp_path / "tensorboard" / "cpu_best_known"
     place.mkdir(parents=True)
     (place / "host.pt.trace.json.gz").touch()
     (section,) = suite.sections(record, tmp_path)
-    assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in section.html
+    assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in repr(section.parts)
 
 
 @pytest.mark.usefixtures("both")

@@ -3,24 +3,20 @@
 import multiprocessing
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
 from torch import Tensor
 
-from strobe.app.config.register import register
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.suites.workers import suite as workers
 from strobe.bench.suites.workers.jobs import Draining
 from strobe.bench.suites.workers.suite import COLUMNS, STAGES, declare, deliver
 from strobe.errors import ConfigError, DataError
+from support.composing import bench_config
 from support.photo_files import photograph, reference
-from support.places import ROOT
 from support.refusals import refusal
 from support.suite_records import record_of
 
@@ -31,16 +27,7 @@ NEAR = {"torch_tuned": 2.0, "spdl": 8.0, "spdl_batches": 8.0, "strobe": 2.0, "st
 
 
 def config(*overrides: str) -> Any:
-    register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        return compose("bench", ["suite=workers", *overrides])
-
-
-@pytest.fixture(autouse=True)
-def own_hydra() -> Iterator[None]:
-    before = HydraConfig.instance().cfg
-    yield
-    HydraConfig.instance().cfg = before
+    return bench_config("suite=workers", *overrides)
 
 
 @pytest.fixture
@@ -142,10 +129,12 @@ def test_a_wrong_value_is_refused(few_cores: None, given: str, said: str) -> Non
         ("strobe loader=tifffile", "loader=tifffile does not read"),
     ],
 )
-def test_overrides_that_cannot_be_are_refused_before_measuring(entry: str, said: str) -> None:
-    cfg = config(f'suite.pipelines=["{entry}"]')
-    asked = Request(cfg, "image_folder", ())
-    text = refusal(lambda: workers._require_sound(asked, {"root": "a", "packs": "b"}), ConfigError)
+def test_overrides_that_cannot_be_are_refused_before_measuring(
+    found: Input, tmp_path: Path, entry: str, said: str
+) -> None:
+    given = (f"data.root={found.facts['root']}", f"data.batch_size={BATCH}", f"data.size={SIZE}")
+    asked = Request(config(f'suite.pipelines=["{entry}"]', *given), "image_folder", given)
+    text = refusal(lambda: workers._find(asked, tmp_path), ConfigError)
     assert text.startswith(f"suite.pipelines: '{entry}' cannot be measured: ")
     assert said in text
 
@@ -198,8 +187,13 @@ def test_the_transfer_is_a_stage_of_all(
     torch.testing.assert_close(item.cpu(), before, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pipeline", [*COLUMNS, "strobe engine=torch"])
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("pipeline", "fails"),
+    [
+        *((name, True) for name in (*COLUMNS, "strobe engine=torch")),
+        *((name, False) for name in ("torch", "spdl", "strobe")),
+    ],
+)
 def test_nothing_runs_afterwards(found: Input, tmp_path: Path, pipeline: str, fails: bool) -> None:
     before = set(threading.enumerate())
     trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)

@@ -173,13 +173,3 @@ def test_a_terminal_gets_what_fits(
     headings = next(line for line in capsys.readouterr().out.splitlines() if "images/s" in line)
     assert ("optimizer" in headings) == (width == 180)
     assert ("waiting" in headings) == (width >= 120)
-
-
-def test_it_starts_without_torch(sweep: Path) -> None:
-    code = "import sys\nfrom strobe.compare.__main__ import main\ntry:\n    main()\nfinally:\n    print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(sweep)], capture_output=True, text=True, timeout=60, check=True
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert "strobe.compare.table" in loaded
-    assert not {"torch", "lightning", "skimage", "rasterio"} & loaded

@@ -24,6 +24,8 @@ COMMON = (
     "trainer.max_epochs=1",
     "data.batch_size=9",
     "profiler=none",
+    "ceilings=false",
+    "model._target_=strobe.validation.injected_faults.SmallClassifier",
 )
 
 
@@ -70,7 +72,7 @@ def test_metrics_are_those_of_one_process(start: Callable[..., str], train: Trai
     """Untrained weights of one seed, tested by two ranks and by one."""
     untrained = ("trainer.limit_train_batches=0", "trainer.limit_test_batches=null")
     start("lightning", *untrained, "trainer.devices=2", "hydra.run.dir=two")
-    one = train(*untrained, "data.batch_size=9", name="one", whole=True)
+    one = train(*untrained, "data.batch_size=9", "test=true", name="one")
     assert one.code == 0, one.output
     two = read_summary(tmp_path / "two" / "summary.json")["metrics"]
     assert one.summary["metrics"] == pytest.approx(two, rel=1e-4)

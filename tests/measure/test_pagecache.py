@@ -18,7 +18,7 @@ def files(tmp_path: Path) -> list[str]:
         path.write_bytes(os.urandom(40_000))
         pagecache.evict(str(path))
     if pagecache.resident([str(paths[0])]) != 0:
-        pytest.skip("the file system of the temporary folder keeps its files in memory")
+        pytest.skip("intended: the file system of the temporary folder keeps its files in memory")
     return [str(path) for path in paths]
 
 

@@ -1,8 +1,6 @@
 """What holds of every page: the run's report, comparisons and suites alike."""
 
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
@@ -104,13 +102,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_templates_lie_beside_the_package_and_name_only_what_they_hold() -> None:
     assert {path.name for path in TEMPLATES.iterdir()} >= {"page.html", "parts.html", "style.css", "copy.js"}
     assert asset("style.css")
-
-
-def test_pages_need_no_torch() -> None:
-    code = "import sys, strobe.report.page, strobe.compare.page, strobe.bench.page; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
-    assert "strobe.present.page" in loaded
-    assert not {"torch", "lightning"} & set(loaded)
 
 
 @pytest.mark.slow

@@ -2,18 +2,23 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from strobe.bench.command import run
 from strobe.bench.harness.declare import Input, Suite, Trial
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.cifar10_files import generated
+from support.composing import bench_config
 from support.processes import begin, ended
 from support.suite_records import HEADER
 
 TRAINED = 180  # images, of 200
+NETWORK = "model._target_=strobe.validation.injected_faults.SmallClassifier"
 
 
 def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
@@ -26,12 +31,21 @@ def bench(*arguments: str, code: int = 0, **variables: str) -> str:
     return ended(start(*arguments, **variables), code)
 
 
+def measured_here(folder: Path, *overrides: str) -> tuple[int, str]:
+    """``strobe.bench`` without its start: the exit code, and what is said; each cell is a process all the same."""
+    cfg = bench_config(*overrides, f"hydra.runtime.output_dir={folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with redirect_stdout(StringIO()) as said:
+        code = run(cfg)
+    return code, said.getvalue()
+
+
 def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:
-    """A trial to a cell of one thread that trains on a small CIFAR-10 below ``folder``; its place is there too."""
+    """A trial of a cell of one thread that trains a tiny network on a small CIFAR-10, all of it below ``folder``."""
     root = folder / "data"
     if not root.is_dir():
         generated(root)
-    given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", *overrides)
+    given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", NETWORK, *overrides)
     place = folder / "cells" / "one"
     place.mkdir(parents=True, exist_ok=True)
     return Trial(place, number, given, Input("a small set", generated=True, facts={"images": TRAINED}))

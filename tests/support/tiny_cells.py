@@ -13,8 +13,8 @@ from typing import Any
 from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import Campaign, Settings
-from strobe.bench.harness.trial import Report
-from strobe.errors import DataError
+from strobe.bench.harness.trial import Report, measure
+from strobe.errors import DataError, StrobeError
 from strobe.process.fork import Failure
 
 FOUND = Input("nothing", facts={"answer": 42})
@@ -133,10 +133,22 @@ class Journal:
         self.outcomes.append(outcome)
 
 
-def measured(folder: Path, *cells: Cell, results: Results | None = None, **settings: Any) -> tuple[Results, Journal]:
-    """Run a campaign over the cells."""
+def here(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Report | Failure:
+    """A trial in this process."""
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with cell.make(trial) as work:
+            return measure(cell, work, turn)
+    except (StrobeError, ValueError) as error:
+        return Failure(f"{type(error).__name__}: {error}")
+
+
+def measured(
+    folder: Path, *cells: Cell, results: Results | None = None, run: Any = here, **settings: Any
+) -> tuple[Results, Journal]:
+    """Run a campaign over the cells, in this process unless ``run`` does otherwise."""
     given = {"rounds": 2, "turn": 0.0, "budget": 600.0, "precision": 0.0, "timeout": 30.0, "seed": 0} | settings
     results = results or Results(suite(*cells), HEADER)
     journal = Journal()
-    Campaign(results, Settings(**given), FOUND, ["data=sample"], folder).measure(journal)
+    Campaign(results, Settings(**given), FOUND, ["data=sample"], folder, run).measure(journal)
     return results, journal

@@ -2,6 +2,8 @@
 
 import csv
 import logging
+import pickle
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from strobe.bench.harness.terminal import print_baseline, print_conclusions, pri
 from strobe.records.files import whole
 
 TABLE = "results.csv"
+MEASUREMENTS = "measurements.pkl"
 COLUMNS = ("table", "row", "column", "threads", "cache", "status", "error", "images", "repetitions", "resident")
 INTERVALS = ("seconds", "images_per_second", "ratio")
 
@@ -22,15 +25,13 @@ INTERVALS = ("seconds", "images_per_second", "ratio")
 def finish(console: Console, results: Results, folder: Path, earlier: Baseline | None) -> int:
     """Keep and show what was found; the exit code: the gate's, else 1 if that is nothing."""
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # tells of a missing CUDA when imported
-    from strobe.bench.harness import compare
     from strobe.bench.page import write_page, write_pictures
 
     suite = results.suite
     measured = any(results.trials.values())
     status = "completed" if measured else "failed"
     record = results.save(folder, status)
-    found = compare.measurements(record)
-    compare.save(folder, found)
+    compared = save_measurements(folder / MEASUREMENTS, record)
     write_table(folder / TABLE, record)
     if suite.conclude and measured:  # from here on nothing that goes wrong loses the figures
         results.header["conclusions"] = suite.conclude(record)
@@ -44,7 +45,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     sections = suite.sections(record, folder) if suite.sections and measured else []
     write_pictures(folder, suite, record)
     page = write_page(folder, suite, record, sections)
-    print_results(console, suite, record, compare.compared(found) if found else "")
+    print_results(console, suite, record, compared)
     print_conclusions(console, record["conclusions"], sections)
     console.print(effort(record), markup=False, highlight=False)
     if earlier is not None:
@@ -53,6 +54,33 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
         console.print(gate["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return int(gate["code"]) if gate else 0 if measured else 1
+
+
+def save_measurements(path: Path, record: Mapping[str, Any]) -> str:
+    """The cells that were measured as ``torch.utils.benchmark`` has them, and torch's own table of them.
+
+    ``pickle.load`` gives a list with the seconds of a repetition in each trial; ``Measurement.merge`` joins several.
+    """
+    from torch.utils.benchmark import Compare, Measurement
+    from torch.utils.benchmark.utils.common import TaskSpec
+
+    found = []
+    for cell in record["cells"]:
+        if not cell["visits"]:
+            continue
+        spec = TaskSpec(
+            stmt=cell["name"],
+            setup="",
+            label=f"{record['suite']}: {cell['table']}",
+            sub_label=" ".join(filter(None, (cell["row"], cell["cache"] if cell["cache"] == "cold" else ""))),
+            description=cell["column"],
+            num_threads=cell["threads"],
+        )
+        times = [statistics.median(trial["seconds"]) for trial in cell["visits"]]
+        found.append(Measurement(number_per_run=1, raw_times=times, task_spec=spec))
+    with whole(path) as partial:
+        partial.write_bytes(pickle.dumps(found))
+    return str(Compare(found)).rstrip() if found else ""
 
 
 def effort(record: Mapping[str, Any]) -> str:

@@ -14,11 +14,9 @@ from strobe.present.format import counted, cut, duration, figure, milliseconds, 
 from strobe.present.parts import (
     Block,
     Chart,
-    Details,
     Heading,
     Key,
     Keys,
-    Panels,
     Paragraph,
     Part,
     Section,
@@ -84,7 +82,7 @@ def memory(compared: Comparison) -> Section:
         if found := _charts(compared, ("batch size", "batch_size"), without, measure, _PEAK, panels=1):
             drawn.append(Block([Heading(name), *found]))
     about = "The largest resident memory of the training process on the host, and what was allocated on the GPU."
-    return Section("memory", "Memory over batch size", about, [Panels(drawn)] if drawn else [], wide=True)
+    return Section("memory", "Memory over batch size", about, [Block(drawn, "panels")] if drawn else [], wide=True)
 
 
 def _rate(cell: Cell) -> Value | None:
@@ -144,7 +142,7 @@ def _charts(
         up = axis(within, logarithmic=far)
         picture = lines(title, f"{unit}{'; logarithmic scale' * far}", series, names, below=what, up=up)
         drawn.append(Chart(picture.inline(), heading[:80]))
-    return [*([Panels(drawn)] if len(drawn) > 1 else drawn), *note(*told)]
+    return [*([Block(drawn, "panels")] if len(drawn) > 1 else drawn), *note(*told)]
 
 
 def _first(cells: _Line) -> Cell:
@@ -244,7 +242,7 @@ def phases(compared: Comparison) -> Section:
         for cell in shown
     ]
     heads = ("Milliseconds an image", *(f"#{_words(name)}" for name in names))
-    parts += [*note(told), Details("As figures", [Table(heads, rows, "plain")])]
+    parts += [*note(told), Block([Table(heads, rows, "plain")], title="As figures")]
     about = "What an image costs, the mean over runs, in order of speed. The host's time, not that of a GPU meanwhile."
     return Section("phases", title, about, parts, wide=True)
 

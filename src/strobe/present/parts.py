@@ -138,29 +138,13 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Panels:
-    """Parts side by side, as many as there is room for."""
-
-    kind: ClassVar = "panels"
-    parts: "Sequence[Part]"
-
-
-@dataclass(frozen=True)
 class Block:
-    """Parts that stand close together."""
+    """Parts that stand close together; side by side with ``css="panels"``; with a title they show when asked for."""
 
     kind: ClassVar = "block"
     parts: "Sequence[Part]"
     css: str = ""
-
-
-@dataclass(frozen=True)
-class Details:
-    """Parts that show when they are asked for."""
-
-    kind: ClassVar = "details"
-    title: str
-    parts: "Sequence[Part]"
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,23 +218,7 @@ class Cards:
     cards: Sequence[Card]
 
 
-Part = (
-    Table
-    | Paragraph
-    | Heading
-    | Facts
-    | Command
-    | Chart
-    | Keys
-    | Panels
-    | Block
-    | Details
-    | Rows
-    | Files
-    | Pre
-    | Errors
-    | Cards
-)
+Part = Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards
 
 
 @dataclass(frozen=True)

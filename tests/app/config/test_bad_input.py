@@ -12,7 +12,7 @@ import torch
 from strobe.app.build.checkpoint import require_fitting
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
-from support.places import DATA
+from support.cifar10_files import generated
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -122,7 +122,7 @@ def test_what_only_building_finds(train: Train, tmp_path: Path, override: str, w
     refused(train(*given, whole=True), *(word.replace("TMP", str(tmp_path)) for word in words))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="intended: needs a machine without a GPU")
 def test_no_gpu(train: Train) -> None:
     refused(train("trainer=gpu", "trainer.accelerator=gpu"), "trainer.accelerator=gpu", "trainer=cpu")
 
@@ -202,6 +202,5 @@ def test_no_space_for_outputs(train: Train, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_altered_cifar10(train: Train, tmp_path: Path) -> None:
-    if not (DATA / "cifar10").is_dir():
-        pytest.skip("no CIFAR-10 in STROBE_DATA")
-    refused(train("data=cifar10", f"data.root={DATA / 'cifar10'}"), "data_batch_1", "md5", "data.verify=false")
+    root = generated(tmp_path)
+    refused(train("data=cifar10", f"data.root={root}"), "data_batch_1", "md5", "data.verify=false")

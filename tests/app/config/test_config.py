@@ -114,7 +114,7 @@ def test_each_of_lightnings_arguments_can_be_overridden() -> None:
 def test_lightning_takes_every_trainer(name: str) -> None:
     arguments = given(composed(f"trainer={name}"), "trainer")
     if arguments["accelerator"] == "gpu" and not torch.cuda.is_available():
-        pytest.skip("needs a GPU")
+        pytest.skip("intended: needs a GPU")
     trainer = build_trainer(arguments | {"enable_checkpointing": False}, logger=False)
     assert trainer.max_epochs == arguments["max_epochs"]
 

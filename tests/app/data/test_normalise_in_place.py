@@ -23,8 +23,7 @@ def reference(pixels: Tensor, full_scale: float) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
-@pytest.mark.parametrize("full_scale", [100.0, 255.0, 4000.0])
-@pytest.mark.parametrize("count", [1, 7, 300])
+@pytest.mark.parametrize(("full_scale", "count"), [(100.0, 1), (255.0, 7), (4000.0, 300)])
 def test_integers_become_what_the_formula_says(
     data: ImageData, dtype: torch.dtype, full_scale: float, count: int
 ) -> None:

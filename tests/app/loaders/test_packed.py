@@ -104,7 +104,7 @@ def test_batches_are_scaled_when_that_is_asked_for(paths: PathTable, tmp_path: P
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_load_what_this_process_loads(paths: PathTable, loader: PackedLoader, context: str) -> None:
     data = loader.dataset(split(paths))
     alone, beside = epoch(data, None), epoch(data, context)

@@ -111,7 +111,9 @@ def test_workers_name_other_files_once_a_run(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path / '0.tif'} and maybe others are compressed")
 
 
-@pytest.mark.parametrize(("start", "workers"), [(None, 0), ("fork", 2), ("spawn", 1)])
+@pytest.mark.parametrize(
+    ("start", "workers"), [(None, 0), ("fork", 2), pytest.param("spawn", 1, marks=pytest.mark.slow)]
+)
 def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path) -> None:
     paths = sorted(tiles.glob("*/*.tif"))[::20]
     loaded = dataset(paths, shape=(13, 64, 64), threads=2)

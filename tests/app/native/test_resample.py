@@ -116,7 +116,6 @@ def test_without_scaling_equals_torchvision_but_for_rounding(contents: list[byte
     assert differences(contents, lambda photo, box: square(photo, box, 224)).max() <= 2
 
 
-@pytest.mark.skipif(not (DATA / "photos").is_dir(), reason="needs real photos")
 def test_with_scaling_is_near_torchvision(contents: list[bytes]) -> None:
     """Mean and greatest differences are those that read_photos documents."""
     difference = differences(contents, lambda photo, box: square(photo, box, 224, scaled=True))

@@ -143,9 +143,3 @@ training.train([], Path({str(tmp_path)!r}))
     command.kill()
     command.wait()
     wait_for(lambda: not living(begun))
-
-
-def test_it_starts_without_torch() -> None:
-    code = "import sys, strobe.app.run.apart, strobe.app.sweep.campaign, strobe.app.sweep.ending; print(*sys.modules)"
-    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60).split()
-    assert not {"torch", "lightning", "numpy"} & set(loaded)

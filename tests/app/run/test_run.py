@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from lightning import Trainer
 
 from strobe.callbacks.columns import PHASES
+from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
 from support.readers import Plugin, ask, board
@@ -102,10 +104,10 @@ def test_all_bands(train: Train) -> None:
     assert ended.code == 0, ended.output
 
 
-def test_real_cifar10(train: Train) -> None:
-    if not (DATA / "cifar10").is_dir():
-        pytest.skip("no CIFAR-10 in STROBE_DATA")
-    ended = train("data=cifar10", f"data.root={DATA / 'cifar10'}", "data.verify=false")
+def test_cifar10(train: Train, tmp_path: Path) -> None:
+    real = DATA / "cifar10"
+    root = real if real.is_dir() else generated(tmp_path / "generated")
+    ended = train("data=cifar10", f"data.root={root}", "data.verify=false")
     assert ended.code == 0, ended.output
     assert ended.summary["choices"]["loader"] == "memory"
 

@@ -29,7 +29,8 @@ END = """
 import sys
 from omegaconf import OmegaConf
 from strobe.app.sweep.ending import Ending
-Ending().on_multirun_end(OmegaConf.create({"hydra": {"sweep": {"dir": sys.argv[1]}}}))
+keys = {"baseline": None, "fail_if_slower": None}
+Ending().on_multirun_end(OmegaConf.create({"sweep": keys, "hydra": {"sweep": {"dir": sys.argv[1]}}}))
 """
 FAILED = {"repeat": 1, "directory": "0", "status": "failed", "error": "no", "seconds": 1.0}
 
@@ -68,7 +69,8 @@ def test_a_comparison_that_cannot_be_is_told(
 ) -> None:
     sweep_in(tmp_path, status)
     plant(tmp_path, {"comparison.json/in the way": b""})
-    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}})
+    keys = {"baseline": None, "fail_if_slower": None}
+    config = OmegaConf.create({"sweep": keys, "hydra": {"sweep": {"dir": str(tmp_path)}}})
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
         Ending().on_multirun_end(config)
     assert code == (ended.value.code if ended else 0)
@@ -80,7 +82,7 @@ def test_a_comparison_that_cannot_be_is_told(
 def test_a_mistake_in_the_comparison_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def mistaken(folder: Path, _: object) -> None:
+    def mistaken(*_: object) -> int:
         raise ZeroDivisionError("of nothing")
 
     monkeypatch.setattr(command, "conclude", mistaken)

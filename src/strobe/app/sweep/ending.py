@@ -12,8 +12,6 @@ from omegaconf import DictConfig
 from strobe.app.config.register import register
 from strobe.app.sweep.folder import require_new
 from strobe.errors import ConfigError, StrobeError
-from strobe.measure.gate import UNKNOWN, USUAL, parse_share
-from strobe.measure.statistics import FEWEST
 from strobe.records.sweep import Sweep, read_sweep
 
 LAUNCHER = "processes"
@@ -25,10 +23,12 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
 
     The exit code is that of the gate, if ``keys``, those of ``sweep``, ask for one; else 0.
     """
-    baseline, limit = (None, None) if keys is None else (keys.baseline, keys.fail_if_slower)
-    code = UNKNOWN
     from strobe.app.config.compose import parse
     from strobe.compare.command import conclude as compare
+    from strobe.measure.gate import UNKNOWN
+
+    baseline, limit = (None, None) if keys is None else (keys.baseline, keys.fail_if_slower)
+    code = UNKNOWN
 
     try:
         code = compare(folder, parse, baseline, limit)
@@ -51,6 +51,9 @@ def require_enough(keys: DictConfig) -> None:
     """
     if keys.fail_if_slower is None:
         return
+    from strobe.measure.gate import USUAL, parse_share  # and NumPy: help and mistakes need not wait for it
+    from strobe.measure.statistics import FEWEST
+
     parse_share(keys.fail_if_slower, FLAG)
     if keys.repeats < FEWEST:
         raise ConfigError(
@@ -103,7 +106,6 @@ class Ending(Callback):
             sys.exit(str(error))
         if sweep is None and not any(folder.glob("*/summary.json")):
             return
-        code = UNKNOWN
         try:
             code = conclude(folder, config.sweep)
             _tell_what_is_left(sweep)

@@ -1,7 +1,7 @@
 """In which order cells are measured, and when that is enough."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -46,6 +46,7 @@ class Campaign:
     found: Input
     overrides: Sequence[str]  # of train.py's configuration
     folder: Path  # for the record, and what cells leave behind
+    run: Callable[..., Report | Failure] = run_trial
     lengths: dict[str, float] = field(default_factory=dict)  # seconds of a cell's latest trial
     failed: set[str] = field(default_factory=set)  # in this campaign: a resumed one tries them again
 
@@ -68,7 +69,7 @@ class Campaign:
     def _try(self, cell: Cell, number: int, in_round: int) -> Report | Failure:
         since = time.perf_counter()
         trial = Trial(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
-        outcome = run_trial(cell, trial, turn=self.settings.turn, timeout=self.settings.timeout)
+        outcome = self.run(cell, trial, turn=self.settings.turn, timeout=self.settings.timeout)
         self.lengths[cell.name] = time.perf_counter() - since
         self.results.add(cell, in_round, outcome)
         if isinstance(outcome, Failure):

@@ -10,8 +10,7 @@ from rich.text import Text
 from strobe.bench.harness.declare import Cell, Section, Suite, Table
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.bench.shown import in_unit
-from strobe.measure.statistics import ENOUGH
+from strobe.bench.shown import in_unit, ranges
 from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
@@ -67,18 +66,19 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
         console.print(f"not the same: {difference}", markup=False, highlight=False)
 
 
-def _interval(cells: Sequence[Mapping[str, Any]]) -> str:
-    """What the intervals of these cells are."""
-    enough = {len(cell["visits"]) >= ENOUGH for cell in cells if cell["visits"]}
-    return "range" if enough == {False} else "95% interval" if enough != {True, False} else "95% interval, or range"
-
-
 def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
     made = RichTable(title=table.title, title_justify="left")
     threads = len({cell["threads"] for cell in cells}) > 1
     cached = len({cell["cache"] for cell in cells}) > 1
     against = any(cell["against"] for cell in cells)
-    headings = [table.rows, "", *(["threads"] * threads), *(["page cache"] * cached), table.unit, _interval(cells)]
+    headings = [
+        table.rows,
+        "",
+        *(["threads"] * threads),
+        *(["page cache"] * cached),
+        table.unit,
+        ranges(cells) or "range",
+    ]
     for heading in [*headings, "spread", *(["times as fast"] * against)]:
         made.add_column(heading)
     before = None

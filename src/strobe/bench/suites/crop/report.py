@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.bench.aims import verdict
 from strobe.bench.harness.declare import Section
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import by_round, reaches
 from strobe.bench.suites.crop.cells import PIXELS, WHOLE
 from strobe.bench.suites.crop.pipeline import COLOUR, DECODE, MASK, SCALE, STEP
 from strobe.measure.statistics import Interval
@@ -49,7 +48,7 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
 
 def _alone(other: str, native: Cell, ratio: Interval) -> str:
     aimed = other in AIMS and _is_published_size(native)
-    aim = f"; aim {AIMS[other]:g}: {verdict(ratio, AIMS[other])}" if aimed else ""
+    aim = f"; aim {AIMS[other]:g}: {reaches(ratio, AIMS[other])}" if aimed else ""
     return f"Decoding only the crop is {written(ratio)} times as fast as {other}{aim}."
 
 
@@ -60,7 +59,7 @@ def _in_step(other: str, row: str, native: Cell, cell: Cell, ratio: Interval) ->
     sentence += f"round by round it is {written(ratio)} times as fast"
     if other != "pil" or not _is_published_size(native):
         return f"{sentence}."
-    judged = verdict(ratio, PUBLISHED)
+    judged = reaches(ratio, PUBLISHED)
     return f"{sentence}; published 0.72 s and 0.48 s, aim {PUBLISHED:.2g}: {judged}."
 
 

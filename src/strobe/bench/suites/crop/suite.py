@@ -1,15 +1,14 @@
 """``suite=crop``: a crop of a photo by decoders that decode all of it, and by one that decodes only the crop."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, deferred
 from strobe.bench.inputs import find_photos
 from strobe.errors import ConfigError, DataError
 
@@ -25,11 +24,12 @@ def declare(cfg: DictConfig) -> Suite:
     chosen = cfg.suite
     decoders = list(dict.fromkeys(chosen.decoders or NAMES))
     workers, batch = list(dict.fromkeys(chosen.workers or [1])), chosen.batch_size
-    cells = [_decoding(name, decoders, None) for name in decoders]
+    cells = _row("decode", "one at a time", decoders, batch=None)
     if "native" in decoders:
-        cells.append(_decoding("native", decoders, TOGETHER))
+        together = _row("decode", f"{TOGETHER} at a time", ["native"], batch=TOGETHER)
+        cells += [replace(cell, against=cells[0].name) for cell in together]
     for place, count in enumerate(workers):
-        cells += [_training(name, decoders, count, batch, first=place == 0) for name in decoders]
+        cells += _row("step", str(count), decoders, float(count), workers=count, batch=batch, traced=place == 0)
     return Suite(
         name="crop",
         title="Crops of photos",
@@ -62,43 +62,13 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _decoding(name: str, decoders: list[str], batch: int | None) -> Cell:
-    return Cell(
-        "decode",
-        "one at a time" if batch is None else f"{batch} at a time",
-        name,
-        partial(decode, decoder=name, batch=batch),
-        against=None if name == decoders[0] and batch is None else _named("decode", "one at a time", decoders[0]),
-    )
-
-
-def _training(name: str, decoders: list[str], workers: int, batch: int, *, first: bool) -> Cell:
-    return Cell(
-        "step",
-        str(workers),
-        name,
-        partial(train, decoder=name, workers=workers, batch=batch, traced=first),
-        against=None if name == decoders[0] else _named("step", str(workers), decoders[0]),
-        at=float(workers),
-    )
-
-
-def _named(table: str, row: str, decoder: str) -> str:
-    return Cell(table, row, decoder, partial(decode, decoder=decoder, batch=None)).name
-
-
-def decode(trial: Trial, *, decoder: str, batch: int | None) -> AbstractContextManager[Work]:
-    """Crops from memory."""
-    from strobe.bench.suites.crop import cells as crop_cells
-
-    return crop_cells.decode(trial, decoder=decoder, batch=batch)
-
-
-def train(trial: Trial, *, decoder: str, workers: int, batch: int, traced: bool) -> AbstractContextManager[Work]:
-    """Training steps on what worker processes prepare of crops."""
-    from strobe.bench.suites.crop import cells as crop_cells
-
-    return crop_cells.train(trial, decoder=decoder, workers=workers, batch=batch, traced=traced)
+def _row(table: str, row: str, names: Sequence[str], at: float | None = None, **options: Any) -> list[Cell]:
+    """A cell for each decoder; the ratios are to the first."""
+    cells: list[Cell] = []
+    for name in names:
+        make = deferred(f"crop.cells:{'decode' if table == 'decode' else 'train'}", decoder=name, **options)
+        cells.append(Cell(table, row, name, make, against=cells[0].name if cells else None, at=at))
+    return cells
 
 
 def _find(asked: Request, scratch: Path) -> Input:
@@ -149,7 +119,7 @@ def _device(accelerator: str) -> str:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What decoding only the crop gains."""
-    from strobe.bench.suites.crop.report import conclusions
+    from strobe.bench.suites.crop.report import conclusions  # which knows the names of what torch measures
 
     return conclusions(record)
 

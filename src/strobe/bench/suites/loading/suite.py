@@ -56,6 +56,11 @@ def declare(cfg: DictConfig) -> Suite:
         cells += [cell for policy in CROP_POLICIES for cell in _crops(policy)]
     if not cells:
         raise ConfigError(f"suite.tables={list(tables)}: none of them is measured on data of the form {form}")
+    shown = [
+        Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True),
+        Table("floors", "Tiles as they leave the host, beside floors", rows="batch size", logarithmic=True),
+        Table("crop_policies", f"Squares of photos as they leave the host, batches of {PHOTOS}", rows="crop policy"),
+    ]
     return Suite(
         name="loading",
         title="From files to batches",
@@ -65,13 +70,7 @@ def declare(cfg: DictConfig) -> Suite:
         "many are used. Cold: the files are thrown out of the page cache before each repetition. Beside floors, and by "
         "crop policy, batches are made as they leave the host: neither scaled nor standardised, on one thread.",
         cells=cells,
-        tables=[
-            Table("load", f"Loading {batches} batches", unit="ms", rows="batch size", logarithmic=True),
-            Table("floors", "Tiles as they leave the host, beside floors", rows="batch size", logarithmic=True),
-            Table(
-                "crop_policies", f"Squares of photos as they leave the host, batches of {PHOTOS}", rows="crop policy"
-            ),
-        ],
+        tables=[table for table in shown if any(cell.table == table.name for cell in cells)],
         quick=Plan(rounds=2, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=0.5, budget=1200),
         find=_find,

@@ -118,10 +118,9 @@ def _python(cell: Mapping[str, Any], _: float | None) -> str:
 
 def _times(interval: Mapping[str, float], factor: float) -> str:
     """An interval in another unit."""
-    return ratio({key: factor * value for key, value in interval.items()})
+    return ratio(interval, lambda value: figure(factor * value))
 
 
 def _longer(times: Mapping[str, float]) -> str:
     """A ratio as a share that is added."""
-    median, low, high = (f"{times[end] - 1:.2%}" for end in ("median", "low", "high"))
-    return f"{median} ({low} to {high})"
+    return ratio(times, lambda value: f"{value - 1:.2%}")

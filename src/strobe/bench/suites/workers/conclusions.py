@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.bench.aims import verdict
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import by_round, reaches
 from strobe.present.format import estimate, figure
 
 AIMS = {"torch": 2.7, "spdl": 1.5}  # times as many images/s as the published pipelines, with as many workers
@@ -69,7 +68,7 @@ def _against(best: Cell, other: Cell, aim: float | None) -> str:
     found = by_round(best, other)
     if found is None or found["median"] is None:
         return ""
-    aimed = "" if aim is None else f" (aim {aim:g}: {verdict(found, aim)})"
+    aimed = "" if aim is None else f" (aim {aim:g}: {reaches(found, aim)})"
     return f"{estimate(found)} times {other['column']}{aimed}"
 
 

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
+from strobe.bench.suites.workers.conclusions import conclusions
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 
@@ -73,7 +74,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=1, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=1.0, budget=1500),
         find=_find,
-        conclude=conclude,
+        conclude=partial(conclusions, stages=STAGES, columns=COLUMNS),
         varies={
             "engine": 'suite.workers=[N,...], or suite.pipelines=["strobe engine.KEY=VALUE",...]',
             "loader": 'suite.pipelines=["strobe loader=NAME",...]',
@@ -228,10 +229,3 @@ def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> l
     if stage == "resize":
         own.append("data.batch_size=1")
     return own
-
-
-def conclude(record: Mapping[str, Any]) -> list[str]:
-    """What the best of ours reaches, against the others."""
-    from strobe.bench.suites.workers.conclusions import conclusions
-
-    return conclusions(record, STAGES, COLUMNS)

@@ -1,0 +1,115 @@
+"""``strobe.tune`` on a made-up machine: what is shown, kept and recommended, without training."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+
+from strobe.app.config.compose import CONF
+from strobe.app.config.register import register
+from strobe.app.tuning.command import run
+from strobe.errors import ConfigError, StrobeError
+from support.landscape import Made, Rate
+from support.refusals import refusal
+
+OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
+GIVEN = "data.tiles_per_class=10"
+
+Tune = Callable[..., str]
+
+
+def rate(chosen: Mapping[str, str]) -> float:
+    return 140.0 if chosen["loader"] == "native" else 100.0
+
+
+@pytest.fixture
+def tune(tmp_path: Path, own_hydra: None, capsys: pytest.CaptureFixture[str]) -> Iterator[Tune]:
+    """Run the command in a folder of its own, with a copy of conf/, on a machine; what it says."""
+    shutil.copytree(CONF, tmp_path / "conf")
+    register()
+
+    def tuned(machine: Made, *overrides: str) -> str:
+        where = [f"hydra.run.dir={machine.folder}", f"hydra.runtime.output_dir={machine.folder}"]
+        cfg = compose("tune", [GIVEN, *overrides, *where], return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        machine.folder.mkdir(exist_ok=True)
+        run(cfg, lambda *_, **__: nullcontext(machine))
+        return capsys.readouterr().out
+
+    with initialize_config_dir(str(tmp_path / "conf"), version_base="1.3"):
+        yield tuned
+
+
+def made(folder: Path, rate: Rate = rate) -> Made:
+    return Made(folder / "search", rate, OFFERS)
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "search" / "tune.json").read_text())
+    return found
+
+
+def test_what_the_proof_shows_is_recommended(tune: Tune, tmp_path: Path) -> None:
+    said = tune(made(tmp_path))
+    record = record_of(tmp_path)
+    assert record["proof"]["verdict"] == "faster"
+    assert record["recommended"] == record["best"] == [GIVEN, "loader=native"]
+    assert [trial["verdict"] for trial in record["trials"]] == ["faster", "no difference", "no difference"]
+    assert "  loader=native: 1.40 times (1.37 to 1.43), predicted 1.50 times (1.35 to 1.65): kept\n" in said
+    assert "1.40 times (1.37 to 1.43) as fast as what was given, measured anew. Nothing else helps after" in said
+    assert said.splitlines()[-2:] == [
+        f"python train.py {GIVEN} loader=native",
+        str(tmp_path / "search" / "tune.json"),
+    ]
+
+
+def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: Path) -> None:
+    machine = made(tmp_path)
+    honest = machine.compare
+    machine.compare = lambda *sides, proof=False: honest(*(sides[::-1] if proof else sides))  # type: ignore[method-assign]
+    said = tune(machine)
+    record = record_of(tmp_path)
+    assert (record["best"], record["recommended"]) == ([GIVEN, "loader=native"], [GIVEN])
+    assert "Measured anew, what was found is no faster (0.71 times (0.70 to 0.73)): keep what was given." in said
+    assert said.splitlines()[-2] == f"python train.py {GIVEN}"
+
+
+def test_after_ctrl_c_the_same_command_goes_on(tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = made(tmp_path)
+    machine.breaks = 1
+    with pytest.raises(KeyboardInterrupt):
+        tune(machine)
+    broken = capsys.readouterr().out
+    assert f"what was measured is kept in {machine.folder}. The same command goes on from here." in broken
+    assert record_of(tmp_path)["status"] == "interrupted"
+    machine.breaks = None
+    said = tune(machine)
+    assert said.startswith(f"Going on with {machine.folder / 'tune.json'}\n")
+    assert record_of(tmp_path)["status"] == "completed"
+    trials = [tuple(map(tuple, sides)) for sides in machine.compared[:-1]]  # the last one is the proof
+    assert len(set(trials)) == len(trials) == 3
+    again = refusal(lambda: tune(made(tmp_path)), ConfigError)
+    assert again.startswith(f"hydra.run.dir={machine.folder} holds a search that is completed")
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_preset_is_written_of_what_is_faster(tune: Tune, tmp_path: Path, faster: bool) -> None:
+    said = tune(made(tmp_path, rate if faster else lambda _: 100.0), "tune.save=tuned")
+    assert ("Saved: python train.py experiment=tuned" in said) == faster
+    assert ("nothing is faster than what was given" in said) != faster
+    assert (tmp_path / "conf" / "experiment" / "tuned.yaml").exists() == faster
+    if faster:
+        assert compose("config", ["experiment=tuned"]) == compose("config", [GIVEN, "loader=native"])
+
+
+def test_a_start_that_cannot_be_measured_is_told_in_a_sentence(tune: Tune, tmp_path: Path) -> None:
+    machine = made(tmp_path)
+    machine.failure = "data.root=nowhere holds no tiles"
+    machine.probe = lambda _: (None, "looks/1")  # type: ignore[method-assign]
+    assert refusal(lambda: tune(machine), StrobeError) == machine.failure
