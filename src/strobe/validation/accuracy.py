@@ -22,6 +22,7 @@ from typing import Any
 
 from rich.table import Table
 
+from strobe.app.run.apart import train
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.measure import environment
