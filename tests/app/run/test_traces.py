@@ -80,7 +80,8 @@ def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
     assert {event["pid"] for event in work} == workers.keys()
     batches = {event["args"]["batch"]: event for event in work if event["name"] == "batch"}
     files = Counter(e["args"]["batch"] for e in work if e["name"] == "decode" and e["args"]["batch"] in batches)
-    whole = [number for number, event in batches.items() if "unfinished" not in event["args"]]
+    began = min(step["ts"] for step in steps)  # of a batch that was begun before, files may have been read before
+    whole = [n for n, event in batches.items() if event["ts"] > began and "unfinished" not in event["args"]]
     assert {files[number] for number in whole} == {4}
     for step in steps:  # its batch was made before it was fetched, and waited from then on
         number = int(step["name"].partition("#")[2])
@@ -121,12 +122,3 @@ def test_the_first_steps_loading_is_seen(train: Train) -> None:
     assert ended.code == 0, ended.output
     events = events_of(ended.directory / ended.summary["traces"][0])
     assert [event["args"]["batch"] for event in events if event["name"] == "batch"] == [0, 1]
-
-
-def test_the_schedule_can_end_the_run(train: Train) -> None:
-    ended = train(
-        "profiler=trace", "profiler.stop_after=true", "profiler.repeat=1", "trainer.max_epochs=9", "data.batch_size=16"
-    )
-    assert ended.code == 0, ended.output
-    assert sum(ended.summary["steps"].values()) == 5
-    assert len(ended.summary["traces"]) == 1
