@@ -11,7 +11,7 @@ from support.suite_parts import NETWORK, measured_here
 TILES = ("data.root={tiles}", "data.tiles_per_class=10", "data.batch_size=4", NETWORK)
 SMALL = {  # a few cells of each suite
     "convolution": ("suite.sizes=[8]", 'suite.implementations=["four loops",native]'),
-    "crop": ("suite.decoders=[pil]", "suite.batch_size=4"),
+    "crop": ("suite.decoders=[pil,native]", "suite.batch_size=4"),
     "engines": ("suite.workers=[0]", "suite.batch_sizes=[2]", "suite.tables=[engines,buffers]", *TILES),
     "loading": ("suite.loaders=[skimage,native]", "suite.batch_sizes=[2]", "suite.tables=[load]", *TILES[:2]),
     "overhead": ("data.batch_size=4", NETWORK),
