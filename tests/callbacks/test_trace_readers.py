@@ -119,7 +119,7 @@ def test_the_plugin_gets_its_runtime_share(plugins: tuple[Plugin, Plugin]) -> No
     assert raw["Runtime"] == 0
     assert rewritten["Runtime"] == pytest.approx(4.3, abs=0.02)
     assert sum(rewritten.values()) == pytest.approx(100, abs=0.1)
-    assert plugins[1].shares(RANK0)["Runtime"] == pytest.approx(0.84, abs=0.02)
+    assert plugins[1].shares(RANK0)["Runtime"] == pytest.approx(1.25, abs=0.02)
 
 
 def test_the_plugin_gets_its_loader_share(plugins: tuple[Plugin, Plugin], logdir: Path) -> None:
