@@ -11,7 +11,7 @@ from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
 from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
-from strobe.bench.suites.convolution.study import (
+from strobe.bench.suites.convolution.suite import (
     CALLS,
     CONV2D,
     EVENTS,
