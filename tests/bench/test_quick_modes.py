@@ -53,6 +53,9 @@ def test_a_suite_measures_and_concludes(
         return search(request, scratch), {"versions": {}, "host": "here"}
 
     monkeypatch.delenv("STROBE_DATA", raising=False)
+    monkeypatch.setattr("strobe.bench.inputs.GENERATED_PHOTOS", 4)
+    monkeypatch.setattr("strobe.bench.suites.overhead.MOST", 4)
+    monkeypatch.setattr("strobe.bench.steady.profile", lambda *_, **__: None)
     monkeypatch.setattr(command, "Campaign", partial(Campaign, run=run))
     monkeypatch.setattr(command, "in_fresh_process", find)
     measure(suite, tmp_path / "run", "rounds=1", *(given.format(tiles=sample_root) for given in SMALL.get(suite, ())))
