@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from strobe.report.hparams import COLUMNS, METRICS
+from strobe.report.board import COLUMNS, METRICS
 from support.readers import Plugin, ask, board
 
 FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"

@@ -8,12 +8,57 @@ from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
 
 
-def test_loader_takes_the_best_measured_remedy() -> None:
-    assert of("loader", example("loader"))[0].overrides == ("engine.num_workers=2",)
-    few = example("loader", summary__environment__usable_cores=1)
-    assert of("loader", few)[0].overrides == ("loader=tifffile",)  # two workers have no cores
-    full = example("loader", summary__environment__shm_free_bytes=1_000_000)
-    assert of("loader", full)[0].overrides == ("loader=tifffile",)  # nor room for their batches
+def prescribed(cause: str, **changes: Any) -> list[str]:
+    """The overrides of the only finding of a rule; those that it has not prescribed are none."""
+    return [" ".join(finding.overrides) for finding in of(cause, example(cause, **changes))]
+
+
+CORES, SHM = "summary__environment__usable_cores", "summary__environment__shm_free_bytes"
+RATE, INTERVALS = "summary__ceilings__loader", "summary__ceilings__intervals"
+EPOCH, UPDATES = "summary__batches_per_epoch", "summary__updates"
+INTERVAL, EPOCHS = "config__trainer__val_check_interval", "config__trainer__check_val_every_n_epoch"
+LONGEST, SAVES = "config__trainer__max_epochs", "config__checkpoint__every_n_epochs"
+
+
+@pytest.mark.parametrize(
+    ("cause", "changes", "overrides"),
+    [
+        ("loader", {}, "engine.num_workers=2"),
+        ("loader", {CORES: 1}, "loader=tifffile"),  # two workers have no cores
+        ("loader", {SHM: 1_000_000}, "loader=tifffile"),  # nor room for their batches
+        (
+            "loader",  # workers that are fast on the whole, and uneven, get deeper queues
+            {"summary__num_workers": 2, RATE: 5000.0, INTERVALS: {"loader": [4900.0, 5100.0], "model": [429.0, 431.0]}},
+            "engine.prefetch_factor=4",
+        ),
+        ("checkpoint", {EPOCH: 45}, "checkpoint.every_n_steps=null"),
+        ("checkpoint", {EPOCH: 100_000}, "checkpoint.every_n_steps=50"),
+        ("checkpoint", {EPOCH: 90, UPDATES: 1.0}, "checkpoint.every_n_steps=50"),
+        ("checkpoint", {EPOCH: 90, UPDATES: 0.5}, "checkpoint.every_n_steps=20"),  # counted in updates
+        ("logging", {"config__trainer__log_every_n_steps": 10}, ""),  # and it logs in each step all the same
+        *[
+            ("validation", {INTERVAL: interval, EPOCHS: epochs, LONGEST: longest}, overrides)
+            for interval, epochs, longest, overrides in [
+                (5, 1, 5, "trainer.val_check_interval=null trainer.check_val_every_n_epoch=2"),
+                (0.01, 1, 5, "trainer.val_check_interval=null"),
+                (None, 1, 100, "trainer.check_val_every_n_epoch=11"),
+                (None, 2, 100, "trainer.check_val_every_n_epoch=22"),
+                (None, 1, 5, "trainer.check_val_every_n_epoch=5"),
+                (None, 1, 1, ""),
+                (50, None, 5, "trainer.val_check_interval=550"),
+            ]
+        ],
+        *[
+            ("epoch_checkpoint", {EPOCHS: validated, LONGEST: longest}, f"checkpoint.every_n_epochs={every}")
+            for validated, longest, every in [(1, 100, 5), (10, 100, 10), (4, 100, 8), (10, 5, 5), (1, 2, 2)]
+        ],
+        ("epoch_checkpoint", {LONGEST: 1}, None),  # they are saved once
+        ("epoch_checkpoint", {LONGEST: 9, SAVES: 9}, None),
+        ("epoch_checkpoint", {"summary__between_seconds__checkpoints": 0.001}, None),
+    ],
+)
+def test_a_rule_prescribes_what_fits_the_run(cause: str, changes: dict[str, Any], overrides: str | None) -> None:
+    assert prescribed(cause, **changes) == ([] if overrides is None else [overrides])
 
 
 def test_loader_without_measurements_says_how_far_workers_may_carry() -> None:
@@ -33,12 +78,6 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
     slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
     record.summary["ceilings"]["alternatives"].append(slower)
     assert of("loader", record)[0].advice.startswith("Nothing that was measured loads faster")
-
-
-def test_uneven_workers_get_deeper_queues() -> None:
-    record = example("loader", summary__num_workers=2, summary__ceilings__loader=5000.0)
-    record.summary["ceilings"]["intervals"]["loader"] = [4900.0, 5100.0]
-    assert of("loader", record)[0].overrides == ("engine.prefetch_factor=4",)
 
 
 def test_the_knee_not_the_largest_batch() -> None:
@@ -137,13 +176,6 @@ def test_logging_stays_as_often_as_is_read(batches: int, measured: int, updates:
     assert not every or f"every {every} {'steps' if updates == 1 else 'updates'}" in finding.advice
 
 
-def test_calls_of_a_logger_that_its_interval_does_not_cause_are_not_lessened_by_it() -> None:
-    record = example("logging", config__trainer__log_every_n_steps=10)  # and it logs in each step all the same
-    finding = of("logging", record)[0]
-    assert finding.overrides == ()
-    assert "Log fewer figures" in finding.advice
-
-
 @pytest.mark.parametrize(
     ("name", "saves"),
     [
@@ -162,58 +194,3 @@ def test_checkpoints_are_told_from_callbacks_with_such_names(name: str, saves: b
     record.config["callbacks"] = {"own": {"_target_": f"mine.{name}"}}
     assert not of("checkpoint", record)
     assert of("callback", record)[0].overrides == ("~callbacks.own",)
-
-
-def test_checkpoints_are_counted_in_updates() -> None:
-    every = [
-        of("checkpoint", example("checkpoint", summary__batches_per_epoch=90, summary__updates=updates))[0].overrides
-        for updates in (1.0, 0.5)
-    ]
-    assert every == [("checkpoint.every_n_steps=50",), ("checkpoint.every_n_steps=20",)]
-
-
-@pytest.mark.parametrize(("batches", "value"), [(45, "null"), (100_000, "50")])
-def test_checkpoints_are_saved_seldom_enough_or_by_the_epoch(batches: int, value: str) -> None:
-    record = example("checkpoint", summary__batches_per_epoch=batches)
-    assert of("checkpoint", record)[0].overrides == (f"checkpoint.every_n_steps={value}",)
-
-
-@pytest.mark.parametrize(
-    ("interval", "epochs", "longest", "overrides"),
-    [
-        (5, 1, 5, ("trainer.val_check_interval=null", "trainer.check_val_every_n_epoch=2")),
-        (0.01, 1, 5, ("trainer.val_check_interval=null",)),
-        (None, 1, 100, ("trainer.check_val_every_n_epoch=11",)),
-        (None, 2, 100, ("trainer.check_val_every_n_epoch=22",)),
-        (None, 1, 5, ("trainer.check_val_every_n_epoch=5",)),
-        (None, 1, 1, ()),
-        (50, None, 5, ("trainer.val_check_interval=550",)),
-    ],
-)
-def test_validation_is_made_as_rare_as_needed(interval: Any, epochs: Any, longest: int, overrides: Any) -> None:
-    record = example(
-        "validation",
-        config__trainer__val_check_interval=interval,
-        config__trainer__check_val_every_n_epoch=epochs,
-        config__trainer__max_epochs=longest,
-    )
-    assert of("validation", record)[0].overrides == overrides
-
-
-def test_short_checkpoints_between_epochs_are_no_finding() -> None:
-    assert not of("epoch_checkpoint", example("epoch_checkpoint", summary__between_seconds__checkpoints=0.001))
-
-
-@pytest.mark.parametrize(
-    ("validated", "longest", "every"), [(1, 100, 5), (10, 100, 10), (4, 100, 8), (10, 5, 5), (1, 1, None), (1, 2, 2)]
-)
-def test_checkpoints_are_chosen_in_epochs_with_a_validation(validated: int, longest: int, every: int | None) -> None:
-    record = example(
-        "epoch_checkpoint",
-        config__trainer__check_val_every_n_epoch=validated,
-        config__trainer__max_epochs=longest,
-    )
-    overrides = [finding.overrides for finding in of("epoch_checkpoint", record)]
-    assert overrides == ([(f"checkpoint.every_n_epochs={every}",)] if every else [])
-    record.config["checkpoint"]["every_n_epochs"] = longest
-    assert not of("epoch_checkpoint", record)  # once

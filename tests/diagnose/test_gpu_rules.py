@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strobe.diagnose.finding import Finding
+from strobe.diagnose.rules import Finding
 from support.recorded import example, of
 
 RULES = ("synchronisation", "launch_bound", "transfer", "precision")

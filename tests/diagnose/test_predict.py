@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from strobe.diagnose.finding import Speedup
 from strobe.diagnose.predict import Step, step_of, with_loader, with_model, without, without_waiting
-from strobe.records.run import Measured, Record
+from strobe.records.run import Figure, Record
 from support.recorded import CAUSES, example
 
 MILLI = 1e-3
@@ -24,20 +23,20 @@ SERIAL = Step(
     noise=0.0,
     drift=0.0,
     workers=0,
-    loader=Measured(1 / (3 * MILLI), 1 / (3 * MILLI), 1 / (3 * MILLI)),
-    model=Measured(1 / (1.8 * MILLI), 1 / (1.8 * MILLI), 1 / (1.8 * MILLI)),
+    loader=Figure(1 / (3 * MILLI), 1 / (3 * MILLI), 1 / (3 * MILLI)),
+    model=Figure(1 / (1.8 * MILLI), 1 / (1.8 * MILLI), 1 / (1.8 * MILLI)),
     cores=None,
     loader_cpu=3 * MILLI,
     model_cpu=3.6 * MILLI,
 )
 
 
-def exactly(rate: float) -> Measured:
-    return Measured(rate, rate, rate)
+def exactly(rate: float) -> Figure:
+    return Figure(rate, rate, rate)
 
 
-def about(rate: float, noise: float) -> Measured:
-    return Measured(rate, rate * (1 - noise), rate * (1 + noise))
+def about(rate: float, noise: float) -> Figure:
+    return Figure(rate, rate * (1 - noise), rate * (1 + noise))
 
 
 def simulated(
@@ -185,7 +184,7 @@ STEPS = [
     for chance in [random.Random(7)]
     for _ in range(30)
 ]
-PREDICTIONS: dict[str, Callable[[Step, float, float], Speedup]] = {
+PREDICTIONS: dict[str, Callable[[Step, float, float], Figure]] = {
     "loader without workers": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=0),
     "loader with workers": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=2),
     "loader that waits": lambda step, rate, noise: with_loader(step, about(rate, noise), workers=2, cpu=1e-5),
@@ -196,7 +195,7 @@ PREDICTIONS: dict[str, Callable[[Step, float, float], Speedup]] = {
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("predict", PREDICTIONS.values(), ids=PREDICTIONS)
-def test_what_holds_of_any_prediction(step: Step, predict: Callable[[Step, float, float], Speedup]) -> None:
+def test_what_holds_of_any_prediction(step: Step, predict: Callable[[Step, float, float], Figure]) -> None:
     rates = [50.0 * 1.5**power for power in range(16)]
     predicted = [predict(step, rate, 0.02) for rate in rates]
     for slower, faster in pairwise(predicted):

@@ -1,23 +1,20 @@
 """The verdict in TensorBoard's own tabs, read back from event files that real loggers wrote."""
 
-import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
-from strobe.report.board import show_verdict
+from strobe.report.board import METRICS, show_verdict
 from strobe.report.step_picture import step_picture
-from support.readers import ask, board
 
 SCALARS = {"images_per_second", "efficiency", "ceilings/loader", "ceilings/model"}
 TEXT, PICTURE = "strobe/verdict", "strobe/step"
@@ -43,10 +40,8 @@ class Model(LightningModule):
 
 
 def quiet(logger: Any, **settings: Any) -> Trainer:
-    off = ("enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    return Trainer(
-        accelerator="cpu", max_epochs=1, logger=logger, log_every_n_steps=1, **settings | dict.fromkeys(off, False)
-    )
+    off = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
+    return Trainer(accelerator="cpu", max_epochs=1, logger=logger, log_every_n_steps=1, **settings | off)
 
 
 def folder(path: Path) -> TensorBoardLogger:
@@ -114,6 +109,7 @@ def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_p
         "ceilings/loader": [(3, 250.0)],
         "ceilings/model": [(3, 400.0)],
     }
+    assert set(METRICS) >= SCALARS  # of HParams, where a sweep's runs are compared
     (image,) = read.Images(PICTURE)
     picture = step_picture(record())
     assert picture is not None
@@ -156,45 +152,15 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     assert f"{TEXT}/text_summary" not in tags["tensors"]
 
 
-@pytest.mark.parametrize("logger", [False, CSVLogger], ids=["none", "another"])
-def test_another_logger_is_left_alone(tmp_path: Path, logger: type[Logger] | bool) -> None:
-    show_verdict(quiet(logger and CSVLogger(tmp_path)), record())
+class OfTheSecondRank(SingleDeviceStrategy):
+    is_global_zero = False
+
+
+def test_another_logger_and_another_rank_show_no_verdict(tmp_path: Path) -> None:
+    for trainer in (
+        quiet(False),
+        quiet(CSVLogger(tmp_path)),
+        quiet(folder(tmp_path), strategy=OfTheSecondRank("cpu")),
+    ):
+        show_verdict(trainer, record())
     assert not [*tmp_path.rglob("*")]
-
-
-def test_another_rank_shows_no_verdict(tmp_path: Path) -> None:
-    class OfTheSecondRank(SingleDeviceStrategy):
-        is_global_zero = False
-
-    show_verdict(quiet(folder(tmp_path), strategy=OfTheSecondRank("cpu")), record())
-    assert not [*tmp_path.rglob("*")]
-
-
-def test_runs_of_a_sweep_are_compared_in_the_hparams_tab(tmp_path: Path) -> None:
-    show_verdict(quiet(folder(tmp_path / "0")), record(ceilings=None, efficiency=None, batch_size=8))
-    show_verdict(quiet(folder(tmp_path / "1")), record(batch_size=32))
-    columns = ["ceilings/loader", "ceilings/model", "efficiency", "images_per_second"]
-    query = {
-        "experimentName": "",
-        "allowedStatuses": ["STATUS_SUCCESS", "STATUS_UNKNOWN", "STATUS_RUNNING"],
-        "colParams": [{"metric": {"group": "", "tag": tag}} for tag in columns],
-        "startIndex": 0,
-        "sliceSize": 9,
-    }
-
-    with board(tmp_path) as address:
-        tab = f"{address}/data/plugin/hparams"
-        shown = ask(f"{tab}/experiment?{urlencode({'request': '{}'})}", lambda found: len(found["hparamInfos"]) > 0)
-        answer = ask(
-            f"{tab}/session_groups?{urlencode({'request': json.dumps(query)})}",
-            lambda found: len(found.get("sessionGroups", [])) == 2,
-        )
-    assert {"loader", "engine", "batch_size", "num_workers"} <= {info["name"] for info in shown["hparamInfos"]}
-    assert {"test/accuracy", *columns} <= {info["name"]["tag"] for info in shown["metricInfos"]}
-    rows = {
-        group["hparams"]["batch_size"]: {value["name"]["tag"]: value["value"] for value in group["metricValues"]}
-        for group in answer["sessionGroups"]
-    }
-    assert rows[8] == {"images_per_second": 160.0}
-    assert rows[32].keys() == set(columns)
-    assert rows[32]["ceilings/loader"] == 250.0

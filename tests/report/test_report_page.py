@@ -1,6 +1,5 @@
 """``report.html``: what it says, what it lives without, and how it is written."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -13,13 +12,13 @@ from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.records.tables import File
 from strobe.report.page import render, write_report
-from strobe.report.throughput import points_of, throughput
+from strobe.report.steps import points_of, throughput
 from support.pages import (
     FILES,
+    HOSTILE,
     PHASES,
     SECTIONS,
     SLOWEST,
-    WRONG,
     Page,
     complete,
     numbers,
@@ -27,7 +26,6 @@ from support.pages import (
     page_of,
     places,
     steps,
-    words_of,
 )
 from support.refusals import refusal
 
@@ -80,24 +78,63 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
     assert widths["transfer"] == 100  # far beyond the others, so it goes on
 
 
-def test_shared_cores_are_told() -> None:
-    summary = complete()
-    summary["ceilings"] |= {"shared_cores": True, "joint": 2500.0}
-    text = page_of(summary).text
-    assert "compete for the same cores, so neither ceiling can be reached" in text
-    assert "together they can reach 2,500 images/s" in text
-    assert "of the ceiling 98% 2,500 images/s: both on these cores" in text.lower()
+SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 2500.0}
+UNMEASURED = {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}
+EARLY = {
+    "status": "failed",
+    "error": {"type": "DataError", "message": "data.root=/nowhere holds no tiles\nlook elsewhere"},
+    "images_per_second": dict.fromkeys(["median", "low", "high"]),
+    "step_seconds": dict.fromkeys(["total", *PHASES]),
+    "findings": [],
+}
+STOPPED = {"status": "interrupted", "error": {"type": "KeyboardInterrupt", "message": ""}}
+OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "images_per_second", "step_seconds"})
 
 
-def test_more_than_a_ceiling_is_explained() -> None:
-    said = "More than a ceiling cannot be"
-    assert said in page_of(complete() | {"efficiency": 1.16}).text
-    assert said not in page_of(complete() | {"efficiency": 1.01}).text
+@pytest.mark.parametrize(
+    ("changes", "said", "unsaid"),
+    [
+        ({"ceilings": SHARED}, "compete for the same cores, so neither ceiling can be reached", ""),
+        ({"ceilings": SHARED}, "together they can reach 2,500 images/s", ""),
+        ({"ceilings": SHARED}, "Of the ceiling 98% 2,500 images/s: both on these cores", ""),
+        ({"efficiency": 1.16}, "More than a ceiling cannot be", ""),
+        ({"efficiency": 1.01}, "101% of the lowest ceiling", "More than a ceiling cannot be"),
+        ({"ceilings": UNMEASURED}, "The run was <b>cut</b>.", "Of the lowest ceiling"),
+        (EARLY, "What went wrong DataError data.root=/nowhere holds no tiles look elsewhere", "What to change"),
+        (STOPPED, "What stopped it KeyboardInterrupt", "What went wrong"),
+        (STOPPED, "3,180 images/s", ""),
+        (OLD, "The longest phase of a step is data wait: 61% of it.", "Workers and device"),
+        (OLD, "ceilings=true measures them", "Of the lowest ceiling"),
+        ({"verdict": "The loader is the limit."}, "limit. python train.py data=eurosat loader=memory engine", ""),
+        (dict.fromkeys(complete()), "No step was measured", "images/s"),
+        ({"efficiency": math.nan, "first_step_seconds": math.inf}, "Throughput 3,180 images/s", "nan"),
+    ],
+)
+def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, unsaid: str) -> None:
+    page = page_of(complete() | changes)
+    assert said in page.text
+    assert not unsaid or unsaid not in page.text
+    assert page.has("error", "bad") == (changes is EARLY)
+    assert page.has("error", "fair") == (changes is STOPPED)
 
 
-def test_why_there_are_no_ceilings_is_told() -> None:
-    why = {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}
-    assert "The run was <b>cut</b>." in page_of(complete() | {"ceilings": why}).text
+WRONG = ("removed", {"a": 1}, math.nan, HOSTILE, None, -1, [None, {}], 1e300)
+
+
+@pytest.mark.parametrize("turn", [0, 3])
+def test_whatever_is_missing_or_wrong_the_rest_is_shown(turn: int) -> None:
+    """Each value of the record, at any depth, is removed or replaced by what does not belong there, in turn."""
+    for number, path in enumerate(places(complete()), turn):
+        summary, wrong = complete(), WRONG[number % len(WRONG)]
+        node: Any = summary
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = wrong
+        if wrong == "removed":
+            del node[path[-1]]
+        text = render(Record(summary))
+        assert '<section id="environment">' in text, (path, wrong)
+        assert not re.search(r"\b(nan|inf)%", text), (path, wrong)
 
 
 def test_many_steps_are_a_band() -> None:
@@ -113,71 +150,6 @@ def test_steps_of_unknown_size_are_counted_as_steps() -> None:
     assert "How many images a step held is unknown." in str(throughput(Record(complete()), rows).note)
     assert points_of([{"total": 0.5, "step": 3.0}], "steps/s")[0].rate == 2.0
     assert not points_of([{"total": 0.0}, {"total": float("nan")}, {"total": 1e-13}], "steps/s")
-
-
-@pytest.mark.parametrize("key", complete())
-def test_whatever_is_missing_or_wrong_the_rest_is_shown(key: str) -> None:
-    """Each value of the record is removed, and replaced by what does not belong there."""
-    rows = steps(1)
-    for path in [(key,), *places(complete()[key], key)]:
-        value: Any = complete()
-        for step in path:
-            value = value[step]
-        kind = float if isinstance(value, int | float) else str if isinstance(value, str) else dict
-        for wrong in (*WRONG[kind], "removed"):
-            summary = complete()
-            node: Any = summary
-            for step in path[:-1]:
-                node = node[step]
-            if wrong == "removed":
-                del node[path[-1]]
-            else:
-                node[path[-1]] = wrong
-            text = render(Record(summary), rows)
-            assert '<section id="environment">' in text
-            assert not re.search(r"\b(nan|inf)%", text)
-
-
-@pytest.mark.parametrize("summary", [{}, {"schema": 1}, {"status": "failed"}, {"status": "interrupted", "steps": None}])
-def test_an_empty_record_is_a_decent_page(summary: dict[str, Any]) -> None:
-    page = page_of(summary)
-    assert "No step was measured" in page.text
-    assert not page.has("figures")
-
-
-def test_an_old_record_is_judged_by_its_phases() -> None:
-    known = ("schema", "status", "overrides", "choices", "steps", "images_per_second", "step_seconds", "metrics")
-    page = page_of({key: complete()[key] for key in known} | {"ceilings": {"loader": None, "model": None}})
-    assert "The longest phase of a step is data wait: 61% of it." in page.text
-    assert "ceilings=true measures them" in page.text
-    assert "trace" not in page.sections
-
-
-def test_the_head_offers_the_first_findings_command() -> None:
-    page = page_of(complete() | {"verdict": "The loader is the limit."})
-    assert "python train.py data=eurosat loader=memory engine.num_workers=4" in words_of(page.tree.find(".//header"))
-
-
-def test_a_failed_run_says_what_went_wrong() -> None:
-    page = page_of(
-        {
-            "status": "failed",
-            "error": {"type": "DataError", "message": "data.root=/nowhere holds no tiles\nlook elsewhere"},
-            "images_per_second": dict.fromkeys(["median", "low", "high"]),
-            "step_seconds": dict.fromkeys(["total", *PHASES]),
-        }
-    )
-    assert "What went wrong DataError data.root=/nowhere holds no tiles look elsewhere" in page.text
-    assert page.has("error", "bad")
-    assert "findings" not in page.sections
-
-
-def test_an_interrupted_run_keeps_what_it_measured() -> None:
-    error = {"type": "KeyboardInterrupt", "message": ""}
-    page = page_of(complete() | {"status": "interrupted", "error": error}, steps(20))
-    assert "What stopped it KeyboardInterrupt" in page.text
-    assert page.has("error", "fair")
-    assert "3,180 images/s" in page.text
 
 
 def test_long_lists_are_cut_and_say_so() -> None:
@@ -225,12 +197,6 @@ def test_damaged_files_beside_the_record_are_left_out(tmp_path: Path, damage: st
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "steps.csv holds no steps" in page.text
     assert "operators" not in page.sections
-
-
-def test_a_record_of_numbers_that_are_none_is_read(tmp_path: Path) -> None:
-    summary = complete() | {"efficiency": math.nan, "first_step_seconds": math.inf}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert "nan" not in Page(write_report(tmp_path).read_text(encoding="utf-8")).text
 
 
 def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Records of runs, whole ones and wrong values, and a page taken apart, for the tests of the report."""
 
-import math
 import random
 import re
 import xml.etree.ElementTree as ET
@@ -14,11 +13,6 @@ from strobe.report.page import render
 SECTIONS = ["step", "ceilings", "throughput", "findings", "operators", "trace", "memory", "metrics"]
 SECTIONS += ["traces", "environment", "files"]
 HOSTILE = "<script>alert(1)</script>&\"'\x00\ud800" + "x" * 300
-WRONG: dict[type, list[Any]] = {  # what may stand where something else belongs
-    float: [None, HOSTILE, math.nan, math.inf, 0, 1e300, -1, {"a": 1}],
-    str: [None, "", HOSTILE, -1, {"a": 1}],
-    dict: [None, HOSTILE, -1, [], {"a": 1}, [None, {}]],
-}
 PHASES = {"data_wait": 24.6, "transfer": 0.8, "forward": 5.2, "backward": 6.1, "optimizer": 2.1}
 PHASES |= {"callbacks": 1.0, "other": 0.7}  # ms
 

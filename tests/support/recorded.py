@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from strobe.diagnose.finding import Finding
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import all_rules, as_list
+from strobe.diagnose.rules import Finding
 from strobe.records.run import Record
 
 FOLDER = Path(__file__).parents[1] / "diagnose" / "constructed"

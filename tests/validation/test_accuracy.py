@@ -16,7 +16,7 @@ from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.validation import accuracy as grid
-from strobe.validation.accuracy import Result, Runs, judge, lines, score, table
+from strobe.validation.accuracy import Result, lines, table
 from strobe.validation.accuracy_cells import Cell, cells
 from support.composing import composed_data
 from support.places import ROOT
@@ -49,15 +49,11 @@ def test_a_cell_is_a_configuration_that_can_run(name: str) -> None:
     assert all(isinstance(get_class(OmegaConf.select(node, "_target_")), type) for node in nodes)
 
 
-def test_there_are_enough_cells() -> None:
-    assert len(NAMES) == len(cells(cores=2))
-    assert sum(cell.cause is not None for cell in NAMES.values()) >= 12
-    assert sum(cell.cause is None for cell in NAMES.values()) >= 4
-    assert len({cell.given for cell in NAMES.values()}) == len(NAMES)
-
-
-def test_what_is_too_much_depends_on_the_machine() -> None:
+def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() -> None:
     few, many = ({cell.name: cell.given for cell in cells(cores)} for cores in (2, 16))
+    assert len(few) == len(cells(cores=2)) == len(set(few.values()))
+    controls = sum(cell.cause is None for cell in NAMES.values())
+    assert (controls >= 4, len(NAMES) - controls >= 12) == (True, True)
     assert "engine.num_workers=8" in few["many-workers"]
     assert "threads=64" in many["too-many-threads"]
 
@@ -76,104 +72,72 @@ def test_what_is_too_much_depends_on_the_machine() -> None:
     ],
 )
 def test_the_first_finding_is_held_against_the_cell(cell: Cell, found: tuple[str, ...], right: bool) -> None:
-    assert judge(cell, Runs(base=[record(10, *found)])).right is right
-
-
-def test_the_prediction_is_held_against_the_median_of_the_pairs_ratios() -> None:
-    runs = Runs(
-        base=[record(10, "loader"), record(20), record(10)],
-        changed=[record(20), record(32), record(100)],
-    )
-    result = judge(SLOW, runs)
-    assert (result.measured, result.predicted, result.overrides) == (2.0, (2.0, 1.8, 2.2), ("a=1",))
-    assert result.error == 0
-    assert result.inside
-
-
-def test_an_error_is_relative_to_what_was_measured() -> None:
-    result = judge(SLOW, Runs(base=[record(10, "loader", speedup=(3.0, 2.5, 3.5))], changed=[record(24)]))
-    assert result.error == pytest.approx(3 / 2.4 - 1)
-    assert result.inside is False
+    assert Result(cell, [record(10, *found)]).right is right
 
 
 @pytest.mark.parametrize(
-    "runs",
+    ("base", "changed", "failure", "row"),
     [
-        Runs(failure="no space"),
-        Runs(base=[record(10, "loader")], failure="no space"),
-        Runs(base=[record(10, "loader"), record(11)], changed=[record(20)], failure="no space"),
+        ([10, 20, 10], [20, 32, 100], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "2.00", "+0%"]),  # of the pairs
+        ([10], [24], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "2.40", "-17%"]),
+        ([], [], "no space", ["-", "WRONG", "-", "-", "-", "no space"]),
+        ([10], [], "no space", ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "no space"]),
+        ([10, 11], [20], "no space", ["right", "a=1", "2.00 (1.80 to 2.20)", "2.00", "no space"]),
+        ([None], [10], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),  # a rate that is not known
+        ([10], [None], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),
+        ([0], [10], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),
     ],
-    ids=["at once", "when changed", "later"],
 )
-def test_a_cell_that_failed_stays_with_its_error(runs: Runs) -> None:
-    result = judge(SLOW, runs)
-    text = shown(result)
-    assert "slow" in text
-    assert "no space" in text
-    assert result.right is bool(runs.base)
-    assert score([result]).failed == 1
-    assert score([result]).injected == 1
-    assert (result.measured is None) is not runs.changed
-
-
-@pytest.mark.parametrize("rates", [(None, 10), (10, None), (0, 10)])
-def test_a_rate_that_is_not_known_gives_no_ratio(rates: tuple[float | None, float | None]) -> None:
-    result = judge(SLOW, Runs(base=[record(rates[0], "loader")], changed=[record(rates[1])]))
-    assert (result.measured, result.error, result.inside) == (None, None, None)
-    assert score([result]).predictions == 0
+def test_a_cell_is_a_row_with_its_prediction_beside_what_was_measured(
+    base: list[float | None], changed: list[float | None], failure: str | None, row: list[str]
+) -> None:
+    result = Result(SLOW, [record(rate, "loader") for rate in base], [record(rate) for rate in changed], failure)
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table([result]))
+    (line,) = (line for line in console.file.getvalue().splitlines() if "slow" in line)  # type: ignore[attr-defined]
+    assert [cell.strip() for cell in line.split("\u2502")][-1 - len(row) : -1] == row
+    assert (failure or "first finding loader, right") in grid.told(result)
 
 
 def test_a_record_with_nulls_is_judged() -> None:
-    result = judge(CONTROL, Runs(base=[{"findings": [{"cause": "nothing", "predicted_speedup": None}]}]))
-    assert result.right
-    assert result.predicted is None
-    assert judge(CONTROL, Runs(base=[{"findings": None}])).found is None
+    result = Result(CONTROL, [{"findings": [{"cause": "nothing", "predicted_speedup": None}]}])
+    assert (result.right, result.predicted) == (True, None)
+    assert Result(CONTROL, [{"findings": None}]).finding == {}
 
 
 def test_everything_is_counted() -> None:
     def pair(cell: Cell, cause: str, predicted: float, measured: float) -> Result:
         wide = (predicted, predicted - 0.1, predicted + 0.1)
-        return judge(cell, Runs(base=[record(10, cause, speedup=wide)], changed=[record(10 * measured)]))
+        return Result(cell, [record(10, cause, speedup=wide)], [record(10 * measured)])
 
-    total = score(
-        [
-            pair(SLOW, "loader", 2.0, 2.0),
-            pair(SLOW, "loader", 2.2, 2.0),
-            pair(SLOW, "small_batch", 3.0, 2.0),  # a wrong cause's prediction was made to the user too
-            pair(CONTROL, "loader", 1.0, 2.0),
-            pair(CONTROL, "small_batch", 1.4, 2.0),
-            judge(CONTROL, Runs(base=[record(10, "nothing")])),
-            judge(SLOW, Runs(failure="no space")),
-        ]
-    )
-    assert (total.right, total.injected, total.share_right) == (2, 4, 0.5)
-    assert (total.controls, total.controls_right, total.loader_bound) == (3, 2, 1)
-    assert (total.predictions, total.inside, total.failed) == (5, 1, 1)
-    assert total.median_error == pytest.approx(0.3)
-    assert total.p90_error == pytest.approx(0.5)
-    text = "\n".join(lines(total))
-    assert "2 of 4 injected causes (50%; aim 95%)" in text
-    assert "loader-bound: 1 of 3 (aim 0)" in text
-    assert "median 30% (aim 10%), 90th percentile 50% (aim 20%)" in text
-
-
-def test_nothing_is_counted_without_cells() -> None:
-    total = score([])
-    assert (total.share_right, total.median_error, total.p90_error) == (None, None, None)
-    assert any("unknown" in line for line in lines(total))
+    results = [
+        pair(SLOW, "loader", 2.0, 2.0),
+        pair(SLOW, "loader", 2.2, 2.0),
+        pair(SLOW, "small_batch", 3.0, 2.0),  # a wrong cause's prediction was made to the user too
+        pair(CONTROL, "loader", 1.0, 2.0),
+        pair(CONTROL, "small_batch", 1.4, 2.0),
+        Result(CONTROL, [record(10, "nothing")]),
+        Result(SLOW, failure="no space"),
+    ]
+    assert lines(results) == [
+        "first finding right: 2 of 4 injected causes (50%; aim 95%)",
+        "controls called loader-bound: 1 of 3 (aim 0); controls right: 2",
+        "prediction error: median 30% (aim 10%), 90th percentile 50% (aim 20%), of 5 predictions; "
+        "1 measured within the predicted interval",
+        "cells that failed: 1",
+    ]
+    nothing = lines([])
+    assert "0 of 0 injected causes (unknown; " in nothing[0]
+    assert "median unknown (aim 10%), 90th percentile unknown (aim 20%), of 0" in nothing[2]
 
 
-def test_cells_come_in_an_order_that_the_seed_decides() -> None:
+def test_cells_come_in_an_order_that_the_seed_decides_and_are_told_from_overrides() -> None:
     first, same, other = (grid.parse(["--seed", seed]).cells for seed in ("1", "1", "2"))
     assert first == same != other
     assert {cell.name for cell in first} == {cell.name for cell in other} == {cell.name for cell in cells()}
-
-
-def test_names_and_overrides_are_told_apart() -> None:
     options = grid.parse(["slow-disk", "threads=1", "--repeats", "2", "control-photos", "~callbacks.slow"])
     assert {cell.name for cell in options.cells} == {"slow-disk", "control-photos"}
-    assert options.overrides == ["threads=1", "~callbacks.slow"]
-    assert options.repeats == 2
+    assert (options.overrides, options.repeats) == (["threads=1", "~callbacks.slow"], 2)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +151,10 @@ def test_a_wrong_argument_is_refused(arguments: list[str], said: str, capsys: py
 
 
 def test_a_run_that_cannot_start_is_a_failure_in_one_line(tmp_path: Path) -> None:
-    runs = grid.run_cell(Cell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {}, 1)
-    assert runs.failure is not None
-    assert runs.failure.startswith("data.batch_size=0 is out of range")
-    assert "\n" not in runs.failure
-    assert (runs.base, runs.changed) == ([], [])
+    result = grid.run_cell(Cell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {}, 1)
+    assert (result.failure or "").startswith("data.batch_size=0 is out of range")
+    assert "\n" not in (result.failure or "")
+    assert (result.base, result.changed) == ([], [])
 
 
 def test_generated_photos_are_read_as_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +177,3 @@ def test_a_cell_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     printed = capsys.readouterr().out
     assert "slow-callback: first finding callback, right" in printed
     assert (tmp_path / "slow-callback" / "changed-0" / "summary.json").is_file()
-
-
-def shown(*results: Result) -> str:
-    console = Console(file=io.StringIO(), width=200)
-    console.print(table(results))
-    return console.file.getvalue()  # type: ignore[attr-defined]

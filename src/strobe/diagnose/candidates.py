@@ -1,10 +1,10 @@
-"""What is worth measuring once the run's own ceilings are known: only where the record shows the symptom."""
+"""What is worth measuring once the run's own ceilings are known, and what that is estimated to give to training."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from strobe.diagnose.predict import NOTABLE, Step, step_of
+from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader, with_model
 from strobe.diagnose.symptoms import (
     cores_of_a_rank,
     crowded,
@@ -13,8 +13,9 @@ from strobe.diagnose.symptoms import (
     steady_waiting,
     worker_limit,
 )
-from strobe.records.run import Record
+from strobe.records.run import Alternative, Figure, Record
 
+WORKERS = "engine.num_workers"
 MOST = 6  # each takes seconds to measure
 MOSTLY = 0.5  # of the step: where it waits for so much, computing is not what to look at
 OPTIMIZER_SHARE = 0.1  # from here on one kernel for the update, in place of many, can show
@@ -42,6 +43,29 @@ def candidates(record: Record) -> list[Candidate]:
     return [*loading[: MOST - min(2, len(computing))], *computing][:MOST]
 
 
+def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
+    """Everything that was measured beside the run's own settings, with its estimated speed-up."""
+    loaders = [(entry, estimate_of_loader(record, step, entry)) for entry in record.alternatives("loader")]
+    models = [(entry, with_model(step, entry.rate, images=entry.images)) for entry in record.alternatives("model")]
+    return [(entry, speedup) for entry, speedup in (*loaders, *models) if speedup is not None]
+
+
+def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure | None:
+    """The speed-up by a loader; None for fewer workers, too many, or one as fast as the run's own but for noise."""
+    workers, limit = workers_of(entry, step), worker_limit(record, step, lenient=True)
+    if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
+        return None
+    if workers == step.workers and step.loader is not None and entry.rate.low <= step.loader.high:
+        return None
+    return with_loader(step, entry.rate, workers=workers, cpu=entry.cpu_seconds)
+
+
+def workers_of(entry: Alternative, step: Step) -> int:
+    """The workers of an alternative, those of the run if it does not change them."""
+    value = entry.changes.get(WORKERS, "")
+    return int(value) if value.isdigit() else step.workers
+
+
 def _loading(record: Record, step: Step) -> Iterator[str]:
     if steady_waiting(record, step) >= NOTABLE:
         current = record.text("choices", "loader")
@@ -62,7 +86,7 @@ def _more_workers(record: Record, step: Step) -> list[int]:
     limit = worker_limit(record, step)
     if limit is None or not record.has("engine.num_workers"):
         return []
-    one = (1 / step.loader.value if step.loader else step.loading or 0.0) * max(1, step.workers)
+    one = step.pace * max(1, step.workers)
     enough = math.ceil(1.1 * one / step.compute)  # a tenth more: batches are uneven
     wanted = {min(limit.workers, max(enough, step.workers + 1)), min(limit.workers, 2 * enough)}
     return sorted(count for count in wanted if count > step.workers)

@@ -14,9 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strobe.diagnose.finding import Speedup
-from strobe.measure.statistics import in_quadrature
-from strobe.records.run import UNKNOWN_NOISE, Measured, Record, as_number
+from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
 NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
@@ -37,8 +35,8 @@ class Step:
     noise: float  # relative
     drift: float  # by which the machine's speed changed within the minutes of measuring, relative
     workers: int  # loader processes of a rank
-    loader: Measured | None  # ceilings, images/s
-    model: Measured | None
+    loader: Figure | None  # ceilings, images/s
+    model: Figure | None
     cores: float | None  # that loader and model compete for; None when they do not
     loader_cpu: float | None  # core-seconds
     model_cpu: float | None
@@ -47,6 +45,11 @@ class Step:
     def length(self) -> float:
         """Of the step itself."""
         return self.wait + self.compute
+
+    @property
+    def seconds(self) -> float:
+        """Of the step itself, not of an image."""
+        return self.length * self.images
 
     @property
     def total(self) -> float:
@@ -66,11 +69,16 @@ class Step:
         return self.length if self.waiting >= NOTABLE else None
 
     @property
+    def pace(self) -> float:
+        """What the loader alone takes, or took in the run; 0 if neither is known."""
+        return 1 / self.loader.median if self.loader else self.loading or 0.0
+
+    @property
     def undisturbed(self) -> float:
         """Computing without workers on the same cores."""
         if self.cores is None or not self.workers or self.model is None:
             return self.compute
-        return min(self.compute, 1 / self.model.value + self.per_step)
+        return min(self.compute, 1 / self.model.median + self.per_step)
 
 
 def step_of(record: Record) -> Step | None:
@@ -104,7 +112,7 @@ def step_of(record: Record) -> Step | None:
     )
 
 
-def with_loader(step: Step, rate: Measured, *, workers: int, cpu: float | None = None) -> Speedup:
+def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = None) -> Figure:
     """With a loader that alone gives so many images/s, in so many workers, at ``cpu`` core-seconds an image."""
 
     def cases(new: float, old: float) -> Cases:
@@ -125,11 +133,11 @@ def with_loader(step: Step, rate: Measured, *, workers: int, cpu: float | None =
     return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
 
 
-def with_model(step: Step, rate: Measured, *, images: float | None = None) -> Speedup:
+def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figure:
     """With computing that alone reaches so many images/s, in steps of so many images (as now if None)."""
     costs = step.per_step * step.images / (images or step.images)
     work = max(step.compute - step.per_step, 1e-3 * step.compute)
-    own = step.model or Measured(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+    own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
 
     def cases(new: float, old: float) -> Cases:
         # What the step holds beyond the replayed one stays as it is, or shrinks with it.
@@ -140,9 +148,7 @@ def with_model(step: Step, rate: Measured, *, images: float | None = None) -> Sp
     return _speedup(step, cases, rate, own)
 
 
-def without(
-    step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0
-) -> Speedup:
+def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Figure:
     """Without so many seconds of each step's computing, of a callback's, of its waiting, and of what follows it.
 
     After a callback (``pause``) a step computes with cold caches and sleeping threads: without it, the rest becomes at
@@ -152,28 +158,27 @@ def without(
     def cases(share: float) -> Cases:
         gone = {name: share * seconds / step.images for name, seconds in asked.items()}
         rest = max(step.compute - gone["compute"] - gone["pause"], 1e-3 * step.compute)
-        warm = 1 / step.model.value + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
+        warm = 1 / step.model.median + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
         lengths = (_beside_loader(step, seconds) if rest < step.compute else step.length for seconds in (warm, rest))
         saved = min(gone["wait"], step.wait) + min(gone["between"], step.between)
         ends = [min(max(length, step.busy), step.length) - saved for length in lengths]
         return _spread(min(ends), ends[1])
 
     asked = {"compute": compute, "pause": pause, "wait": wait, "between": between}
-    return _speedup(step, cases, Measured(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
+    return _speedup(step, cases, Figure(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
 
 
-def without_waiting(step: Step) -> Speedup:
+def without_waiting(step: Step) -> Figure:
     """The most that any loader can give, and as little as nothing: what a finding without a measured remedy says."""
     least = max(step.compute, step.busy)
-    return _speedup(step, lambda _: _spread(least, step.length), Measured(1.0, 1.0, 1.0))
+    return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
 
 
 def _beside_loader(step: Step, compute: float) -> float:
     """A step that computes for so long: in the training process the wait is added, beside workers it is hidden."""
     if not step.workers:
         return compute + step.wait
-    pace = 1 / step.loader.value if step.loader else step.loading or 0.0
-    pace = min(pace, step.length)  # the run itself shows that its loader takes no longer
+    pace = min(step.pace, step.length)  # the run itself shows that its loader takes no longer
     unexplained = max(0.0, step.wait - max(0.0, pace - step.compute))  # uneven batches, cold files: it stays
     return max(compute, pace) + unexplained
 
@@ -204,9 +209,9 @@ def _floor(cases: Cases, least: float) -> Cases:
     return max(best, least), max(likely, least), max(worst, least)
 
 
-def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Speedup:
+def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure:
     """The old time over the new one; ``cases`` gives the new step's from the values of ``inputs``."""
-    values = [item.value for item in inputs]
+    values = [item.median for item in inputs]
 
     def moved(place: int, value: float) -> list[float]:
         return [*values[:place], value, *values[place + 1 :]]
@@ -220,10 +225,10 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Measured) -> Spee
         for place, item in enumerate(inputs):
             ends = (times(case, moved(place, end)) for end in (item.low, item.high))
             errors.append(max(abs(math.log(end / middle)) for end in ends))
-        return in_quadrature(*errors)
+        return math.exp(math.hypot(*errors))  # independent ones
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
-    return Speedup(likely, worst / noise(2), best * noise(0))
+    return Figure(likely, worst / noise(2), best * noise(0))
 
 
 def _images(record: Record, seconds: float) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.finding import Finding
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
+from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import start_share
 from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
@@ -75,10 +75,10 @@ def diagnose(record: Record) -> list[Finding]:
     if (step := step_of(record)) is None:
         return []
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
-    helpful = [finding for finding in found if _helps(finding)]
     listed: list[Finding] = []
-    for finding in sorted(helpful, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
-        if not any(_covers(stronger, finding) for stronger in listed):  # what is itself explained explains nothing
+    for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
+        # What is itself explained explains nothing.
+        if _helps(finding) and not any(_covers(stronger, finding) for stronger in listed):
             listed.append(finding)
     return listed or [finding for finding in found if finding.cause == "nothing"][:1]
 
@@ -108,11 +108,14 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     first = findings[0]
     end = _first_step(record, findings)
     if first.cause == "nothing":
-        return f"{begin}{first.title}: {_lower(first.evidence)}{end}"
-    predicted = f"Predicted: {' '.join(first.overrides)} -> {_short(first)}."
+        return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
+    predicted, high = first.predicted_speedup, first.predicted_speedup.high
+    digits = 1 if predicted.median >= 1.5 else 2
+    middle, *ends = (f"{value:.{digits}f}" for value in (predicted.median, predicted.low, high))
+    told = f"Predicted: {' '.join(first.overrides)} -> {middle}x ({' to '.join(ends)})."
     if not first.overrides:  # nothing to run: the most that a change can give
-        predicted = f"Without it training would be up to {_times(first.predicted_speedup.high)} as fast."
-    return f"{begin}{first.title}{_ceilings(record)}. {predicted}{end}"
+        told = f"Without it training would be up to {high:.{1 if high >= 1.5 else 2}f}x as fast."
+    return f"{begin}{first.title}{_ceilings(record)}. {told}{end}"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
@@ -154,18 +157,3 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
     return f" The first step took {duration(first)}, {percent(share)} of all steps' time, and counts in no rate."
-
-
-def _short(finding: Finding) -> str:
-    predicted = finding.predicted_speedup
-    digits = 1 if predicted.median >= 1.5 else 2
-    middle, low, high = (f"{value:.{digits}f}" for value in (predicted.median, predicted.low, predicted.high))
-    return f"{middle}x ({low} to {high})"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}x" if ratio >= 1.5 else f"{ratio:.2f}x"
-
-
-def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]

@@ -34,7 +34,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
         return None
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
-        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.value / max(1, step.workers)))
+        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.median / max(1, step.workers)))
     fitting = (own if step.cores else own - 1) / busy
     most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
@@ -84,8 +84,7 @@ def restarts(record: Record, step: Step) -> float | None:
         return None
     if start is None or not count or not measured:
         return None
-    pace_now = 1 / step.loader.value if step.loader else step.loading or 0.0
-    first_batch = step.images * step.workers * pace_now
+    first_batch = step.images * step.workers * step.pace
     extra = start - max(first_batch, usual_wait(record, step))
     return max(0.0, extra) * min(1.0, count / measured) or None
 

@@ -8,7 +8,7 @@ import logging
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from operator import itemgetter
@@ -26,11 +26,11 @@ from strobe.callbacks.tracefile import (
     is_range,
     name_of,
     number_of,
+    outer_first,
     read_trace,
     start_of,
     without_gc,
 )
-from strobe.diagnose.waits import find_waits
 
 NEWEST = 3  # traces that are read of a run
 MOST_BYTES = 100_000_000  # of their text: some seconds, and 1 GB of memory
@@ -50,8 +50,12 @@ _TENSOR_CORES = re.compile(
     r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
 )
 _WORKER = re.compile(r"loader (?:in the )?(worker \d+|process \d+|training process)")
+_WAITS = re.compile(
+    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?"
+)
+_BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
 
-
+Thread = tuple[str, str]  # process, thread
 TimeRange = tuple[float, float]  # start and end
 
 
@@ -192,14 +196,80 @@ def _add_device(
 
 def _add_waits(found: dict[str, list[Event]], copies: dict[Any, str], windows: list[TimeRange], sums: _Sums) -> None:
     calls = [call for call in found["call"] if _inside(start_of(call), windows)]
-    waits = find_waits(calls, found["operator"], found["annotation"], step=found["step"][0], copies=copies)
+    waits = _find_waits(calls, found["operator"], found["annotation"], _thread(found["step"][0]), copies)
     counted: set[int] = set()
-    for wait in waits:
-        total = sums.waits[name_of(wait.caller), wait.phase]
-        total[0] += wait.call["dur"]
-        total[1] += id(wait.caller) not in counted  # a copy and the wait for it are one
-        counted.add(id(wait.caller))
-    sums.waiting += _covered([(start_of(wait.call), end_of(wait.call)) for wait in waits], windows)
+    for call, caller, phase in waits:
+        total = sums.waits[name_of(caller), phase]
+        total[0] += call["dur"]
+        total[1] += id(caller) not in counted  # a copy and the wait for it are one
+        counted.add(id(caller))
+    sums.waiting += _covered([(start_of(call), end_of(call)) for call, _, _ in waits], windows)
+
+
+def _find_waits(
+    calls: Iterable[Event],
+    operators: Iterable[Event],
+    annotations: Sequence[Event],
+    main: Thread,
+    copies: Mapping[Any, str],
+) -> list[tuple[Event, Event, str | None]]:
+    """The calls in which the training thread ``main`` waits for the GPU, or autograd's threads, which work for it.
+
+    Each comes with its caller (:func:`_callers`) and its phase, the outermost annotation of ``main`` around it.
+    ``copies`` gives the kind of each copy by its correlation number.
+    """
+    ranges: dict[Thread, list[Event]] = {main: []}
+    others: dict[Thread, list[Event]] = defaultdict(list)
+    for event in operators:
+        thread = _thread(event)
+        if thread in ranges:
+            ranges[thread].append(event)
+        else:
+            others[thread].append(event)
+            if thread[0] == main[0] and name_of(event).startswith("autograd::engine::"):
+                ranges[thread] = others.pop(thread)
+    found: dict[Thread, list[Event]] = defaultdict(list)
+    for call in calls:
+        if _WAITS.fullmatch(name_of(call)) or copies.get(number_of(call, "correlation")) == _BLOCKING:
+            found[_thread(call)].append(call)
+    phases: list[Event] = []
+    for event in sorted((event for event in annotations if _thread(event) == main), key=outer_first):
+        if not name_of(event).startswith("ProfilerStep#") and (not phases or start_of(event) >= end_of(phases[-1])):
+            phases.append(event)
+    begins = [start_of(phase) for phase in phases]
+    waits = []
+    for thread in found.keys() & ranges.keys():
+        for call, caller in _callers(found[thread], ranges[thread]):
+            place = bisect_right(begins, start_of(call)) - 1
+            inside = place >= 0 and start_of(call) < end_of(phases[place])
+            waits.append((call, caller, name_of(phases[place]) if inside else None))
+    return waits
+
+
+def _callers(calls: Sequence[Event], operators: Sequence[Event]) -> Iterable[tuple[Event, Event]]:
+    """Each call of a thread with the outermost of the `aten::` operators directly around it.
+
+    That is the one Python called: `aten::item` calls `aten::_local_scalar_dense`, and `aten::to` `aten::copy_`.
+    Another kind of operator counts if it is the innermost, and the call itself if there is none.
+    """
+    wanted = {id(call) for call in calls}
+    around: list[Event] = []
+    for event in sorted([*operators, *calls], key=outer_first):
+        while around and end_of(around[-1]) <= start_of(event):
+            around.pop()
+        if id(event) not in wanted:
+            around.append(event)
+            continue
+        caller = around[-1] if around else event
+        for operator in reversed(around):
+            if not name_of(operator).startswith("aten::"):
+                break
+            caller = operator
+        yield event, caller
+
+
+def _thread(event: Event) -> Thread:
+    return str(event.get("pid")), str(event.get("tid"))
 
 
 @cache

@@ -22,17 +22,12 @@ UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A positive figure with its 95% interval."""
+class Figure:
+    """A positive figure, measured or predicted, with what noise, and an overlap that is not known, leave open."""
 
-    value: float
+    median: float
     low: float
     high: float
-
-    @property
-    def noise(self) -> float:
-        """Half the interval's width, relative to the figure."""
-        return (self.high - self.low) / (2 * self.value)
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Alternative:
 
     side: str  # loader | model
     overrides: tuple[str, ...]
-    rate: Measured
+    rate: Figure
     cpu_seconds: float | None
     images: float | None
 
@@ -90,7 +85,7 @@ class Record:
         value = _at(self.summary, path)
         return value if isinstance(value, list) else []
 
-    def rate(self, name: str) -> Measured | None:
+    def rate(self, name: str) -> Figure | None:
         """A ceiling, such as ``rate("loader")``, in images/s."""
         return measured(self.number("ceilings", name), _at(self.summary, ("ceilings", "intervals", name)))
 
@@ -187,7 +182,7 @@ def as_number(value: Any) -> float | None:
         return None
 
 
-def measured(value: Any, interval: Any) -> Measured | None:
+def measured(value: Any, interval: Any) -> Figure | None:
     """A figure and its interval, ``[low, high]``; a wide one where none is given, None for no positive figure."""
     figure = as_number(value)
     if figure is None or figure <= 0:
@@ -196,7 +191,7 @@ def measured(value: Any, interval: Any) -> Measured | None:
     given = [end for end in ends if end is not None and end > 0]
     if len(given) != 2:
         given = [figure / (1 + UNKNOWN_NOISE), figure * (1 + UNKNOWN_NOISE)]
-    return Measured(figure, min(figure, *given), max(figure, *given))
+    return Figure(figure, min(figure, *given), max(figure, *given))
 
 
 def _config(path: Path) -> dict[str, Any]:

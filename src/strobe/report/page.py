@@ -1,21 +1,30 @@
 """``report.html``: one self-contained file about a run, from its records alone. Imports no torch."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
+from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
-from strobe.records.run import Record, load_record
+from strobe.present.parts import Card, Cards, Paragraph, Section, Tile
+from strobe.records.run import Record, as_number, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
-from strobe.report.ceilings import ceilings
+from strobe.report.ceilings import ceilings, lowest
 from strobe.report.evidence import memory, metrics, operators, trace
-from strobe.report.findings import findings
 from strobe.report.footer import environment, listing, traces
-from strobe.report.head import head
-from strobe.report.steps import step
-from strobe.report.throughput import throughput
+from strobe.report.steps import step, throughput
+from strobe.report.wording import command_of, subject
 
 NAME = "report.html"
+STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
+LONGEST_HEADLINE = 240  # characters; a longer first sentence is set as text
+MOST = 20  # findings
+_ROW = 30  # pixels
+_EDGE = 0.02  # share of the drawing left free at either end
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 
 
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
@@ -67,3 +76,114 @@ def render(
         listing(files),
     ]
     return rendered("report.html", {**head(record), "name": name, "sections": sections})
+
+
+def head(record: Record) -> dict[str, Any]:
+    """What ran, how it ended, the verdict, the command that it advises, and the main figures."""
+    status = record.text("status") or "unknown"
+    first, rest = _verdict(record)
+    best = next((entry for entry in record.items("findings") if isinstance(entry, dict)), {})
+    return {
+        "title": first,
+        "what": " · ".join(subject(record)),
+        "badges": [(STATUS.get(status, "fair"), status)],
+        "long": len(first) > LONGEST_HEADLINE,
+        "rest": rest,
+        "command": command_of(record, best),
+        "error": _error(record, status),
+        "tiles": _tiles(record),
+    }
+
+
+def _verdict(record: Record) -> tuple[str, str]:
+    """The first sentence, and the others; what can be said from the phases if there is no verdict."""
+    if said := (record.text("verdict") or "").strip():
+        first, *rest = _SENTENCE.split(said.replace(" -> ", " → "))
+        return first, " ".join(rest)
+    if record.text("status") == "failed":
+        return "The run failed before it could be judged.", ""
+    total = record.number("step_seconds", "total")
+    shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
+    shares.pop("total", None)
+    if not total or total < 0 or not shares:
+        return "No step was measured.", "All steps were warm-up or profiled, or there were none."
+    longest = max(shares, key=lambda name: shares[name])
+    first = f"The longest phase of a step is {longest.replace('_', ' ')}: {percent(shares[longest] / total)} of it."
+    return first, "This record holds no verdict."
+
+
+def _error(record: Record, status: str) -> Mapping[str, str] | None:
+    kind, message = record.text("error", "type"), record.text("error", "message")
+    if not (kind or message):
+        return None
+    return {
+        "css": STATUS.get(status, "fair"),
+        "title": "What stopped it" if status == "interrupted" else "What went wrong",
+        "kind": kind or "",
+        "message": (message or "").strip() or "It came without a message.",
+    }
+
+
+def _tiles(record: Record) -> list[Tile]:
+    """Throughput, efficiency, the step, the share of waiting: of what was measured."""
+    tiles = []
+    if (median := record.number("images_per_second", "median")) is not None:
+        spread = interval(record.number("images_per_second", "low"), record.number("images_per_second", "high"))
+        tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
+    if (efficiency := record.number("efficiency")) is not None:
+        tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
+    total = record.number("step_seconds", "total")
+    if total is not None and total > 0:
+        much, _, unit = duration(total).partition(" ")
+        steps = record.count("steps", "measured")
+        tiles.append(Tile("Step", much, unit, f"mean of {counted(steps, 'step')}" if steps else ""))
+        if (wait := record.number("step_seconds", "data_wait")) is not None:
+            tiles.append(Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
+    return tiles
+
+
+def findings(record: Record) -> Section:
+    """The section; it says so where the record holds none."""
+    found = [entry for entry in record.items("findings") if isinstance(entry, dict)]
+    if not found:
+        failed = record.text("status") == "failed"
+        empty = Paragraph("This record holds no findings.", "empty")
+        return Section("findings", "What to change", "", [] if failed else [empty])
+    ends = [value for entry in found for value in _speedup(entry) if value is not None]
+    scale = (min([1.0, *ends]), max([1.0, *ends]))
+    cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
+    about = "Ranked by what each is predicted to bring; the bar is the speed-up of the whole run with its interval."
+    return Section("findings", "What to change", about, [Cards(cards)])
+
+
+def _speedup(entry: dict[str, Any]) -> tuple[float | None, float | None, float | None]:
+    """Median, low and high, where they are known and make sense."""
+    given = entry.get("predicted_speedup")
+    if not isinstance(given, dict):
+        return None, None, None
+    median, low, high = (as_number(given.get(key)) for key in ("median", "low", "high"))
+    return (median, low, high) if median is not None and median > 0 else (None, None, None)
+
+
+def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float, float]) -> Card:
+    cause = str(entry.get("cause") or "")
+    fine, named = cause == "nothing", cause.replace("_", " ")
+    title = str(entry.get("title") or named or "A finding without a name")
+    texts = [Paragraph(str(entry[key]), key) for key in ("evidence", "advice") if entry.get(key)]
+    command = command_of(record, entry)
+    median, low, high = _speedup(entry)
+    if median is None or fine:
+        return Card("✓" if fine else f"{number}", title, named, texts, fine, command=command)
+    spread = interval(low, high, times) or "no interval"
+    start, width = scale[0], (scale[1] - scale[0]) or 1.0
+
+    def x(value: float) -> float:
+        return _EDGE + (1 - 2 * _EDGE) * (value - start) / width
+
+    base, one, gain = _ROW / 2, x(1), x(median)
+    drawn = [line(one, 2, one, _ROW - 2, "one"), rect(min(one, gain), base - 5, abs(gain - one), 10, "fill gain")]
+    if low is not None and high is not None:
+        drawn += whisker(x(low), x(high), base)
+    drawn += [dot(gain, base, 3.6, "dot gain"), label(one, _ROW + 11, f"1{TIMES}, as now", "axis", anchor_at(one))]
+    picture = svg(_ROW + 14, f"predicted speed-up {times(median)}, {spread}", drawn)
+    return Card(f"{number}", title, named, texts, False, times(median), f"predicted, {spread}", picture, command)

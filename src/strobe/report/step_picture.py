@@ -11,6 +11,7 @@ from strobe.present.charts.scale import ticks
 from strobe.present.colours import INK, PAPER, PHASE_COLOURS, ink_on
 from strobe.present.format import duration, percent, rate
 from strobe.present.raster import Pixels, fitted, typeface
+from strobe.records.run import Record
 from strobe.report.wording import ceiling_rates, subject
 
 _WIDTH, _MARGIN = 1200, 36
@@ -30,11 +31,12 @@ def step_picture(summary: Mapping[str, Any]) -> Pixels | None:
     """
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
     measured = summary.get("images_per_second") or {}
-    rates = ceiling_rates(summary)
+    record = Record(dict(summary))
+    rates = {name: value for name, value in ceiling_rates(record).items() if name != "transfer"}
     if "total" not in seconds and not rates:
         return None
     sheet = _Sheet()
-    sheet.line(subject(summary), 24, ink=_FAINT, gap=12)
+    sheet.line(", ".join(subject(record)), 24, ink=_FAINT, gap=12)
     if total := seconds.pop("total", None):
         pace = f", {rate(measured['median'])} images/s" if measured.get("median") and not rates else ""
         sheet.line(f"Average step: {duration(total)}{pace}", 30, gap=14)

@@ -1,68 +1,74 @@
-"""The words in which terminal, TensorBoard and pictures say what a record holds."""
+"""What a run's record says, in the words that the page, the terminal, TensorBoard and pictures share."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from strobe.present.format import duration, percent, rate
+from strobe.diagnose import rank
+from strobe.present.format import TIMES, counted, duration, percent, rate
+from strobe.records.run import Record
 
-CEILINGS = ("loader", "model")  # in the order in which they are told
-MOST_FINDINGS = 3
-NOTABLE = 0.01  # share of the step from which a callback is named
+CEILINGS = ("loader", "model", "transfer", "joint")
+_MOST_FINDINGS = 3
+_NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 
 
-def subject(summary: Mapping[str, Any]) -> str:
-    """What was trained on what, such as ``EuroSAT, resnet18, loader skimage, batch 32, 2 workers, 1 x cpu``."""
-    choices = summary["choices"]
+@dataclass(frozen=True)
+class Advice:
+    """A finding: title and predicted speed-up are empty where the verdict tells them, the command where none helps."""
+
+    title: str
+    predicted: str
+    evidence: str
+    command: str
+    advice: str
+    overrides: list[str]
+
+
+def subject(record: Record) -> list[str]:
+    """What was trained on what: ``EuroSAT``, ``resnet18``, ``loader skimage``, ``batch 32``, ``2 workers``, ..."""
+    workers, batch, world = (record.count(key) for key in ("num_workers", "batch_size", "world_size"))
+    loader = record.text("choices", "loader")
     parts = [
-        summary["data"] or choices["data"],
-        choices["model"],
-        f"loader {choices['loader']}",
-        f"batch {summary['batch_size']}",
-        f"{summary['num_workers']} workers",
+        record.text("data") or record.text("choices", "data"),
+        record.text("choices", "model"),
+        loader and f"loader {loader}",
+        None if batch is None else f"batch {batch}",
+        None if workers is None else counted(workers, "worker"),
+        f"{world} {TIMES} {record.text('accelerator') or 'device'}" if world else None,
+        record.text("precision"),
     ]
-    if summary["world_size"]:
-        parts.append(f"{summary['world_size']} x {summary['accelerator']}")
-    return ", ".join(parts)
+    return [part for part in parts if part]
 
 
-def ceiling_rates(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Images/s of the ceilings that were measured: ``loader``, ``model``, and ``joint`` where they share cores."""
-    ceilings = summary.get("ceilings") or {}
-    return {name: ceilings[name] for name in (*CEILINGS, "joint") if ceilings.get(name)}
+def ceiling_rates(record: Record) -> dict[str, float]:
+    """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
+    found = {name: record.number("ceilings", name) for name in CEILINGS}
+    return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
-def ceilings(summary: Mapping[str, Any]) -> str:
+def ceilings(record: Record) -> str:
     """The ceilings and the efficiency in one line; why there are none; empty where nothing is known."""
-    rates, found = ceiling_rates(summary), summary.get("ceilings") or {}
-    parts = []
-    if named := [f"{name} {rate(rates[name])}" for name in CEILINGS if name in rates]:
-        parts.append(f"{', '.join(named)} images/s")
+    rates, efficiency = ceiling_rates(record), record.number("efficiency")
+    named = [f"{name} {rate(rates[name])}" for name in ("loader", "model") if name in rates]
+    parts = [f"{', '.join(named)} images/s"] if named else []
     if joint := rates.get("joint"):
-        cores = (summary.get("environment") or {}).get("usable_cores")
+        cores = record.count("environment", "usable_cores")
         where = f"{cores} shared cores" if cores and cores > 1 else "the same core" if cores else "the same cores"
         parts.append(f"together about {rate(joint)} on {where}")
-    if parts and (efficiency := summary.get("efficiency")) is not None:
-        parts.append(f"efficiency {efficiency:.0%} of {_lowest(summary)}")
-    told, reason = "; ".join(parts), str(found.get("reason") or "").rstrip(".")
+    if parts and efficiency is not None:
+        lowest = min(rates, key=lambda name: rates[name])
+        parts.append(f"efficiency {efficiency:.0%} of {'that' if lowest == 'joint' else f'the {lowest} ceiling'}")
+    told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
     return f"{told}. {reason}" if told and reason else told or (reason and f"not measured: {reason}")
 
 
-def _lowest(summary: Mapping[str, Any]) -> str:
-    """The ceiling that the efficiency is a share of; the joint one has just been told."""
-    rates = ceiling_rates(summary)
-    if transfer := summary["ceilings"].get("transfer"):
-        rates["transfer"] = transfer
-    lowest = min(rates, key=lambda name: rates[name])
-    return "that" if lowest == "joint" else f"the {lowest} ceiling"
-
-
-def callbacks(summary: Mapping[str, Any]) -> str:
+def callbacks(record: Record) -> str:
     """Callbacks, loggers and module hooks that take 1% of a step or more, the largest first; else empty."""
-    total = (summary.get("step_seconds") or {}).get("total")
-    if not total:
+    if not (total := record.number("step_seconds", "total")):
         return ""
-    notable = [spent for spent in summary.get("callbacks") or [] if (spent["mean"] or 0) >= NOTABLE * total]
+    notable = [spent for spent in record.items("callbacks") if (spent["mean"] or 0) >= _NOTABLE * total]
     notable.sort(key=lambda spent: -spent["mean"])
     parts = []
     for spent in notable[:_MOST_CALLBACKS]:
@@ -74,29 +80,25 @@ def callbacks(summary: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def findings(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The findings to show, in their order: three at most, without the one that there is nothing to fix."""
-    return [found for found in summary.get("findings") or [] if found.get("cause") != "nothing"][:MOST_FINDINGS]
+def advice(record: Record) -> list[Advice]:
+    """The first three findings, without the one that there is nothing to fix."""
+    verdict, shown = record.text("verdict") or "", []
+    for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
+        title, predicted = str(found["title"]), _speedup(found)
+        if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
+            title = predicted = ""
+        given = found.get("overrides") or []
+        shown.append(Advice(title, predicted, found["evidence"], command_of(record, found), found["advice"], given))
+    return shown
 
 
-def heading(summary: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str]:
-    """A finding's title and its predicted speed-up; empty where the verdict has just told both."""
-    title, predicted, verdict = str(found["title"]), speedup(found), str(summary.get("verdict") or "")
-    told = title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides"))
-    return ("", "") if told else (title, predicted)
-
-
-def command_of(summary: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def command_of(record: Record, found: Mapping[str, Any]) -> str:
     """The command that applies a finding to its run; empty where only code or hardware can be changed."""
-    if not found.get("overrides"):
-        return ""
-    from strobe.diagnose.rank import command  # and with it Hydra, which a record without findings can do without
-    from strobe.records.run import Record
-
-    return command(Record(dict(summary)), found["overrides"])
+    given = found.get("overrides")
+    return rank.command(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
 
 
-def speedup(found: Mapping[str, Any]) -> str:
+def _speedup(found: Mapping[str, Any]) -> str:
     """The predicted speed-up of a finding, such as ``2.5x (2.3 to 2.6)``, or its bound where there is no remedy."""
     predicted = found.get("predicted_speedup") or {}
     median, low, high = (predicted.get(key) for key in ("median", "low", "high"))

@@ -21,29 +21,22 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from strobe.app.run.apart import train
 from strobe.errors import DataError
 from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import joined, key_of
 from strobe.present import terminal
 from strobe.present.format import pace
 from strobe.process.signals import exit_code, interruptible
-from strobe.process.training import train
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, overrides_among
+from strobe.validation.experiment import folder_of, is_override, say
 
 RUNS = 24
 SHORT = (
-    "trainer.max_time={seconds:4}",
-    "trainer.max_epochs=-1",
-    "trainer.limit_val_batches=0",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_checkpointing=false",
-    "trainer.enable_progress_bar=false",
-    "profiler=none",
-    "test=false",
-    "ceilings=false",
+    "trainer.max_time={seconds:4} trainer.max_epochs=-1 trainer.limit_val_batches=0 trainer.num_sanity_val_steps=0 "
+    "trainer.enable_checkpointing=false trainer.enable_progress_bar=false profiler=none test=false ceilings=false"
 )
 UNLIKE = ("seed", "ckpt_path", "hydra", "sweep")  # overrides in which runs of one configuration may differ
 SIDES = (2, 3, 5)  # runs on each side
@@ -77,11 +70,6 @@ class Count:
         """How many said ``no difference``."""
         return self.verdicts["no difference"]
 
-    @property
-    def width(self) -> float | None:
-        """The median width; None where no interval had one."""
-        return statistics.median(self.widths) if self.widths else None
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, compare and print the table; exit code 1 where the aim is missed or nothing can be told."""
@@ -102,8 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(code or str(error))
     counts = count(rates, options.seed)
     console.print(table(counts))
-    for line in lines(rates, counts, records[0]):
-        console.print(line, markup=False, soft_wrap=True)
+    say(console, *lines(rates, counts, records[0]))
     sys.exit(code or not reached(counts))
 
 
@@ -116,17 +103,17 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if options.runs < FEWEST:
         parser.error(f"--runs {options.runs} is out of range; it must be at least {FEWEST}")
-    if wrong := [given for given in options.overrides if not overrides_among([given])]:
+    if wrong := [given for given in options.overrides if not is_override(given)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
     if options.source is not None and (options.overrides or options.keep):
         parser.error("--from trains nothing; leave KEY=VALUE and --keep out")
-    if options.keep is not None and options.keep.exists() and not (options.keep.is_dir() and _empty(options.keep)):
+    if (
+        options.keep is not None
+        and options.keep.exists()
+        and not (options.keep.is_dir() and not any(options.keep.iterdir()))
+    ):
         parser.error(f"--keep {options.keep} is not an empty folder; give a new one, or take its runs by --from")
     return options
-
-
-def _empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
 
 
 def measure(overrides: Sequence[str], folder: Path, runs: int, console: Console) -> int:
@@ -139,15 +126,14 @@ def measure(overrides: Sequence[str], folder: Path, runs: int, console: Console)
     try:
         with interruptible():
             for number in range(runs):
-                ended = train(joined(SHORT, overrides), folder / f"{number:03}")
+                ended = train(joined(SHORT.split(), overrides), folder / f"{number:03}")
                 rate = None if ended.error else rate_of(load_record(ended.folder))
                 why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
                 if number == 0 and rate is None:
                     raise DataError(f"The first run has told no rate: {why}")
-                told = why if rate is None else pace(rate)
-                console.print(f"[{number + 1}/{runs}] {told}", markup=False, soft_wrap=True)
+                say(console, f"[{number + 1}/{runs}] {why if rate is None else pace(rate)}")
     except KeyboardInterrupt as interrupt:
-        console.print(f"Interrupted after {number} of {runs} runs.", markup=False)
+        say(console, f"Interrupted after {number} of {runs} runs.")
         return exit_code(interrupt)
     return 0
 
@@ -187,7 +173,7 @@ def table(counts: Sequence[Count]) -> Table:
         drawn.add_column(name, justify="right")
     for one in counts:
         found = [_share(one.found[slowdown], one.comparisons) for slowdown in SLOWDOWNS]
-        width = "-" if one.width is None else f"{one.width:.1%}"
+        width = f"{statistics.median(one.widths):.1%}" if one.widths else "-"
         same = _share(one.same, one.comparisons)
         drawn.add_row(str(one.side), str(one.comparisons), str(one.windows), same, width, *found)
     drawn.add_section()

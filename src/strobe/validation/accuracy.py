@@ -22,85 +22,59 @@ from typing import Any
 
 from rich.table import Table
 
+from strobe.app.run.apart import train
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.measure import environment
-from strobe.measure.statistics import quantile
+from strobe.measure.statistics import Interval
 from strobe.overrides import joined
 from strobe.present import terminal
-from strobe.process.training import train as train_apart
+from strobe.present.format import estimate
 from strobe.records.run import Record, read_summary
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, overrides_among
+from strobe.validation.experiment import folder_of, is_override, say, scored
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
 PHOTOS = "cifar-10-batches-py"
 RATE = "overall_images_per_second"
-LOADER_BOUND = "loader"
-AIMS = {"right": 0.95, "false loader-bound": 0, "median error": 0.10, "p90 error": 0.20}
 
 
 @dataclass
-class Runs:
-    """The records (``summary.json``) that a cell's runs left, in turn: as given, and as its first finding says."""
+class Result:
+    """A cell, and the records (``summary.json``) that its runs left, in turn: as given, and as its first finding says.
 
+    Speed-ups are ratios of images/s, None where they are not known.
+    """
+
+    cell: Cell
     base: list[dict[str, Any]] = field(default_factory=list)
     changed: list[dict[str, Any]] = field(default_factory=list)
     failure: str | None = None  # why there are no more
 
-
-@dataclass(frozen=True)
-class Result:
-    """One cell, judged; speed-ups are ratios of images/s, None where they are not known."""
-
-    cell: Cell
-    found: str | None  # the first finding's cause
-    overrides: tuple[str, ...]
-    predicted: tuple[float, float, float] | None  # median, low, high
-    measured: float | None
-    failure: str | None
+    @property
+    def finding(self) -> dict[str, Any]:
+        """The first run's first; empty if there is none."""
+        return dict(((self.base[0].get("findings") if self.base else None) or [{}])[0])
 
     @property
     def right(self) -> bool:
         """Whether the first finding is the right one; a run that failed found nothing."""
-        return self.cell.accepts(self.found)
+        return self.cell.accepts(self.finding.get("cause"))
 
     @property
-    def error(self) -> float | None:
-        """Predicted / measured - 1."""
-        return self.predicted[0] / self.measured - 1 if self.predicted and self.measured else None
+    def predicted(self) -> Interval | None:
+        """The first finding's speed-up."""
+        found: Interval = self.finding.get("predicted_speedup") or {}
+        return found if all(found.get(key) for key in ("median", "low", "high")) else None
 
     @property
-    def inside(self) -> bool | None:
-        """Whether the measured speed-up lies in the predicted interval."""
-        return self.predicted[1] <= self.measured <= self.predicted[2] if self.predicted and self.measured else None
-
-
-@dataclass(frozen=True)
-class Score:
-    """All cells together; shares and errors are None where there is nothing to count."""
-
-    injected: int
-    right: int
-    controls: int
-    controls_right: int
-    loader_bound: int  # controls that were called so
-    predictions: int  # with a measured speed-up beside them
-    inside: int
-    median_error: float | None  # of |predicted / measured - 1|
-    p90_error: float | None
-    failed: int
-
-    @property
-    def share_right(self) -> float | None:
-        """Of the cells with an injected bottleneck."""
-        return self.right / self.injected if self.injected else None
-
-
-class RunFailedError(Exception):
-    """A run ended without a complete record; the message is one line."""
+    def measured(self) -> float | None:
+        """The median over pairs of a base run and the changed run after it."""
+        rates = [(base.get(RATE), changed.get(RATE)) for base, changed in zip(self.base, self.changed, strict=False)]
+        ratios = [after / before for before, after in rates if before and after]
+        return statistics.median(ratios) if ratios else None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -111,14 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with folder_of(None) as scratch, folder_of(options.keep) as kept:
         variables, photos = data_variables(scratch)
         for number, cell in enumerate(options.cells, 1):
-            runs = run_cell(cell, options.overrides, kept / cell.name, variables, options.repeats)
-            results.append(judge(cell, runs))
-            console.print(f"[{number}/{len(options.cells)}] {told(results[-1])}", markup=False)
+            results.append(run_cell(cell, options.overrides, kept / cell.name, variables, options.repeats))
+            say(console, f"[{number}/{len(options.cells)}] {told(results[-1])}")
     console.print(table(results))
-    for line in lines(score(results)):
-        console.print(line, markup=False)
     machine = environment.describe()
-    console.print(f"{machine['cpu']}, {machine['usable_cores']} cores, torch {machine['versions']['torch']}; {photos}")
+    torch = machine["versions"]["torch"]
+    say(console, *lines(results), f"{machine['cpu']}, {machine['usable_cores']} cores, torch {torch}; {photos}")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -129,8 +101,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats} is out of range; it must be at least 1")
-    options.overrides = overrides_among(options.given)
-    names = [given for given in options.given if given not in options.overrides]
+    options.overrides = [given for given in options.given if is_override(given)]
+    names = [given for given in options.given if not is_override(given)]
     known = {cell.name: cell for cell in cells()}
     if unknown := [name for name in names if name not in known]:
         parser.error(f"{unknown[0]!r} is not a cell; choose from {', '.join(map(repr, known))}")
@@ -139,41 +111,32 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str], repeats: int) -> Runs:
-    """The cell's runs, base and changed in turn; ``failure`` says why there are fewer."""
-    runs = Runs()
-    given = joined(cell.overrides, more)
-    try:
-        for turn in range(repeats):
-            base = given if turn == 0 else joined(given, ["ceilings=false"])
-            runs.base.append(train(base, folder / f"base-{turn}", variables))
-            finding = first_finding(runs.base[0])
-            if not finding.get("overrides"):
-                break
-            prescribed = shlex.split(command(Record(runs.base[0]), finding["overrides"]))[2:]
-            changed = joined(prescribed, ["ceilings=false"])
-            runs.changed.append(train(changed, folder / f"changed-{turn}", variables))
-    except RunFailedError as error:
-        runs.failure = str(error)
-    return runs
+def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str], repeats: int) -> Result:
+    """The cell's runs, base and changed in turn, each in a fresh process; ``failure`` says why there are fewer."""
+    result, given = Result(cell), joined(cell.overrides, more)
 
+    def ran(overrides: Sequence[str], name: str, records: list[dict[str, Any]]) -> bool:
+        ended = train(overrides, folder / name, timeout=TIMEOUT, variables=variables)
+        if ended.status != "completed":
+            result.failure = ended.error
+            return False
+        records.append(read_summary(folder / name / "summary.json"))
+        return True
 
-def train(overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The record of ``train.py`` with these overrides, in a fresh process.
-
-    Raises:
-        RunFailedError: it left none, or did not complete.
-    """
-    ended = train_apart(overrides, folder, timeout=TIMEOUT, variables=variables)
-    if ended.status != "completed":
-        raise RunFailedError(ended.error)
-    return read_summary(folder / "summary.json")
+    for turn in range(repeats):
+        base = given if turn == 0 else joined(given, ["ceilings=false"])
+        if not ran(base, f"base-{turn}", result.base) or not (overrides := result.finding.get("overrides")):
+            break
+        prescribed = shlex.split(command(Record(result.base[0]), overrides))[2:]
+        if not ran(joined(prescribed, ["ceilings=false"]), f"changed-{turn}", result.changed):
+            break
+    return result
 
 
 def told(result: Result) -> str:
     """A cell's outcome, in a line while others are still to come."""
-    found = result.failure or f"first finding {result.found or 'none'}, {'right' if result.right else 'WRONG'}"
-    return f"{result.cell.name}: {found}"
+    found = f"first finding {result.finding.get('cause') or 'none'}, {'right' if result.right else 'WRONG'}"
+    return f"{result.cell.name}: {result.failure or found}"
 
 
 def data_variables(scratch: Path) -> tuple[dict[str, str], str]:
@@ -186,86 +149,39 @@ def data_variables(scratch: Path) -> tuple[dict[str, str], str]:
     return {"STROBE_DATA": str(scratch)}, "generated photos"
 
 
-def first_finding(record: dict[str, Any]) -> dict[str, Any]:
-    """The finding that is ranked first; empty if there is none."""
-    findings = record.get("findings") or [{}]
-    return dict(findings[0])
-
-
-def judge(cell: Cell, runs: Runs) -> Result:
-    """Hold the first run's first finding against the cell, and its prediction against the runs.
-
-    The measured speed-up is the median over pairs of a base run and the changed run after it.
-    """
-    finding = first_finding(runs.base[0]) if runs.base else {}
-    speedup = finding.get("predicted_speedup") or {}
-    median, low, high = (speedup.get(key) for key in ("median", "low", "high"))
-    rates = [(base.get(RATE), changed.get(RATE)) for base, changed in zip(runs.base, runs.changed, strict=False)]
-    ratios = [after / before for before, after in rates if before and after]
-    return Result(
-        cell=cell,
-        found=finding.get("cause"),
-        overrides=tuple(finding.get("overrides") or ()),
-        predicted=(median, low, high) if median and low and high else None,
-        measured=statistics.median(ratios) if ratios else None,
-        failure=runs.failure,
-    )
-
-
-def score(results: Sequence[Result]) -> Score:
-    """Count and summarise."""
-    injected = [result for result in results if result.cell.cause is not None]
-    controls = [result for result in results if result.cell.cause is None]
-    errors = sorted(abs(result.error) for result in results if result.error is not None)
-    return Score(
-        injected=len(injected),
-        right=sum(result.right for result in injected),
-        controls=len(controls),
-        controls_right=sum(result.right for result in controls),
-        loader_bound=sum(result.found == LOADER_BOUND for result in controls),
-        predictions=len(errors),
-        inside=sum(result.inside is True for result in results),
-        median_error=quantile(errors, 0.5),
-        p90_error=quantile(errors, 0.9),
-        failed=sum(result.failure is not None for result in results),
-    )
-
-
 def table(results: Sequence[Result]) -> Table:
     """One row a cell, those that failed too."""
     columns = ("cell", "injected", "first finding", "", "overrides", "predicted", "measured", "error")
     drawn = Table(*columns, title="ground-truth grid: speed-ups are ratios of images/s")
     for result in results:
-        predicted = result.predicted and "{:.2f} ({:.2f} to {:.2f})".format(*result.predicted)
+        predicted, measured = result.predicted, result.measured
         drawn.add_row(
             result.cell.name,
             result.cell.cause or "nothing",
-            result.found or "-",
+            result.finding.get("cause") or "-",
             "right" if result.right else "WRONG",
-            " ".join(result.overrides) or "-",
-            predicted or "-",
-            "-" if result.measured is None else f"{result.measured:.2f}",
-            result.failure or ("-" if result.error is None else f"{result.error:+.0%}"),
+            " ".join(result.finding.get("overrides") or ()) or "-",
+            estimate(predicted, "{:.2f}".format) or "-",
+            "-" if measured is None else f"{measured:.2f}",
+            result.failure or (f"{predicted['median'] / measured - 1:+.0%}" if predicted and measured else "-"),
         )
     return drawn
 
 
-def lines(total: Score) -> list[str]:
+def lines(results: Sequence[Result]) -> list[str]:
     """The figures beside the aims."""
+    injected = [result.right for result in results if result.cell.cause is not None]
+    controls = [result for result in results if result.cell.cause is None]
+    share = f"{statistics.fmean(injected):.0%}" if injected else "unknown"
+    loader_bound = sum(result.finding.get("cause") == "loader" for result in controls)
+    known = [(result.predicted, result.measured) for result in results]
     return [
-        f"first finding right: {total.right} of {total.injected} injected causes ({_share(total.share_right)}; "
-        f"aim {AIMS['right']:.0%})",
-        f"controls called loader-bound: {total.loader_bound} of {total.controls} (aim {AIMS['false loader-bound']}); "
-        f"controls right: {total.controls_right}",
-        f"prediction error: median {_share(total.median_error)} (aim {AIMS['median error']:.0%}), "
-        f"90th percentile {_share(total.p90_error)} (aim {AIMS['p90 error']:.0%}), of {total.predictions} predictions",
-        f"measured within the predicted interval: {total.inside} of {total.predictions}",
-        f"cells that failed: {total.failed}",
+        f"first finding right: {sum(injected)} of {len(injected)} injected causes ({share}; aim 95%)",
+        f"controls called loader-bound: {loader_bound} of {len(controls)} (aim 0); "
+        f"controls right: {sum(result.right for result in controls)}",
+        scored([(predicted, measured) for predicted, measured in known if predicted and measured], " (aim 20%)"),
+        f"cells that failed: {sum(result.failure is not None for result in results)}",
     ]
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

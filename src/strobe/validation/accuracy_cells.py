@@ -6,27 +6,21 @@ from strobe.measure.environment import usable_cores
 from strobe.overrides import joined
 
 FAULTS = "strobe.validation.injected_faults"
-SMALL = f"model._target_={FAULTS}.SmallClassifier"
-POOLED = f"model._target_={FAULTS}.PooledClassifier"
-WIDE = f"model._target_={FAULTS}.WideClassifier"
-
+SMALL, POOLED, WIDE = (f"model._target_={FAULTS}.{size}Classifier" for size in ("Small", "Pooled", "Wide"))
 BASE = (
-    "trainer.accelerator=cpu",
-    "trainer.max_epochs=-1",
-    "trainer.max_time={seconds:15}",
-    "trainer.limit_val_batches=2",
-    "trainer.check_val_every_n_epoch=10",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_progress_bar=false",
-    "profiler=none",
-    "test=false",
-    "ceilings_seconds=3",
+    "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:15} trainer.limit_val_batches=2 "
+    "trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 trainer.enable_progress_bar=false "
+    "profiler=none test=false ceilings_seconds=3"
 )
-PHOTOS = ("data=cifar10", "data.verify=false", "data.batch_size=512")  # 3 x 32 x 32, in memory
-TILES = ("data=sample", "data.batch_size=32")  # 3 of 13 bands, 64 x 64, a file each
+PHOTOS = "data=cifar10 data.verify=false data.batch_size=512"  # 3 x 32 x 32, in memory
+TILES = "data=sample data.batch_size=32"  # 3 of 13 bands, 64 x 64, a file each
 FULL = "data.batch_size=1024"  # so large that an epoch would hold too few of the next size
-SLOW_DISK = ("loader=tifffile", f"loader._target_={FAULTS}.SlowDisk", "+loader.seconds=0.002")
-CLEAN = ("trainer.enable_checkpointing=false",)
+PLAIN = "data.augment=false"
+SGD = "model.optimizer=sgd model.momentum=0"
+SLOW_DISK = f"loader=tifffile loader._target_={FAULTS}.SlowDisk +loader.seconds=0.002"
+SLOW_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.seconds=0.04"
+SLOW_LOGGER = f"logger=csv logger._target_={FAULTS}.SlowLogger +logger.seconds=0.03"
+CLEAN = "trainer.enable_checkpointing=false"
 FITTING = ("nothing", "small_batch", "memory_layout", "threads", "optimizer", "first_step")
 
 
@@ -45,7 +39,7 @@ class Cell:
     @property
     def overrides(self) -> list[str]:
         """All that the run is started with, except where it writes."""
-        return joined(BASE, self.given)
+        return joined(BASE.split(), self.given)
 
     def accepts(self, cause: str | None) -> bool:
         """Whether this is the right first finding; None: there was none."""
@@ -60,73 +54,34 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     """
     cores = cores or usable_cores()
     many = 4 * cores
-    slow = f"+callbacks.slow._target_={FAULTS}.SlowCallback"
-    return (
-        Cell("slow-decoder", "loader", (*TILES, SMALL, "loader=rasterio", "loader.scale=numpy")),
-        Cell(
-            "image-by-image",
-            "loader",
-            (*PHOTOS, SMALL, "data.augment=false", "loader.batched=false", "loader.scale=numpy"),
-        ),
-        Cell(
-            "slow-disk",
-            "loader",
-            (*TILES, *SLOW_DISK, SMALL),
-        ),
-        Cell("many-workers", "workers_hurt", (*PHOTOS, SMALL, "data.augment=false", f"engine.num_workers={many}")),
-        Cell(
+    found: tuple[tuple[str, str | None, str], ...] = (
+        ("slow-decoder", "loader", f"{TILES} {SMALL} loader=rasterio loader.scale=numpy"),
+        ("image-by-image", "loader", f"{PHOTOS} {SMALL} {PLAIN} loader.batched=false loader.scale=numpy"),
+        ("slow-disk", "loader", f"{TILES} {SLOW_DISK} {SMALL}"),
+        ("many-workers", "workers_hurt", f"{PHOTOS} {SMALL} {PLAIN} engine.num_workers={many}"),
+        (
             "restarted-workers",
             "workers_restart",
-            (
-                *TILES,
-                *SLOW_DISK,
-                SMALL,
-                f"engine.num_workers={2 * cores}",
-                "engine.persistent_workers=false",
-                "trainer.limit_train_batches=6",
-                "trainer.check_val_every_n_epoch=1000",
-                "trainer.enable_checkpointing=false",
-            ),
+            f"{TILES} {SLOW_DISK} {SMALL} {CLEAN} engine.num_workers={2 * cores} engine.persistent_workers=false "
+            "trainer.limit_train_batches=6 trainer.check_val_every_n_epoch=1000",
         ),
-        Cell("small-batch", "small_batch", (*PHOTOS, SMALL, "data.batch_size=16")),
-        Cell(
-            "slow-optimizer",
-            "optimizer",
-            (*PHOTOS, WIDE, FULL, "trainer.enable_checkpointing=false"),
-        ),
-        Cell("slow-callback", "callback", (*PHOTOS, SMALL, slow, "+callbacks.slow.seconds=0.04")),
-        Cell(
-            "slow-logger",
-            "logging",
-            (
-                *PHOTOS,
-                SMALL,
-                "logger=csv",
-                f"logger._target_={FAULTS}.SlowLogger",
-                "+logger.seconds=0.03",
-                "trainer.log_every_n_steps=1",
-            ),
-        ),
-        Cell(
-            "frequent-checkpoints",
-            "checkpoint",
-            (*PHOTOS, WIDE, "model.optimizer=sgd", "model.momentum=0", "checkpoint.every_n_steps=1"),
-        ),
-        Cell(
-            "epoch-checkpoints",
-            "epoch_checkpoint",
-            (*PHOTOS, WIDE, "model.optimizer=sgd", "model.momentum=0", "trainer.limit_train_batches=3"),
-        ),
-        Cell(
+        ("small-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=16"),
+        ("slow-optimizer", "optimizer", f"{PHOTOS} {WIDE} {FULL} {CLEAN}"),
+        ("slow-callback", "callback", f"{PHOTOS} {SMALL} {SLOW_CALLBACK}"),
+        ("slow-logger", "logging", f"{PHOTOS} {SMALL} {SLOW_LOGGER} trainer.log_every_n_steps=1"),
+        ("frequent-checkpoints", "checkpoint", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1"),
+        ("epoch-checkpoints", "epoch_checkpoint", f"{PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3"),
+        (
             "frequent-validation",
             "validation",
-            (*PHOTOS, SMALL, "trainer.val_check_interval=2", "trainer.check_val_every_n_epoch=1"),
+            f"{PHOTOS} {SMALL} trainer.val_check_interval=2 trainer.check_val_every_n_epoch=1",
         ),
-        Cell("too-many-threads", "threads", (*PHOTOS, SMALL, f"threads={many}")),
-        Cell("slow-layout", "memory_layout", (*PHOTOS, POOLED, FULL, "model.channels_last=false")),
-        Cell("control-photos", None, (*CLEAN, *PHOTOS, SMALL)),
-        Cell("control-large-batch", None, (*CLEAN, *PHOTOS, SMALL, "data.batch_size=1024", "data.augment=false")),
-        Cell("control-accumulation", None, (*CLEAN, *PHOTOS, SMALL, "trainer.accumulate_grad_batches=4")),
-        Cell("control-resnet18-photos", None, (*CLEAN, *PHOTOS, "data.batch_size=64")),
-        Cell("control-resnet18-tiles", None, (*CLEAN, *TILES, "engine.num_workers=1", "loader=tifffile")),
+        ("too-many-threads", "threads", f"{PHOTOS} {SMALL} threads={many}"),
+        ("slow-layout", "memory_layout", f"{PHOTOS} {POOLED} {FULL} model.channels_last=false"),
+        ("control-photos", None, f"{CLEAN} {PHOTOS} {SMALL}"),
+        ("control-large-batch", None, f"{CLEAN} {PHOTOS} {SMALL} {FULL} {PLAIN}"),
+        ("control-accumulation", None, f"{CLEAN} {PHOTOS} {SMALL} trainer.accumulate_grad_batches=4"),
+        ("control-resnet18-photos", None, f"{CLEAN} {PHOTOS} data.batch_size=64"),
+        ("control-resnet18-tiles", None, f"{CLEAN} {TILES} engine.num_workers=1 loader=tifffile"),
     )
+    return tuple(Cell(name, cause, tuple(given.split())) for name, cause, given in found)

@@ -1,10 +1,14 @@
-"""What the experiments have in common: their arguments, and the folder that they write to."""
+"""What the experiments have in common: arguments, the folder that they write to, and how a prediction is scored."""
 
 import argparse
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from rich.console import Console
+
+from strobe.measure.statistics import Interval, quantile
 
 
 def arguments(module: str, about: str, *, seed: str) -> argparse.ArgumentParser:
@@ -25,6 +29,28 @@ def folder_of(keep: Path | None) -> Iterator[Path]:
         yield Path(scratch)
 
 
-def overrides_among(given: Sequence[str]) -> list[str]:
-    """Those of the arguments that are overrides: KEY=VALUE, or ~KEY."""
-    return [text for text in given if "=" in text or text.startswith("~")]
+def is_override(text: str) -> bool:
+    """Whether an argument is KEY=VALUE, or ~KEY."""
+    return "=" in text or text.startswith("~")
+
+
+def say(console: Console, *lines: str) -> None:
+    """Print lines as they are, however long."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def scored(predictions: Sequence[tuple[Interval, float]], worst: str = "") -> str:
+    """How far predicted speed-ups were from measured ones, and how many intervals held them.
+
+    Args:
+        predictions: what was predicted, and what was measured.
+        worst: the aim of the 90th percentile, as ``" (aim 20%)"``; that of the median is 10%.
+    """
+    errors = [abs(predicted["median"] / measured - 1) for predicted, measured in predictions]
+    inside = sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in predictions)
+    middle, most = ("unknown" if (at := quantile(errors, share)) is None else f"{at:.0%}" for share in (0.5, 0.9))
+    return (
+        f"prediction error: median {middle} (aim 10%), 90th percentile {most}{worst}, of {len(errors)} predictions; "
+        f"{inside} measured within the predicted interval"
+    )

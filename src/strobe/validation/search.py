@@ -22,45 +22,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from strobe.app.tuning.record import NAME
 from strobe.app.tuning.table import times
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.paired_trial import Duel, duel
-from strobe.measure.statistics import Estimate, Interval, quantile
+from strobe.measure.statistics import recorded
 from strobe.overrides import applied
 from strobe.present import terminal
+from strobe.present.format import estimate, pace
 from strobe.process.fork import Failure
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of
+from strobe.validation.experiment import folder_of, say, scored
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 300.0  # seconds until a training is warm
 Axes = dict[str, tuple[tuple[str, ...], ...]]  # what varies, and the overrides of each of its values; the first is slow
 
-COMPUTING: Axes = {
-    "layout": (("model.channels_last=false",), ("model.channels_last=true",)),
-    "precision": (("trainer.precision=32-true",), ("trainer.precision=bf16-mixed",)),
-}
-WORKERS: Axes = {"workers": (("engine.num_workers=0",), ("engine.num_workers=2",))}
-TILES: Axes = {
-    "loader": (("loader=rasterio",), ("loader=skimage",), ("loader=native",)),
-    **WORKERS,
-    "batch size": tuple((f"data.batch_size={size}",) for size in (32, 64, 128)),
-    **COMPUTING,
-}
-IMAGES: Axes = {
-    "loader": (("loader.batched=false",), ("loader.batched=true",)),
-    **WORKERS,
-    "batch size": tuple((f"data.batch_size={size}",) for size in (32, 128, 512)),
-    **COMPUTING,
-}
-GRIDS: dict[str, Axes] = {"eurosat": TILES, "cifar10": IMAGES, "sample": TILES}
+
+def _axes(loaders: Sequence[str], sizes: Sequence[int]) -> Axes:
+    return {
+        "loader": tuple((loader,) for loader in loaders),
+        "workers": (("engine.num_workers=0",), ("engine.num_workers=2",)),
+        "batch size": tuple((f"data.batch_size={size}",) for size in sizes),
+        "layout": (("model.channels_last=false",), ("model.channels_last=true",)),
+        "precision": (("trainer.precision=32-true",), ("trainer.precision=bf16-mixed",)),
+    }
+
+
+TILES = _axes(("loader=rasterio", "loader=skimage", "loader=native"), (32, 64, 128))
+IMAGES = _axes(("loader.batched=false", "loader.batched=true"), (32, 128, 512))
+GRIDS = {"eurosat": TILES, "cifar10": IMAGES, "sample": TILES}
 LEFT_OUT: dict[str, tuple[str, ...]] = {"cifar10": ("data.verify=false",)}
 FINALISTS = 3  # of the grid: the fastest of many single measurements is seldom the fastest
-AIM, AIM_SHARE, AIM_ERROR = 0.95, 0.25, 0.10
 
 
 @dataclass(frozen=True)
@@ -70,22 +65,6 @@ class Rated:
     overrides: list[str]
     images_per_second: float | None
     error: str | None
-
-
-@dataclass(frozen=True)
-class Score:
-    """The search beside the grid."""
-
-    cells: int
-    failed: int
-    grid_seconds: float
-    trainings: int  # that the search started: those that it looked at, and those that took turns
-    alternatives: int  # loaders and models alone, measured after the looks
-    search_seconds: float
-    best: Estimate | None  # speed of the search's best over the grid's, the least of the finals
-    gain: Interval | None  # over the start
-    errors: list[float]  # |predicted / measured - 1| of each prediction, in order of size
-    inside: int  # measured within the predicted interval
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,11 +79,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rated = []
         for number, cell in enumerate(shuffled(cells, options.seed), 1):
             rated.append(rate(cell, folder / "grid" / str(number), options.seconds))
-            told = rated[-1].error or f"{rated[-1].images_per_second:,.0f} images/s"
-            console.print(f"[{number}/{len(cells)}] {told}  {' '.join(cell)}", markup=False, highlight=False)
+            told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
+            say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
         took = time.perf_counter() - began
         final = finals(tuning["best"], rated, folder / "finals", options.seconds)
-    show(console, score(tuning, rated, final, took), final)
+    table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
+    for one, result in final:
+        table.add_row(
+            " ".join(one.overrides), f"{one.images_per_second:,.0f}", f"{times(result.ratio.as_record())} as fast"
+        )
+    console.print(table)
+    say(console, *lines(tuning, rated, final, took))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -167,20 +152,10 @@ def finals(best: Sequence[str], rated: Sequence[Rated], folder: Path, seconds: f
     return found
 
 
-def show(console: Console, found: Score, final: Sequence[tuple[Rated, Duel]]) -> None:
-    """The finals as a table, and the figures beside the aims."""
-    table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
-    for one, result in final:
-        table.add_row(
-            " ".join(one.overrides), f"{one.images_per_second:,.0f}", f"{times(result.ratio.as_record())} as fast"
-        )
-    console.print(table)
-    for line in lines(found):
-        console.print(line, markup=False, highlight=False)
-
-
-def score(tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tuple[Any, Duel]], took: float) -> Score:
-    """Count and summarise.
+def lines(
+    tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tuple[Any, Duel]], took: float
+) -> list[str]:
+    """The figures beside the aims.
 
     Args:
         tuning: ``tune.json``.
@@ -188,47 +163,18 @@ def score(tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tup
         final: the grid's fastest with the turns that they took with the search's best.
         took: seconds of the grid.
     """
+    gain = f"{tuning['proof']['ratio']['median']:.2f} times as fast as the start" if tuning["proof"] else "as the start"
+    least = min((result.ratio for _, result in final), key=lambda ratio: ratio.middle, default=None)
     trials = [one for one in tuning["trials"] if one["measured"] and one["predicted"] and not one["bounded"]]
-    pairs = [(one["predicted"], one["measured"]["median"]) for one in trials]
-    ratios = [duel.ratio for _, duel in final]
-    return Score(
-        cells=len(rated),
-        failed=sum(one.error is not None for one in rated),
-        grid_seconds=took,
-        trainings=tuning["trainings"],
-        alternatives=sum(one.get("alternatives", 0) for one in tuning["looks"]),
-        search_seconds=tuning["seconds"],
-        best=min(ratios, key=lambda ratio: ratio.middle, default=None),
-        gain=tuning["proof"] and tuning["proof"]["ratio"],
-        errors=sorted(abs(predicted["median"] / measured - 1) for predicted, measured in pairs),
-        inside=sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in pairs),
-    )
-
-
-def lines(found: Score) -> list[str]:
-    """The figures beside the aims."""
-    error = quantile(found.errors, 0.5)
-    worst = quantile(found.errors, 0.9)
-    gain = found.gain and f"{found.gain['median']:.2f} times as fast as the start"
+    trainings, alternatives = tuning["trainings"], sum(one.get("alternatives", 0) for one in tuning["looks"])
     return [
-        f"the search's best: {gain or 'as the start'}; {_ratio(found.best)} of the grid's best (aim {AIM})",
-        f"trainings: {found.trainings} beside {found.cells} of the grid, {found.trainings / found.cells:.0%} "
-        f"(aim {AIM_SHARE:.0%}), and {found.alternatives} of a loader or a model alone; "
-        f"{found.search_seconds:.0f} s beside {found.grid_seconds:.0f}; {found.failed} cells failed",
-        f"prediction error: median {_share(error)} (aim {AIM_ERROR:.0%}), 90th percentile {_share(worst)}, of "
-        f"{len(found.errors)}; {found.inside} measured within the predicted interval",
+        f"the search's best: {gain}; {estimate(recorded(least), '{:.2f}'.format) or 'unknown'} of the grid's best "
+        "(aim 0.95)",
+        f"trainings: {trainings} beside {len(rated)} of the grid, {trainings / len(rated):.0%} (aim 25%), and "
+        f"{alternatives} of a loader or a model alone; {tuning['seconds']:.0f} s beside {took:.0f}; "
+        f"{sum(one.error is not None for one in rated)} cells failed",
+        scored([(one["predicted"], one["measured"]["median"]) for one in trials]),
     ]
-
-
-def _ratio(ratio: Estimate | None) -> str:
-    if ratio is None:
-        return "unknown"
-    told = f"{ratio.middle:.2f}"
-    return told if ratio.low is None else f"{told} ({ratio.low:.2f} to {ratio.high:.2f})"
-
-
-def _share(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.0%}"
 
 
 if __name__ == "__main__":

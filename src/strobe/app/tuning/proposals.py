@@ -7,13 +7,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from strobe.app.config.schema import OVER
-from strobe.diagnose.estimates import estimates
-from strobe.diagnose.finding import Speedup
+from strobe.diagnose.candidates import estimates
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import steady_waiting, worker_limit
 from strobe.overrides import key_of, split
 from strobe.present.format import pace
-from strobe.records.run import Record
+from strobe.records.run import Figure, Record
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
@@ -26,7 +25,7 @@ class Proposal:
 
     overrides: tuple[str, ...]
     why: str
-    predicted: Speedup | None  # from the configuration that it changes
+    predicted: Figure | None  # from the configuration that it changes
     bounded: bool = False  # nothing was predicted but the most that it can bring: ``predicted.high``
     images: tuple[int, int] | None = None  # of an update, before and after, if it changes them
 
@@ -65,7 +64,7 @@ def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
     kept = tuple(text for text in proposal.overrides if DIMENSIONS.get(key_of(text)) in wanted or _accompanies(text))
     if all(_accompanies(text) for text in kept) or proposal.predicted is None:
         return None
-    return replace(proposal, overrides=kept, predicted=Speedup(1.0, 1.0, proposal.predicted.high), bounded=True)
+    return replace(proposal, overrides=kept, predicted=Figure(1.0, 1.0, proposal.predicted.high), bounded=True)
 
 
 def advice(record: Record) -> list[str]:
@@ -81,18 +80,18 @@ def _prescribed(record: Record) -> Iterator[Proposal]:
     """The findings' prescriptions."""
     for found in record.items("findings"):
         if found["overrides"] and not _unsearched(found["overrides"]):
-            yield _proposal(record, found["overrides"], found["title"], Speedup(**found["predicted_speedup"]))
+            yield _proposal(record, found["overrides"], found["title"], Figure(**found["predicted_speedup"]))
 
 
 def _measured(record: Record, step: Step) -> Iterator[Proposal]:
     """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
     for entry, speedup in sorted(estimates(record, step), key=lambda pair: -pair[1].median):
         if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
-            why = f"The {entry.side} alone reaches {pace(entry.rate.value)}"
+            why = f"The {entry.side} alone reaches {pace(entry.rate.median)}"
             yield _proposal(record, entry.overrides, why, speedup)
 
 
-def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Speedup) -> Proposal:
+def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure) -> Proposal:
     scaled, images = _larger_update(record, overrides)
     return Proposal((*overrides, *scaled), why, predicted, images=images)
 
@@ -115,7 +114,7 @@ def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> 
     waiting = steady_waiting(record, step)
     if waiting >= NOTABLE:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
-        bound = Speedup(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
+        bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield from (Proposal(overrides, why, bound, bounded=True) for overrides in _loading(record, step, budget))
     if "compile" in asked and record.setting("model.compile") is False:
         yield Proposal(("model.compile=true",), "Asked for by tune.over", None)
@@ -138,7 +137,7 @@ def _loading(record: Record, step: Step, budget: float) -> Iterator[tuple[str, .
 def _loaded_within(record: Record, step: Step, seconds: float) -> bool:
     """Whether all training images are loaded in so many seconds, at the pace of the run's loader."""
     images = record.number("train_images") or math.inf
-    each = 1 / step.loader.value if step.loader else step.loading or step.length
+    each = 1 / step.loader.median if step.loader else step.loading or step.length
     return images * each <= seconds
 
 

@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
+from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import all_steps, start_share
 from strobe.present.format import duration, percent
-from strobe.records.run import Record
+from strobe.records.run import Figure, Record
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
@@ -23,7 +23,7 @@ def validation(record: Record, step: Step) -> Finding | None:
     return Finding(
         "validation",
         f"Validation takes {percent(share)} of training",
-        f"It takes {duration(seconds)} for each training step of {duration(step.length * step.images)}.",
+        f"It takes {duration(seconds)} for each training step of {duration(step.seconds)}.",
         advice,
         overrides,
         without(step, between=seconds * (1 - left)),
@@ -46,7 +46,7 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
     return Finding(
         "epoch_checkpoint",
         f"Saving checkpoints takes {percent(share)} of training",
-        f"Between steps it takes {duration(seconds)} for each training step of {duration(step.length * step.images)}.",
+        f"Between steps it takes {duration(seconds)} for each training step of {duration(step.seconds)}.",
         f"Save after every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
         if known
         else "Save less often, or to a faster disk.",
@@ -69,8 +69,8 @@ def first_step(record: Record, step: Step) -> Finding | None:
     if not plain:
         return None
     steady = with_model(step, plain[0].rate)
-    first, usual = record.number("first_step_seconds") or 0.0, step.length * step.images
-    predicted = Speedup(*(ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high)))
+    first, usual = record.number("first_step_seconds") or 0.0, step.seconds
+    predicted = Figure(*(ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high)))
     return Finding(
         "first_step",
         f"Compiling takes {percent(share)} of the run",

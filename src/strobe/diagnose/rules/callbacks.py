@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strobe.diagnose.finding import Finding
 from strobe.diagnose.predict import Step, without
+from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, percent
 from strobe.records.run import Record, as_number
 
@@ -39,7 +39,7 @@ class _Hook:
 
     def seldom_enough(self, step: Step, updates: float) -> int | None:
         """In every how many updates it may do something, to take a twentieth of the rest of the step."""
-        rest = step.length * step.images - self.mean
+        rest = step.seconds - self.mean
         return None if self.each is None or rest <= 0 else _rounded(self.each * updates / (TARGET * rest))
 
     def often(self, every: int, updates: float) -> bool:
@@ -51,100 +51,83 @@ class _Hook:
 def callback(record: Record, step: Step) -> list[Finding]:
     """Each callback, or the module's own hooks, that takes a notable share of the step."""
     found = []
-    for hook in _hooks(record, step):
-        if hook.kind != "logger" and not _saves(record, hook):
-            overrides, advice = _removal(record, hook)
-            found.append(_finding("callback", hook, step, advice, overrides, saved=hook.mean))
+    for hook in _hooks(record, step, "callback"):
+        overrides, advice = _removal(record, hook)
+        found.append(_finding("callback", hook, step, hook.mean, overrides=overrides, advice=advice))
     return found
 
 
 def logging(record: Record, step: Step) -> list[Finding]:
     """A logger that takes a notable share of the step: log less often."""
-    found = []
-    for hook in _hooks(record, step):
-        if hook.kind != "logger":
-            continue
-        updates = _updates(record)
+    found, updates = [], _updates(record)
+    for hook in _hooks(record, step, "logging"):
         now, seldom = record.whole(LOG_EVERY), hook.seldom_enough(step, updates)
         most = [hook.measured / 10, record.number("batches_per_epoch") or math.inf]  # else a short run logs nothing
         seldom = min(seldom, math.floor(min(most) * updates)) if seldom else None
-        overrides: tuple[str, ...] = ()
-        if now and now > 0 and seldom and seldom > now and hook.each is not None and hook.often(now, updates):
-            left = hook.each * updates / seldom
-            saved, overrides = hook.mean - left, (f"{LOG_EVERY}={seldom}",)
-            advice = f"Log every {seldom} {_unit(updates)}: {_remaining(hook, step, left)}."
-        else:
-            saved = hook.mean
-            advice = "Log fewer figures a step, or without waiting for where they are written."
-        found.append(_finding("logging", hook, step, advice, overrides, saved=saved))
+        saved, overrides = hook.mean, tuple[str, ...]()
+        advice = "Log fewer figures a step, or without waiting for where they are written."
+        if now and now > 0 and seldom and seldom > now and hook.often(now, updates):
+            overrides, (saved, often) = (f"{LOG_EVERY}={seldom}",), _less_often(hook, step, updates, seldom)
+            advice = f"Log {often}"
+        found.append(_finding("logging", hook, step, saved, overrides=overrides, advice=advice))
     return found
 
 
 def checkpoint(record: Record, step: Step) -> list[Finding]:
     """Checkpoints within an epoch that take a notable share of the step: save less often."""
-    found = []
-    for hook in _hooks(record, step):
-        if not _saves(record, hook):
-            continue
-        updates = _updates(record)
-        now, seldom = record.whole(SAVE_EVERY), hook.seldom_enough(step, updates)
-        epoch = record.number("batches_per_epoch")
-        overrides: tuple[str, ...] = ()
+    found, updates = [], _updates(record)
+    now, epoch = record.whole(SAVE_EVERY), record.number("batches_per_epoch")
+    for hook in _hooks(record, step, "checkpoint"):
+        seldom, saved, overrides = hook.seldom_enough(step, updates), hook.mean, tuple[str, ...]()
         if not now:
-            saved = hook.mean
             advice = "Save less often, or to a faster disk."
-        elif seldom is None or (epoch is not None and seldom >= epoch * updates) or hook.each is None:
-            saved, overrides = hook.mean, (f"{SAVE_EVERY}=null",)
-            advice = "Save after each epoch only."
+        elif seldom is None or (epoch is not None and seldom >= epoch * updates):
+            overrides, advice = (f"{SAVE_EVERY}=null",), "Save after each epoch only."
         else:
-            seldom = max(seldom, now)
-            left = hook.each * updates / seldom
-            saved, overrides = hook.mean - left, (f"{SAVE_EVERY}={seldom}",)
-            advice = f"Save every {seldom} {_unit(updates)}: {_remaining(hook, step, left)}."
+            every = max(seldom, now)
+            overrides, (saved, often) = (f"{SAVE_EVERY}={every}",), _less_often(hook, step, updates, every)
+            advice = f"Save {often}"
         saving = replace(hook, name="Saving checkpoints")
-        found.append(_finding("checkpoint", saving, step, advice, overrides, saved=saved))
+        found.append(_finding("checkpoint", saving, step, saved, overrides=overrides, advice=advice))
     return found
 
 
-def _finding(cause: str, hook: _Hook, step: Step, advice: str, overrides: tuple[str, ...], *, saved: float) -> Finding:
+def _less_often(hook: _Hook, step: Step, updates: float, every: int) -> tuple[float, str]:
+    """What doing it once in so many updates saves of a mean step, in seconds, and how the advice says so."""
+    left = (hook.each or 0.0) * updates / every
+    share = percent(left / (step.seconds - hook.mean + left))
+    return hook.mean - left, f"every {every} {'steps' if updates == 1 else 'updates'}: that takes {share} of a step."
+
+
+def _finding(
+    cause: str, hook: _Hook, step: Step, saved: float, *, overrides: tuple[str, ...] = (), advice: str
+) -> Finding:
     """The finding about a hook, of whose seconds in a mean step so many would be saved."""
-    title = f"{hook.name} takes {percent(hook.mean / step.images / step.length)} of each step"
+    title = f"{hook.name} takes {percent(hook.mean / step.seconds)} of each step"
     return Finding(cause, title, str(hook), advice, overrides, without(step, pause=max(0.0, saved)))
 
 
-def _hooks(record: Record, step: Step) -> list[_Hook]:
-    """Those that take a notable share of the step."""
-    measured = record.number("steps", "measured") or 0.0
+def _hooks(record: Record, step: Step, cause: str) -> list[_Hook]:
+    """Those that take a notable share of the step, and of which the rule of this cause tells."""
+    measured, added = record.number("steps", "measured") or 0.0, _added(record)
     found = []
     for entry in record.items("callbacks"):
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
             continue
-        mean = as_number(entry.get("mean")) or 0.0
+        # What ``checkpoint`` configures, and no callback of the user's own with such a name.
+        saves = re.fullmatch(r"(Checkpoints|ModelCheckpoint)( \d+)?", name) and name not in added
+        kind, mean = str(entry.get("kind")), as_number(entry.get("mean")) or 0.0
         longest, calls = as_number(entry.get("longest")) or mean, as_number(entry.get("calls")) or 0.0
-        if mean >= NOTABLE * step.length * step.images:
-            found.append(_Hook(entry["name"], str(entry.get("kind")), mean, longest, calls, measured))
+        told_as = "logging" if kind == "logger" else "checkpoint" if saves else "callback"
+        if told_as == cause and mean >= NOTABLE * step.seconds:
+            found.append(_Hook(name, kind, mean, longest, calls, measured))
     return found
-
-
-def _saves(record: Record, hook: _Hook) -> bool:
-    """Whether it is what ``checkpoint`` configures, and no callback of the user's own with such a name."""
-    ours = re.fullmatch(r"(Checkpoints|ModelCheckpoint)( \d+)?", hook.name)
-    return hook.kind != "logger" and ours is not None and hook.name not in _added(record)
 
 
 def _updates(record: Record) -> float:
     """Updates in a measured step: Lightning counts its intervals of logging and saving in updates."""
     share = record.number("updates")
     return share if share and 0 < share <= 1 else 1.0
-
-
-def _unit(updates: float) -> str:
-    return "steps" if updates == 1 else "updates"
-
-
-def _remaining(hook: _Hook, step: Step, left: float) -> str:
-    """What it still takes of a step, in which it takes so many seconds."""
-    return f"that takes {percent(left / (step.length * step.images - hook.mean + left))} of a step"
 
 
 def _removal(record: Record, hook: _Hook) -> tuple[tuple[str, ...], str]:
@@ -154,7 +137,7 @@ def _removal(record: Record, hook: _Hook) -> tuple[tuple[str, ...], str]:
         return (f"~callbacks.{key}",), f"Leave {hook.name} out, or have it do its work less often."
     if "ProgressBar" in hook.name and record.has("trainer.enable_progress_bar"):
         return ("trainer.enable_progress_bar=false",), "Train without the progress bar."
-    if _class(record.setting("profiler._target_")) == _base(hook.name):
+    if _class(record.setting("profiler._target_")) == re.sub(r" \d+$", "", hook.name):
         return ("profiler=none",), "Train without a profiler."
     if hook.kind == "module":
         return (), f"Make the hooks of {hook.name} cheaper, or have them do their work less often."
@@ -175,10 +158,6 @@ def _added(record: Record) -> dict[str, str]:
 
 def _class(target: Any) -> str:
     return str(target).rpartition(".")[2]
-
-
-def _base(name: str) -> str:
-    return re.sub(r" \d+$", "", name)
 
 
 def _rounded(steps: float) -> int:

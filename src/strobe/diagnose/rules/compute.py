@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 
 from strobe.diagnose.candidates import OPTIMIZER_SHARE
-from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import Step, with_model, without
+from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank
 from strobe.present.format import counted, duration, pace, percent
-from strobe.records.run import Alternative, Measured, Record
+from strobe.records.run import Alternative, Figure, Record
 
 KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little
 TARGET = 0.05  # of the step, that an update may take once it is shared by several steps
@@ -28,12 +28,12 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     faster = {size: entry for size, entry in larger.items() if _is_faster(entry, step)}
     if not faster:
         return None
-    best = max(entry.rate.value for entry in faster.values())
-    knee = min(size for size, entry in faster.items() if entry.rate.value >= KNEE * best)
+    best = max(entry.rate.median for entry in faster.values())
+    knee = min(size for size, entry in faster.items() if entry.rate.median >= KNEE * best)
     chosen = faster[knee]
     images = chosen.images or step.images * knee / now
-    measured = ", ".join(f"{pace(entry.rate.value)} at {size}" for size, entry in sorted(larger.items()))
-    own = f"{pace(step.model.value)} at {now}, " if step.model else ""
+    measured = ", ".join(f"{pace(entry.rate.median)} at {size}" for size, entry in sorted(larger.items()))
+    own = f"{pace(step.model.median)} at {now}, " if step.model else ""
     accumulated = _accumulated(record)
     fewer = math.ceil(accumulated * now / knee)
     changed = fewer * knee != accumulated * now
@@ -62,16 +62,16 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
-    evidence = f"The optimizer takes {duration(seconds)} of {duration(step.length * step.images)} a step."
+    evidence = f"The optimizer takes {duration(seconds)} of {duration(step.seconds)} a step."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         rate = fused[0].rate
         overrides, predicted = fused[0].overrides, with_model(step, rate)
-        evidence += f" With a fused one the model alone reaches {pace(rate.value)}."
+        evidence += f" With a fused one the model alone reaches {pace(rate.median)}."
         advice = "Let the optimizer update all weights in one kernel."
     else:
         now = _accumulated(record)
-        rest = step.length * step.images - seconds
+        rest = step.seconds - seconds
         factor = min(MOST_ACCUMULATED, max(2, math.ceil(seconds / (TARGET * rest)))) if rest > 0 else MOST_ACCUMULATED
         overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
@@ -126,7 +126,7 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         "measured.",
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
-        Speedup(math.sqrt(most.median), 1.0, most.high),
+        Figure(math.sqrt(most.median), 1.0, most.high),
     )
 
 
@@ -137,9 +137,9 @@ def _setting(
     faster = [entry for entry in _changing(record, key) if _is_faster(entry, step)]
     if step.model is None or not faster:
         return None
-    best = max(faster, key=lambda entry: entry.rate.value)
+    best = max(faster, key=lambda entry: entry.rate.median)
     evidence = (
-        f"The model alone reaches {pace(best.rate.value)} with {best.overrides[0]}, {pace(step.model.value)} now."
+        f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
     return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate))
 
@@ -161,13 +161,13 @@ def _scaling(record: Record, batch: int | None) -> str:
     return f": model.lr_scaling=linear model.lr_batch_size={images} scales the learning rate with it."
 
 
-def _slowed(rate: Measured, seconds: float) -> Measured:
+def _slowed(rate: Figure, seconds: float) -> Figure:
     """A rate with so many seconds more for each image."""
-    return Measured(*(1 / (1 / value + seconds) for value in (rate.value, rate.low, rate.high)))
+    return Figure(*(1 / (1 / value + seconds) for value in (rate.median, rate.low, rate.high)))
 
 
 def _changing(record: Record, key: str) -> list[Alternative]:
-    """Measured alternatives of the model that change this key alone."""
+    """Figure alternatives of the model that change this key alone."""
     return [entry for entry in record.alternatives("model") if entry.changes.keys() == {key}]
 
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
+from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import mixed_precision
 from strobe.present.format import duration, pace, percent
-from strobe.records.run import Alternative, Record, as_number
+from strobe.records.run import Alternative, Figure, Record, as_number
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
@@ -33,18 +33,18 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     trace = record.mapping("trace_evidence")
     syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
     stall = sum(_seconds(sync) for sync in syncs)
-    if not _on_gpu(record) or not trace or stall < NOTABLE * _length(step):
+    if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
         return None
     step = _traced(record, step)
     # Recording slows the host down, which so reaches the GPU later than it else does, and waits less for it.
-    hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - _length(step))
+    hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - step.seconds)
     predicted = _between(step, step, likely=stall, most=stall + hidden)
     if predicted.median < WORTH:
         return None
     worst = max(syncs, key=_seconds)
     name = str(worst.get("name"))
     during = f" in {worst['phase']}" if worst.get("phase") else ""
-    share = percent(min(1.0, stall / _length(step)))
+    share = percent(min(1.0, stall / step.seconds))
     calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
     known = _ADVICE.get(_ALIKE.get(name, name), "Take the call out of the step, or make it every N steps only.")
@@ -52,7 +52,7 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         "synchronisation",
         f"{name}{during} waits for the GPU for {duration(_seconds(worst))} of each step",
         f"By the trace {name}{during} waits for {duration(_seconds(worst))} a step, in {calls:.3g} "
-        f"calls{others}: {share} of a step of {duration(_length(step))}, in which the GPU works for "
+        f"calls{others}: {share} of a step of {duration(step.seconds)}, in which the GPU works for "
         f"{duration(step.busy * step.images)}.",
         f"{known} torch.cuda.set_sync_debug_mode('warn') names the line.",
         (),
@@ -72,7 +72,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     phases = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "optimizer"))
     computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
     starving = computing - step.busy * step.images
-    is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * _length(step), step.wait * step.images)
+    is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
     if not is_idle or kernel >= computing / kernels:
         return None
     measured = [(with_model(step, entry.rate, images=entry.images), entry) for entry in _fewer_launches(record)]
@@ -89,7 +89,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         f"The GPU works in {percent(step.busy / step.length)} of each step: the host launches too many short kernels",
         f"{kernels:,.0f} kernels a step, of {1e6 * kernel:.1f} us each (median); the host takes "
         f"{1e6 * computing / kernels:.1f} us to launch one, and the GPU waits for it for {duration(starving)} "
-        f"of {duration(_length(step))}.",
+        f"of {duration(step.seconds)}.",
         "Let the compiler join kernels; the first step then takes longer."
         if compiled
         else "Give each kernel more to do.",
@@ -102,10 +102,14 @@ def transfer(record: Record, step: Step) -> Finding | None:
     """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
     host = record.number("step_seconds", "transfer") or 0.0
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
-    if not _on_gpu(record) or longest < NOTABLE * _length(step):
+    if not _on_gpu(record) or longest < NOTABLE * step.seconds:
         return None
     step = _traced(record, step)
-    copies = [copy for copy in _dicts(record.mapping("trace_evidence").get("copies")) if _to_device(copy)]
+    copies = [
+        copy
+        for copy in _dicts(record.mapping("trace_evidence").get("copies"))
+        if str(copy.get("kind")).startswith("HtoD")
+    ]
     copying = sum(_seconds(copy) for copy in copies) or longest
     pageable = sum(_seconds(copy) for copy in copies if str(copy.get("kind")).endswith("pageable"))
     overrides, advice = [], []
@@ -133,8 +137,8 @@ def transfer(record: Record, step: Step) -> Finding | None:
     rate = f", {size / copying / 1e9:.1f} GB/s" if size and copies else ""
     return Finding(
         "transfer",
-        f"Copying batches to the GPU takes {percent(min(1.0, longest / _length(step)))} of each step",
-        f"The host spends {duration(host)} of {duration(_length(step))} on {batch}, and the GPU {duration(copying)} "
+        f"Copying batches to the GPU takes {percent(min(1.0, longest / step.seconds))} of each step",
+        f"The host spends {duration(host)} of {duration(step.seconds)} on {batch}, and the GPU {duration(copying)} "
         f"({percent(pageable / copying)} from pageable memory{rate}).",
         " ".join(advice),
         tuple(overrides),
@@ -155,11 +159,11 @@ def precision(record: Record, step: Step) -> Finding | None:
         return None
     used = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" {percent(used)} of the kernels' time used tensor cores." if used is not None else ""
-    now = pace(step.model.value) if step.model else "less"
+    now = pace(step.model.median) if step.model else "less"
     return Finding(
         "precision",
         f"Mixed precision is faster on this {'GPU' if on_gpu else 'processor'}",
-        f"The model alone computes {pace(entry.rate.value)} in {wanted}, {now} in full precision.{idle}",
+        f"The model alone computes {pace(entry.rate.median)} in {wanted}, {now} in full precision.{idle}",
         "Compute in mixed precision, and compare the accuracy.",
         entry.overrides,
         predicted,
@@ -179,9 +183,9 @@ def _traced(record: Record, step: Step) -> Step:
     return replace(step, busy=min(share * seconds / step.images, step.length))
 
 
-def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Speedup:
+def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Figure:
     """From nothing to all that may be gained, with the run's own noise around; seconds of a step's computing."""
-    return Speedup(
+    return Figure(
         without(likely_step, compute=likely).median,
         without(likely_step).low,
         max(without(most_step, compute=most).high, without(likely_step, compute=likely).high),
@@ -204,12 +208,3 @@ def _dicts(found: Any) -> list[dict[str, Any]]:
 
 def _seconds(entry: dict[str, Any]) -> float:
     return max(0.0, as_number(entry.get("seconds")) or 0.0)
-
-
-def _to_device(copy: dict[str, Any]) -> bool:
-    return str(copy.get("kind")).startswith("HtoD")
-
-
-def _length(step: Step) -> float:
-    """Of a step, in seconds."""
-    return step.length * step.images

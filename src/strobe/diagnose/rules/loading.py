@@ -2,16 +2,16 @@
 
 import math
 
-from strobe.diagnose.estimates import WORKERS, estimate_of_loader, workers_of
-from strobe.diagnose.finding import Finding, Speedup
+from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
+from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
 from strobe.present.format import counted, duration, pace, percent
-from strobe.records.run import Alternative, Measured, Record
+from strobe.records.run import Figure, Record
 
 PREFETCH = "engine.prefetch_factor"
 
-_Remedy = tuple[Speedup, tuple[str, ...], str]  # predicted, overrides, advice
+_Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 
 
 def loader(record: Record, step: Step) -> Finding | None:
@@ -21,15 +21,22 @@ def loader(record: Record, step: Step) -> Finding | None:
     """
     if steady_waiting(record, step) < max(NOTABLE, step.noise):
         return None
-    remedies = [remedy for entry in record.alternatives("loader") if (remedy := _measured(record, step, entry))]
+    remedies: list[_Remedy] = [
+        (
+            found,
+            entry.overrides,
+            f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.median)}.",
+        )
+        for entry in record.alternatives("loader")
+        if (found := estimate_of_loader(record, step, entry)) is not None
+    ]
     remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
-    best = max(remedies, key=lambda remedy: remedy[0].median, default=None)
-    if best is None or best[0].median < WORTH:
-        best = without_waiting(step), (), _nothing_measured(record, step)
-    predicted, overrides, advice = best
-    wait = f"Of {duration(step.length * step.images)} a step, {duration(step.wait * step.images)} wait for data"
+    nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
+    helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
+    predicted, overrides, advice = max(helping, key=lambda remedy: remedy[0].median, default=nothing)
+    wait = f"Of {duration(step.seconds)} a step, {duration(step.wait * step.images)} wait for data"
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
-    alone = ", ".join(f"the {name} alone reaches {pace(rate.value)}" for name, rate in known)
+    alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -58,7 +65,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
-        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.value)}.",
+        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}.",
         f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
         best.overrides,
         predicted,
@@ -82,25 +89,16 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     )
 
 
-def _measured(record: Record, step: Step, entry: Alternative) -> _Remedy | None:
-    """What a measured loader is estimated to give; None for one that cannot help."""
-    predicted = estimate_of_loader(record, step, entry)
-    if predicted is None:
-        return None
-    advice = f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.value)}."
-    return predicted, entry.overrides, advice
-
-
 def _more_workers(record: Record, step: Step) -> _Remedy | None:
     """Workers whose gain was not measured: between none, and each as fast as one is now."""
     limit = worker_limit(record, step)
     tried = any(WORKERS in entry.changes for entry in record.alternatives("loader"))
     if tried or limit is None or limit.workers <= step.workers or not record.has(WORKERS):
         return None
-    now = step.loader.value if step.loader else 1 / (step.loading or step.length)
+    now = step.loader.median if step.loader else 1 / (step.loading or step.length)
     one = now / max(1, step.workers)
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
-    guess = Measured(math.sqrt(now * one * count), now, one * count)
+    guess = Figure(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
     return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')}; how fast that is was not measured."
 

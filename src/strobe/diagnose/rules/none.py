@@ -1,9 +1,9 @@
 """No cause: how near training is to its ceiling, and what takes the largest part of a step."""
 
-from strobe.diagnose.finding import Finding, Speedup
 from strobe.diagnose.predict import Step
+from strobe.diagnose.rules import Finding
 from strobe.present.format import pace, percent
-from strobe.records.run import Record
+from strobe.records.run import Figure, Record
 
 NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
 SCALING = 0.1  # of the step, from here on it is named
@@ -42,7 +42,7 @@ def nothing(record: Record, step: Step) -> Finding | None:
         title = "No cause found"
         advice = "Look at the largest part of a step in a trace (profiler=trace)."
         evidence += _largest(record, scaling)
-    return Finding("nothing", title, evidence + scaling, advice, (), Speedup(1.0, 1.0, 1.0))
+    return Finding("nothing", title, evidence + scaling, advice, (), Figure(1.0, 1.0, 1.0))
 
 
 def _largest(record: Record, scaling: str) -> str:

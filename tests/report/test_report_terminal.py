@@ -91,7 +91,7 @@ def value(lines: list[str], name: str) -> str:
 def test_a_completed_run(complete: dict[str, Any], tmp_path: Path) -> None:
     lines = shown(complete, tmp_path)
     assert "run completed" in lines[1]
-    assert value(lines, "what") == "generated sample data, resnet18, loader skimage, batch 32, 2 workers, 2 x cpu"
+    assert value(lines, "what") == "generated sample data, resnet18, loader skimage, batch 32, 2 workers, 2 \u00d7 cpu"
     assert value(lines, "images/s") == "1,234 (1,200 to 1,300), median of 40 steps"
     assert value(lines, "step") == "50.0 ms: data wait 60%, forward 20%, backward 20%"
     assert value(lines, "train") == "loss 0.510, accuracy 0.812"
@@ -102,9 +102,13 @@ def test_a_completed_run(complete: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_shows_what_there_is(complete: dict[str, Any], tmp_path: Path) -> None:
-    lines = shown(complete | {"status": "interrupted", "metrics": {}, "traces": []}, tmp_path)
+    device = {"total": 0.05, "idle": 0.01, "forward": 0.04}
+    (tmp_path / "report.html").touch()
+    lines = shown(complete | {"status": "interrupted", "metrics": {}, "traces": [], "device_seconds": device}, tmp_path)
     assert "run interrupted" in lines[1]
-    assert {line.split()[0] for line in lines[2:]} == {"what", "images/s", "step", "run"}
+    assert {line.split()[0] for line in lines[2:]} == {"what", "images/s", "step", "report"}
+    assert value(lines, "step").endswith("; GPU idle 20%")
+    assert value(lines, "report") == str(tmp_path / "report.html")
 
 
 def test_a_run_that_failed_before_its_first_step(early: dict[str, Any], tmp_path: Path) -> None:
@@ -114,23 +118,18 @@ def test_a_run_that_failed_before_its_first_step(early: dict[str, Any], tmp_path
     assert {line.split()[0] for line in lines[2:]} == {"what", "run"}
 
 
-def test_paths_can_be_copied(complete: dict[str, Any], tmp_path: Path) -> None:
+def test_paths_can_be_copied_and_long_values_fold(
+    complete: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / ("a" * 100) / "b [red] :smile: $HOME"
-    lines = shown(complete, folder, width=40)
+    lines = shown(complete | {"data": "Q" * 200}, folder, width=60)
+    assert "".join(lines).count("Q") == 200
+    assert all(len(line) <= 60 for line in lines if not line.startswith(("run", "traces")))
     assert shlex.split(value(lines, "run")) == [str(folder)]
     command = value(lines, "traces").partition("with: ")[2]
     assert shlex.split(command) == ["python", "-m", "strobe.view", str(folder), "--perfetto"]
-
-
-def test_paths_are_short(complete: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert value(shown(complete, tmp_path / "outputs" / "runs"), "run") == "outputs/runs"
-
-
-def test_long_values_fold_and_lose_nothing(complete: dict[str, Any], tmp_path: Path) -> None:
-    lines = shown(complete | {"data": "Q" * 200}, tmp_path, width=60)
-    assert "".join(lines).count("Q") == 200
-    assert all(len(line) <= 60 for line in lines if not line.startswith(("run", "traces")))
 
 
 def after(lines: list[str], start: str, count: int = 3) -> list[str]:
@@ -197,25 +196,10 @@ def test_what_the_verdict_tells_is_not_told_again(diagnosed: dict[str, Any], tmp
     assert "loader=memory" in shlex.split(command)
     assert sum("The loader [red]" in line for line in lines) == sum("2.5x" in line for line in lines) == 1
     assert after(lines, "Second", 1)
-
-
-def test_nothing_to_fix_is_the_verdict_alone(diagnosed: dict[str, Any], tmp_path: Path) -> None:
     nothing = diagnosed["findings"][0] | {"cause": "nothing", "overrides": []}
     lines = shown(diagnosed | {"findings": [nothing], "verdict": "Nothing to fix."}, tmp_path)
     assert "Nothing to fix." in lines
-    assert not any(diagnosed["findings"][0]["title"] in line for line in lines)
-
-
-def test_a_gpu_with_nothing_to_do_is_told(diagnosed: dict[str, Any], tmp_path: Path) -> None:
-    device = {"total": 0.05, "idle": 0.01, "forward": 0.04}
-    assert value(shown(diagnosed | {"device_seconds": device}, tmp_path), "step").endswith("; GPU idle 20%")
-
-
-def test_the_report_is_named_once_it_is_there(diagnosed: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "report.html").touch()
-    lines = shown(diagnosed, tmp_path, width=300)
-    assert value(lines, "report") == str(tmp_path / "report.html")
-    assert not any(line.startswith("run  ") for line in lines)
+    assert not any(nothing["title"] in line for line in lines)
 
 
 def test_colours_are_for_terminals_only(
