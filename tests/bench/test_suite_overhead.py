@@ -38,10 +38,8 @@ def test_every_way_of_training_is_held_against_the_plain_loop() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        (),
-        ("model.optimizer=sgd", "model.momentum=0.5", "model.weight_decay=0.1", "model.lr=0.01"),
+        ("model.optimizer=sgd", "model.momentum=0.5", "model.weight_decay=0.1", "trainer.precision=bf16-mixed"),
         ("model.label_smoothing=0.2", "model.channels_last=true", "model.optimizer=adamw", "model.fused=true"),
-        ("trainer.precision=bf16-mixed",),
     ],
 )
 def test_all_train_the_same_steps_and_have_around_them_what_they_say(

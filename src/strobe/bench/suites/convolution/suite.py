@@ -6,7 +6,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.inputs import find_photos
+from strobe.bench.inputs import find_photos, gives
 from strobe.errors import ConfigError
 
 TIME, PROFILERS = "time", "profilers"  # tables
@@ -38,9 +38,8 @@ def declare(cfg: DictConfig) -> Suite:
     if cfg.data.form != "photos":
         raise ConfigError(f"suite=convolution takes a photo or noise, and data has {cfg.data.form}; leave data out")
     chosen = cfg.suite
-    for key in ("implementations", "sizes"):
-        if chosen[key] is not None and not chosen[key]:
-            raise ConfigError(f"suite.{key}=[] leaves nothing to measure; name at least one, or leave it out for all")
+    if chosen.implementations is not None and not chosen.implementations:
+        raise ConfigError("suite.implementations=[] leaves nothing to measure; name at least one, or leave it out")
     names = list(dict.fromkeys(chosen.implementations or LARGEST))
     sizes = list(dict.fromkeys(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES)))
     check_names(names, sizes, chosen.kernel, asked=chosen.implementations is not None)
@@ -113,7 +112,7 @@ def profiled_cells(repetitions: int) -> list[Cell]:
 
 def _find(asked: Request, scratch: Path) -> Input:
     """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
-    if not any(override.lstrip("+").startswith("data.root=") for override in asked.overrides):
+    if not gives(asked.overrides, "data.root"):
         return Input("noise, generated", generated=True)
     from strobe.bench.suites.convolution.cells import grey_image
 

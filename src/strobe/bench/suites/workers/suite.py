@@ -49,14 +49,13 @@ def declare(cfg: DictConfig) -> Suite:
         raise ConfigError("suite=workers measures photos; leave data=... out, or give data=image_folder data.root=DIR")
     has_gpu = _has_gpu()
     possible = [stage for stage in STAGES if stage != "transfer" or has_gpu]
-    stages = _chosen("stages", cfg.suite.stages, STAGES, [possible[0], possible[-1]] if cfg.quick else possible)
+    stages = list(cfg.suite.stages or ([possible[0], possible[-1]] if cfg.quick else possible))
     if "transfer" in stages and not has_gpu:
         raise ConfigError(f"suite.stages=[{','.join(stages)}]: transfer needs a GPU, and there is none; leave it out")
-    pipelines = _chosen(
-        "pipelines", cfg.suite.pipelines, COLUMNS, [*COLUMNS, *FULL_MODE] if not cfg.quick else [*COLUMNS]
-    )
-    cores = usable_cores()
-    workers = _workers(cfg.suite.workers, cores, cfg.quick)
+    every = [*COLUMNS, *(() if cfg.quick else FULL_MODE)]
+    pipelines = _pipelines(every if cfg.suite.pipelines is None else cfg.suite.pipelines)
+    most = 2 if cfg.quick else max(4, usable_cores())
+    workers = list(cfg.suite.workers or [count for count in WORKERS if count <= most])
     cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, cfg.threads)]
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
     return Suite(
@@ -86,36 +85,26 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _workers(given: Sequence[int] | None, cores: int, quick: bool) -> list[int]:
-    if given is None:
-        return [1, 2] if quick else [count for count in WORKERS if count <= max(4, cores)]
-    wrong = [count for count in given if count < 1]
-    if wrong or not given or len(set(given)) < len(given):
-        listed = ",".join(map(str, given))
-        raise ConfigError(f"suite.workers=[{listed}] must be numbers of 1 or more, each once, such as [1,2,4]")
-    return list(given)
-
-
-def _chosen(key: str, given: Sequence[str] | None, known: Mapping[str, str], otherwise: Sequence[str]) -> list[str]:
+def _pipelines(given: Sequence[str]) -> list[str]:
     """What the user chose; only ``strobe`` takes overrides after its name."""
-    chosen = list(otherwise if given is None else given)
-    for entry in chosen:
+    for entry in given:
         name, *overrides = entry.split() or [""]
-        if name not in known:
-            raise ConfigError(f"suite.{key} does not know {entry!r}; choose from {', '.join(known)}")
+        if name not in COLUMNS:
+            raise ConfigError(f"suite.pipelines does not know {entry!r}; choose from {', '.join(COLUMNS)}")
         if overrides and name not in OURS:
-            raise ConfigError(f"suite.{key}: {entry!r} cannot be configured, as ours can; give {name} alone")
-        for override in overrides:
-            path = key_of(override)
+            raise ConfigError(f"suite.pipelines: {entry!r} cannot be configured, as ours can; give {name} alone")
+        for path in map(key_of, overrides):
             if path.partition(".")[0] not in {"loader", "engine"} or path == "engine.num_workers":
                 raise ConfigError(
-                    f"suite.{key}: {entry!r} sets {path}, which all pipelines must share; only loader and engine may "
-                    "differ, and numbers of workers are suite.workers=[N,...]"
+                    f"suite.pipelines: {entry!r} sets {path}, which all pipelines must share; only loader and engine "
+                    "may differ, and numbers of workers are suite.workers=[N,...]"
                 )
-    if not chosen or len(set(chosen)) < len(chosen):
-        listed = ",".join(chosen)
-        raise ConfigError(f"suite.{key}=[{listed}] must name one or more, each once; choose from {', '.join(known)}")
-    return chosen
+    if not given or len(set(given)) < len(given):
+        listed = ",".join(given)
+        raise ConfigError(
+            f"suite.pipelines=[{listed}] must name one or more, each once; choose from {', '.join(COLUMNS)}"
+        )
+    return list(given)
 
 
 def _has_gpu() -> bool:
