@@ -228,7 +228,7 @@ def _against(shown: Shown) -> dict[str, str]:
 
 def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     names = set(against.values())
-    told = [f"Small below a figure: its {shown.ranges}."] if shown.ranges else []
+    told = [f"Small below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
     if names:
         as_what = f"as {names.pop()} it is" if len(names) == 1 else "it is"
         told.append(f"With {TIMES}: how many times as fast {as_what}.")
@@ -260,7 +260,7 @@ def baseline(record: Mapping[str, Any]) -> Section:
     counts = Counter(entry["verdict"] for entry in compared)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
     rows = [
-        (entry["name"], _ratio(entry["ratio"]), Text(entry["verdict"], "span", _CSS.get(entry["verdict"], "none")))
+        (entry["name"], _speed(entry["ratio"]), Text(entry["verdict"], "span", _CSS.get(entry["verdict"], "none")))
         for entry in compared
     ]
     parts: list[Part] = [Paragraph(Text(f"{told}.", "b"))]
@@ -275,7 +275,7 @@ def baseline(record: Mapping[str, Any]) -> Section:
     return Section("baseline", title, about, parts)
 
 
-def _ratio(ratio: Mapping[str, Any] | None) -> Words:
+def _speed(ratio: Mapping[str, Any] | None) -> Words:
     if not ratio or ratio["median"] is None:
         return ""
     return strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times))
