@@ -50,7 +50,7 @@ BEFORE_TORCH = (
     "strobe.callbacks.normalise",
     "strobe.callbacks.spans",
     "strobe.process.launch",
-    "strobe.process.training",
+    "strobe.app.run.apart",
     "strobe.view.__main__",
 )
 WITHOUT_TORCH = (

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import initialize_config_dir
 from hydra.errors import HydraException
@@ -13,10 +13,19 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.compose import recomposed
-from strobe.app.config.register import register
+from strobe.app.config.register import register, workers_beside
 from strobe.errors import StrobeError
+from strobe.present.format import counted
 from strobe.process.launch import quieten_kineto
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NAMES = {
+    "loader": "loader (nobody trains)",
+    "model": "model (one batch replayed)",
+    "transfer": "transfer (host to GPU)",
+}
 CONF = Path(__file__).parents[2] / "conf"
 EXAMPLES = """
 Each is measured for ceilings_seconds (5) at most, once it is warm. Nothing is trained that is kept, and nothing is
@@ -49,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         from rich.console import Console
 
-        from strobe.app.run.ceilings_table import print_ceilings
-
         print_ceilings(record, cfg, Console())
     if record["loader"] is None and record["model"] is None:
         sys.exit(1)  # the reason has been printed
@@ -72,6 +79,61 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         data.prepare_data()
         data.setup()
         return Ceilings(cfg, data, overrides).measure(), cfg
+
+
+def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None:
+    """A table of what was measured, and what bounds what."""
+    from rich.table import Table
+
+    workers = workers_beside(cfg.engine)
+    title = f"batch {cfg.data.batch_size}, {workers} workers"
+    if record["batch_bytes"] is not None:
+        title += f", {record['batch_bytes'] / 1e6:,.2f} MB a batch"
+    table = Table("ceiling", "images/s", "95% interval", "core-ms an image", title=title)
+    for side, name in NAMES.items():
+        if record[side] is None:
+            continue
+        low, high = record["intervals"][side]
+        cpu = record["cpu_seconds"].get(side)
+        table.add_row(
+            name, _rate(record[side]), f"{_rate(low)} to {_rate(high)}", "" if cpu is None else f"{cpu * 1e3:,.2f}"
+        )
+    if record["joint"] is not None:
+        table.add_row("joint (on shared cores)", _rate(record["joint"]), "", "")
+    if table.row_count:
+        console.print(table)
+    if record["reason"] is not None:
+        console.print(f"Not measured: {record['reason']}", markup=False, highlight=False, soft_wrap=True)
+    for sentence in explain(record, workers=workers):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+def explain(record: dict[str, Any], *, workers: int) -> list[str]:
+    """Sentences on what bounds training."""
+    rates = {side: record[side] for side in NAMES if record[side] is not None}
+    if "loader" not in rates or "model" not in rates:
+        return []
+    first, second = sorted(rates, key=lambda side: float(rates[side]))[:2]
+    sentences = [
+        f"The {first} bounds training: it reaches {_rate(rates[first])} images/s, and the {second} "
+        f"{_rate(rates[second])} ({rates[second] / rates[first]:,.1f} times as many)."
+    ]
+    if record["joint"] is None:
+        return sentences
+    joint, how = record["joint"], "The training process loads and computes in turn"
+    if workers:
+        from strobe.measure.environment import usable_cores  # which imports torch
+
+        how = f"Loader and model share {counted(usable_cores(), 'core')}"
+    if joint < rates[first]:
+        sentences.append(f"{how}: both ceilings cannot be reached together; {_rate(joint)} images/s can.")
+    else:
+        sentences.append(f"{how}, which leave room for both.")
+    return sentences
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
 """Two processes on the CPU (gloo), started by Lightning and by torchrun."""
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +10,11 @@ import pytest
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
 from support.places import ROOT
-from support.runs import Ended
+from support.processes import begin, ended
+from support.runs import Train
 
 PROBE = Path(__file__).with_name("probe.py")
-LAUNCHERS = {
-    "lightning": [sys.executable],
-    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"],
-}
+LAUNCHERS = {"lightning": [], "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]}
 COMMON = (
     "trainer=ddp",
     "trainer.accelerator=cpu",
@@ -39,25 +34,8 @@ def start(tmp_path: Path, sample_root: Path) -> Callable[..., str]:
     """Start ranks and return what they printed."""
 
     def run(launcher: str, *overrides: str) -> str:
-        command = [
-            *LAUNCHERS[launcher],
-            PROBE,
-            *COMMON,
-            f"data.root={sample_root}",
-            "data.tiles_per_class=10",
-            *overrides,
-        ]
-        ended = subprocess.run(
-            command,
-            cwd=tmp_path,
-            env=os.environ | {"PROBE": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
+        given = [*COMMON, f"data.root={sample_root}", "data.tiles_per_class=10", *overrides]
+        return ended(begin(*LAUNCHERS[launcher], str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path)))
 
     return run
 
@@ -90,9 +68,7 @@ def test_each_tile_is_read_once_and_one_record_is_written(
 
 
 @pytest.mark.slow
-def test_metrics_are_those_of_one_process(
-    start: Callable[..., str], train: Callable[..., Ended], tmp_path: Path
-) -> None:
+def test_metrics_are_those_of_one_process(start: Callable[..., str], train: Train, tmp_path: Path) -> None:
     """Untrained weights of one seed, tested by two ranks and by one."""
     untrained = ("trainer.limit_train_batches=0", "trainer.limit_test_batches=null")
     start("lightning", *untrained, "trainer.devices=2", "hydra.run.dir=two")
@@ -104,14 +80,6 @@ def test_metrics_are_those_of_one_process(
 
 
 def test_a_mistake_is_told_once_by_lightnings_ranks(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, ROOT / "train.py", *COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 1
-    assert ended.stderr.count("holds no <Class>/*.tif") == 1
-    assert "Traceback" not in ended.stderr
+    given = [*COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}"]
+    said = ended(begin(str(ROOT / "train.py"), *given, cwd=tmp_path), 1)
+    assert said.count("holds no <Class>/*.tif") == 1

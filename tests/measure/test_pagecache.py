@@ -1,15 +1,14 @@
 """How much of the training files the page cache held when training began."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from strobe.measure import pagecache
 from support import cifar10_files
 from support.composing import composed_data
+from support.runs import Ended
 
 
 @pytest.fixture
@@ -51,10 +50,13 @@ def test_what_cannot_be_known_is_not_told(files: list[str], tmp_path: Path) -> N
     assert pagecache.resident([*files, str(tmp_path / "gone")]) is None
 
 
-def test_a_run_records_it(train: Callable[..., Any], tmp_path: Path) -> None:
-    ended = train("loader=packed", f"loader.directory={tmp_path}")
-    assert ended.code == 0, ended.output
-    assert 0 <= ended.summary["environment"]["page_cache"] <= 1
+def test_a_run_records_it_of_its_tiles_or_their_pack(finished_run: Ended, sample_root: Path, tmp_path: Path) -> None:
+    assert 0 <= finished_run.summary["environment"]["page_cache"] <= 1
+    given = f"data.root={sample_root}", "data.tiles_per_class=10", "loader=packed", f"loader.directory={tmp_path}"
+    data = composed_data(*given)
+    data.setup()
+    (pack,) = data.training_files(200)
+    assert tmp_path in Path(pack).parents
 
 
 def test_of_images_in_memory_it_is_not_told(tmp_path: Path) -> None:

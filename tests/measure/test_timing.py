@@ -1,14 +1,15 @@
 """Rates from blocks, and blocks of so many seconds, by a clock that the test moves."""
 
 import math
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from strobe.measure import timing
-from strobe.measure.stepping import Stepping
-from strobe.measure.timing import Block, Meter, Window, repeated
+from strobe.measure.timing import Block, Meter, Window, mirrored, repeated, rounds, shuffled
+from strobe.probe.model import Stepping
 from support.fitting import fit
 
 
@@ -155,3 +156,18 @@ def test_a_training_ends_with_the_last_step_needed() -> None:
 def test_the_clock_of_a_cpu_only_tells_the_time() -> None:
     now = timing.clock(torch.device("cpu"))
     assert now() <= now()
+
+
+def test_each_round_holds_every_item_in_an_order_of_its_own() -> None:
+    visits = list(rounds("abc", range(60), seed=1))
+    assert [number for number, _ in visits] == [number for number in range(60) for _ in "abc"]
+    orders = ["".join(item for number, item in visits if number == one) for one in range(60)]
+    assert {"".join(sorted(order)) for order in orders} == {"abc"}
+    assert len(Counter(orders)) == 6
+    assert visits == list(rounds("abc", range(60), seed=1)) != list(rounds("abc", range(60), seed=2))
+    assert list(rounds("abc", range(7, 60), seed=1)) == visits[21:]  # as when a broken-off campaign goes on
+    assert shuffled("abc", 7, 1) == list(orders[7])
+
+
+def test_a_steady_drift_cancels_in_two_rounds() -> None:
+    assert [mirrored("AB", number) for number in range(3)] == [["A", "B"], ["B", "A"], ["A", "B"]]

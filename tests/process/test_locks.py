@@ -9,9 +9,8 @@ import pytest
 
 from strobe.process.locks import locked
 from support.files import names
-from support.preparing import prepare
 from support.refusals import refusal
-from support.server import Server, serving
+from support.server import Server, prepare, serving
 
 
 @pytest.fixture

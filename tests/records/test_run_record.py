@@ -3,9 +3,7 @@
 import csv
 import json
 import math
-import resource
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,10 @@ import pytest
 
 from strobe.callbacks.columns import COLUMNS, PHASES
 from strobe.records.files import write_summary
-from strobe.records.run import read_summary
+from strobe.records.run import Record, load_record, read_summary
 from strobe.records.steps import measure_steps
+from support.interruptions import full_disk
+from support.refusals import refusal
 
 NOTHING = {"median": None, "low": None, "high": None}
 
@@ -35,22 +35,11 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
     assert read_summary(path) == {"a": 2}
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Any:
-    """Let writing beyond this size fail, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize(("value", "error"), [("x" * 100_000, OSError), (object(), TypeError)], ids=["full", "type"])
 def test_a_failed_write_leaves_the_old_record(tmp_path: Path, value: object, error: type[Exception]) -> None:
     path = tmp_path / "summary.json"
     write_summary(path, {"a": 1})
-    with files_of_at_most(50_000), pytest.raises(error):
+    with full_disk(50_000), pytest.raises(error):
         write_summary(path, {"a": value})
     assert json.loads(path.read_text()) == {"a": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
@@ -124,3 +113,46 @@ def test_a_last_line_that_is_not_whole_counts_for_nothing(record: Callable[..., 
     for end in range(start, len(text)):
         path.write_bytes(text[:end])
         assert measure_steps(path) == whole
+
+
+def write(directory: Path, summary: str, config: str | None = None) -> Path:
+    (directory / "summary.json").write_text(summary)
+    if config is not None:
+        (directory / ".hydra").mkdir()
+        (directory / ".hydra" / "config.yaml").write_text(config)
+    return directory
+
+
+def test_a_record_holds_summary_and_configuration(tmp_path: Path) -> None:
+    record = load_record(write(tmp_path, '{"schema": 1, "status": "failed"}', "data:\n  root: ${oc.env:NOT_THERE}\n"))
+    assert record == Record({"schema": 1, "status": "failed"}, {"data": {"root": "${oc.env:NOT_THERE}"}})
+    assert record.has("data.root")
+    assert not record.has("data.batch_size")
+
+
+@pytest.mark.parametrize("config", [None, "", "- 1\n", "1", "a: [", "a: b: c", "\x00"])
+def test_without_a_configuration_the_record_is_read(tmp_path: Path, config: str | None) -> None:
+    assert load_record(write(tmp_path, '{"schema": 1}', config)).config == {}
+
+
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [
+        ("", "is damaged"),
+        ('{"schema": 1', "is damaged"),
+        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is damaged"),
+        ("[" * 100_000, "is damaged"),
+        ("[1]", "holds no JSON object"),
+        ("{}", "has schema None"),
+        ('{"schema": 2}', "has schema 2"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path: Path, summary: str, message: str) -> None:
+    said = refusal(lambda: load_record(write(tmp_path, summary)))
+    assert message in said
+    assert str(tmp_path) in said
+
+
+def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
+    assert "holds no summary.json" in refusal(lambda: load_record(tmp_path))
+    assert "is not a directory" in refusal(lambda: load_record(tmp_path / "absent"))

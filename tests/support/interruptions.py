@@ -1,4 +1,4 @@
-"""What comes in the way of work: Ctrl-C, a full disk, a lock that another holds."""
+"""What comes in the way of work: Ctrl-C, a full disk, a lock that another holds, an error in a step."""
 
 import contextlib
 import logging
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,6 +22,24 @@ def interrupt_once(ready: Callable[[], bool]) -> None:
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.001)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def before_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[Any, Any], object]) -> None:
+    """Let the application's models ``act(model, batch)`` at the beginning of each training step."""
+    from strobe.app.model.classifier import ImageClassifier  # imports torch, which not every process needs
+
+    step = ImageClassifier.training_step
+
+    def training_step(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
+        act(self, batch)
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(ImageClassifier, "training_step", training_step)
+
+
+def raising(error: BaseException) -> NoReturn:
+    """As a function."""
+    raise error
 
 
 @contextlib.contextmanager

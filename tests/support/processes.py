@@ -31,7 +31,7 @@ def begin(*command: str, cwd: Path = ROOT, **variables: str) -> "subprocess.Pope
 
 def ended(process: "subprocess.Popen[str]", code: int = 0) -> str:
     """What a command has said when it ends, with this exit code and no traceback."""
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=600)  # on a busy machine
     assert process.returncode == code, said
     assert "Traceback" not in said, said
     return said

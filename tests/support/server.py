@@ -6,9 +6,12 @@ import io
 import random
 import socket
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +114,16 @@ def nobody() -> Iterator[str]:
         patch.setenv("no_proxy", "*")
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def prepare(url: str, folder: Path, barrier: Barrier) -> None:
+    """Download and extract, as each of two ranks does that start at once."""
+    from strobe.app.data.download import extract_zip, fetch  # no torch: a process that is spawned begins soon
+    from strobe.process.locks import locked
+
+    barrier.wait(300)
+    with locked(folder / "locks" / ".lock"):
+        archive = fetch(url, folder / "EuroSAT_MS.zip", md5=MD5)
+        if not (folder / "EuroSAT_MS").exists():
+            time.sleep(0.1)  # time for the other to be in the way
+            extract_zip(archive, folder / "EuroSAT_MS")

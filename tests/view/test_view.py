@@ -4,7 +4,6 @@ import gzip
 import http.client
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -24,11 +23,12 @@ import pytest
 
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, traces_in
-from strobe.records.steps import measure_steps
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
+from support.processes import begin
+from support.refusals import refusal as exited
+from support.run_folders import summary_of
 
-HEAVY = {"torch", "lightning", "numpy", "tensorboard", "viztracer", "hydra"}
 LIMIT = 60  # seconds after which a server that hangs is ended
 STEPS = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 5, "dur": 9}]
 
@@ -37,20 +37,10 @@ def trace(*more: dict[str, Any]) -> bytes:
     return json.dumps({"schemaVersion": 1, "traceEvents": [*STEPS, *more]}).encode()
 
 
-def record(folder: Path, profiler: str = "trace", rate: float | None = None) -> None:
-    summary = {
-        "status": "completed",
-        "data": "generated",
-        "choices": {"data": "sample", "loader": "skimage", "model": "resnet18", "profiler": profiler},
-        "batch_size": 32,
-        "num_workers": 2,
-        "world_size": None,
-        **measure_steps(folder / "none.csv"),
-        "traces": [],
-        "metrics": {"test/loss": 0.25},
-    }
-    summary["images_per_second"] = {"median": rate, "low": rate, "high": rate}
-    summary["step_seconds"] = dict.fromkeys(summary["step_seconds"], 0.0) | {"total": 0.1, "forward": 0.1}
+def record(folder: Path, profiler: str = "trace", rate: float = 100.0) -> None:
+    summary = summary_of([], rate, data="generated", traces=[], metrics={"test/loss": 0.25})
+    summary["steps"] = {"measured": 80, "profiled": 0, "skipped": 3}
+    summary["choices"]["profiler"] = profiler
     folder.mkdir(parents=True, exist_ok=True)
     write_summary(folder / "summary.json", summary)
 
@@ -80,17 +70,13 @@ def scratch() -> Iterator[Path]:
 @contextmanager
 def viewer(scratch: Path, *arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command once it serves, and what it has said by then."""
-    command = [sys.executable, "-m", "strobe.view", *map(str, arguments), "--port", "0"]
-    environment = os.environ | {"TMPDIR": str(scratch)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    ) as child:
+    with begin("-m", "strobe.view", *map(str, arguments), "--port", "0", TMPDIR=str(scratch)) as child:
         watchdog = threading.Timer(LIMIT, child.kill)
         watchdog.start()
         try:
-            assert child.stdout is not None
             said = ""
             while "Ctrl-C ends it" not in said:
+                assert child.stdout is not None
                 line = child.stdout.readline()
                 assert line, said
                 said += line
@@ -130,12 +116,7 @@ def get(port: int, path: str) -> tuple[http.client.HTTPResponse, bytes]:
 
 
 def refusal(*arguments: object) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([str(argument) for argument in arguments])
-    text = caught.value.code
-    assert isinstance(text, str)  # printed, with exit code 1
-    assert "\n" not in text
-    return text
+    return exited(lambda: main([str(argument) for argument in arguments]), SystemExit)  # printed, with exit code 1
 
 
 def test_perfetto_opens_each_trace_as_it_is(run: Path, scratch: Path) -> None:
@@ -289,7 +270,7 @@ def test_the_newest_run_is_shown_with_its_commands(
 
 def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (10, 9):
-        record(tmp_path / f"{number}-batch_size-32", rate=number * 100)
+        record(tmp_path / f"{number}-batch_size-32", rate=number * 80)
     (tmp_path / "11-batch_size-64" / "tensorboard").mkdir(parents=True)
     main([str(tmp_path)])
     lines = capsys.readouterr().out.splitlines()
@@ -301,30 +282,30 @@ def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("display", "flags", "opened"), [(":0", [], True), ("", [], False), (":0", ["--no-browser"], False)]
+    ("display", "terminal", "flags", "opened"),
+    [
+        (":0", True, [], True),
+        ("", True, [], False),
+        (":0", True, ["--no-browser"], False),
+        (":0", False, [], False),
+    ],
 )
 def test_a_report_is_opened_where_somebody_sees_it(
-    display: str, flags: list[str], opened: bool, run: Path, tmp_path: Path
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    display: str,
+    *,
+    terminal: bool,
+    flags: list[str],
+    opened: bool,
 ) -> None:
-    (run / "report.html").write_text("<p>report</p>")
-    note = tmp_path / "opened"
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > "{note}"\n')
-    browser.chmod(0o755)
-    keep = {name: value for name, value in os.environ.items() if name != "WAYLAND_DISPLAY"}
-    environment = keep | {"DISPLAY": display, "BROWSER": f"{browser} %s"}
-    master, terminal = pty.openpty()
-    try:
-        command = [sys.executable, "-m", "strobe.view", str(run), *flags]
-        subprocess.run(command, stdout=terminal, env=environment, check=True, timeout=LIMIT)
-        said = os.read(master, 10_000).decode()
-    finally:
-        os.close(master)
-        os.close(terminal)
-    assert f"report    {run / 'report.html'}" in said
-    assert note.exists() == opened
-    if opened:
-        assert note.read_text() == f"{(run / 'report.html').as_uri()}\n"
-        note.unlink()
-    subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=True, timeout=LIMIT)
-    assert not note.exists()  # no terminal
+    report, seen = run / "report.html", []
+    report.write_text("<p>report</p>")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr("webbrowser.open", seen.append)
+    main([str(run), *flags])
+    assert f"report    {report}" in capsys.readouterr().out
+    assert seen == [report.as_uri()] * opened

@@ -20,8 +20,8 @@ from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.callbacks.columns import DEVICE, PHASES
 from strobe.errors import ConfigError
-from strobe.measure.stepping import Stepping
 from strobe.measure.timing import WARMUP_STEPS, Window, clock
+from strobe.probe.model import Stepping
 from strobe.records.steps import read_rows
 
 PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well

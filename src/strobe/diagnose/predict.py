@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strobe.measure.statistics import in_quadrature
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
@@ -226,7 +225,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure
         for place, item in enumerate(inputs):
             ends = (times(case, moved(place, end)) for end in (item.low, item.high))
             errors.append(max(abs(math.log(end / middle)) for end in ends))
-        return in_quadrature(*errors)
+        return math.exp(math.hypot(*errors))  # independent ones
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
     return Figure(likely, worst / noise(2), best * noise(0))

@@ -4,9 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from strobe.measure.rounds import mirrored
 from strobe.measure.statistics import FEWEST, PATIENT, Estimate, Verdict, is_over, paired
-from strobe.measure.timing import Block
+from strobe.measure.timing import Block, mirrored
 from strobe.process.fork import Failure
 
 STEPS = 2  # that a turn of either has room for

@@ -1,5 +1,6 @@
 """What a measurement depends on besides the code: the machine, the libraries, the commit."""
 
+import contextlib
 import os
 import platform
 import re
@@ -14,28 +15,20 @@ from typing import Any
 
 import torch
 
-PACKAGES = (
-    "torch",
-    "torchvision",
-    "lightning",
-    "hydra-core",
-    "numpy",
-    "rasterio",
-    "scikit-image",
-    "tifffile",
-)
-BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # x86's, and Arm's
+PACKAGES = ["torch", "torchvision", "lightning", "hydra-core", "numpy", "rasterio", "scikit-image", "tifffile"]
+BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
 def describe() -> dict[str, Any]:
     """The ``environment`` of ``summary.json``; memory in bytes."""
+    shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
-        "cpu": _cpu(),
-        "cpu_bfloat16": _multiplies_bfloat16(),
+        "cpu": _processor("model name") or platform.machine(),
+        "cpu_bfloat16": not BFLOAT16.isdisjoint(_processor("flags|Features").split()),
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "shm_free_bytes": _free_shared_memory(),
+        "shm_free_bytes": shm and shm.free,  # in which loader workers pass batches on
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
@@ -56,36 +49,18 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 def peak_memory() -> dict[str, int | None]:
     """The most memory held so far, in bytes: by this process, and on its GPU."""
-    device = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
     return {
         "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device_peak_bytes": device,
+        "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
     }
 
 
-def _free_shared_memory(folder: Path = Path("/dev/shm")) -> int | None:
-    """Bytes in which loader workers can pass batches on."""
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return None
-
-
-def _cpu() -> str:
-    try:
-        names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        names = []
-    return names[0] if names else platform.machine()
-
-
-def _multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for it; those that only convert gain nothing."""
-    try:
-        flags = re.findall(r"^(?:flags|Features)\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        return False
-    return bool(flags) and not BFLOAT16.isdisjoint(flags[0].split())
+def _processor(field: str) -> str:
+    """What Linux says of the first processor; empty where it does not."""
+    with contextlib.suppress(OSError):
+        if found := re.search(rf"^(?:{field})\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return found[1]
+    return ""
 
 
 def _commit() -> str | None:

@@ -77,8 +77,13 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
         more: what gives a cell more runs: ``sweep.repeats`` or ``rounds``.
         lacking: what keeps the gate closed besides the cells, such as a record that cannot be read.
     """
-    passed = [case.name for case in cases if _is_kept(case, limit)]
-    slower = [case for case in cases if _is_lost(case, limit)]
+    passed, slower = [], []
+    for case in cases:
+        low, high = (case.ratio.low, case.ratio.high) if case.ratio else (None, None)
+        if case.failed or (high is not None and high < 1 - limit):
+            slower.append(case)
+        elif case.doubt is None and low is not None and low > 1 - limit:
+            passed.append(case.name)
     open_ = [case for case in cases if case not in slower and case.name not in passed]
     names = [case.name for case in open_] + list(lacking)
     least = f"{100 * (1 - limit):.4g}% of the baseline's speed"
@@ -86,7 +91,8 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
         told = ["regression", _listed([_told(case) for case in slower])]
         told += [f"{len(names)} more cannot be judged"] if names else []
     elif names:
-        told = ["cannot tell", _listed([*map(_doubted, open_), *lacking]), _settled(open_, limit, more)]
+        doubts = [f"{case.name}: {case.doubt}" if case.doubt else _told(case) for case in open_]
+        told = ["cannot tell", _listed([*doubts, *lacking]), _settled(open_, limit, more)]
     elif passed:
         told = ["passed", f"{_cells(len(passed))} shown to keep more than {least}"]
     else:
@@ -94,18 +100,6 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
     head, *rest = [words for words in told if words]
     text = f"{flag}{100 * limit:.4g}%: {head}: {'; '.join(rest)}"
     return Ruling(limit, passed, [case.name for case in slower], names, text)
-
-
-def _is_kept(case: Case, limit: float) -> bool:
-    """Whether the cell is shown to have lost no more than the limit."""
-    low = case.ratio.low if case.ratio and not case.failed and case.doubt is None else None
-    return low is not None and low > 1 - limit
-
-
-def _is_lost(case: Case, limit: float) -> bool:
-    """Whether the cell is shown to have lost more."""
-    high = case.ratio.high if case.ratio else None
-    return case.failed or (high is not None and high < 1 - limit)
 
 
 def _told(case: Case) -> str:
@@ -116,11 +110,6 @@ def _told(case: Case) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{case.name} is {ratio.middle:.3g} times as fast, of too few runs: it takes {FEWEST} a side"
     return f"{case.name} is {ratio.middle:.3g} ({ratio.low:.3g} to {ratio.high:.3g}) times as fast"
-
-
-def _doubted(case: Case) -> str:
-    """Why nobody can tell."""
-    return _told(case) if case.doubt is None else f"{case.name}: {case.doubt}"
 
 
 def _settled(cases: Sequence[Case], limit: float, more: str) -> str:

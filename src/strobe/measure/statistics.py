@@ -167,11 +167,6 @@ def spread(values: Sequence[float]) -> float | None:
     return (high - low) / middle if middle else None
 
 
-def in_quadrature(*errors: float) -> float:
-    """The factor by which independent errors, given as logarithms, may move a figure together."""
-    return math.exp(math.hypot(*errors))
-
-
 def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
     """How many runs a side would show on which side of a threshold an :func:`unpaired` ratio lies.
 

@@ -2,14 +2,16 @@
 
 What is timed comes in two ways. A training or a loader runs by itself and tells each step that has ended: a
 :class:`Meter` turns them into a rate that is known well enough, a :class:`Window` into one block of so many seconds.
-Work that is called is repeated by :func:`repeated`.
+Work that is called is repeated by :func:`repeated`. What is compared is measured in rounds or in turns, so that a
+machine that becomes slower meanwhile slows all of it alike.
 """
 
 import math
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +27,7 @@ WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both side
 SOON = 1.0  # seconds after which a well-known rate is believed
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -265,3 +268,20 @@ def clock(device: "torch.device") -> Clock:
         return time.perf_counter()
 
     return now
+
+
+def shuffled(items: Sequence[T], number: int, seed: int) -> list[T]:
+    """The items of round ``number`` in that round's own random order, always the same one for a seed."""
+    order = list(items)
+    random.Random(f"{seed} {number}").shuffle(order)
+    return order
+
+
+def rounds(items: Sequence[T], numbers: Sequence[int], seed: int) -> Iterator[tuple[int, T]]:
+    """Round after round, (its number, item): each holds every item, in a random order of its own."""
+    return ((number, item) for number in numbers for item in shuffled(items, number, seed))
+
+
+def mirrored(pair: Sequence[T], number: int) -> list[T]:
+    """Two sides, A B in even rounds and B A in odd ones: a steady drift that adds to one is taken from the next."""
+    return list(pair if number % 2 == 0 else reversed(pair))

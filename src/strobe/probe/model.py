@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from lightning import LightningDataModule, LightningModule, Trainer
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
-from strobe.measure.stepping import Stepping
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 from strobe.process.signals import lightnings_interrupt
@@ -39,6 +40,25 @@ ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, wr
     "enable_model_summary": False,
     "use_distributed_sampler": False,
 }
+
+
+class Stepping(Callback):
+    """Counts each step that has ended, and ends training with the last one needed.
+
+    Args:
+        add: of a :class:`strobe.measure.timing.Meter` or ``Window``, or the like: it gets the images of a step, and
+            says whether that was the last one.
+    """
+
+    def __init__(self, add: Callable[[int], bool]) -> None:
+        self._add = add
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count a step."""
+        if self._add(extract_batch_size(batch)):
+            trainer.should_stop = True
 
 
 def measure_model(

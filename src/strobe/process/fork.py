@@ -62,7 +62,11 @@ class FreshProcess:
         self.pipe, theirs = context.Pipe()
         self._process = context.Process(target=_lead, args=(body, theirs, *arguments))
         try:
-            _require_short(tempfile.gettempdir())
+            if len(folder := tempfile.gettempdir()) > LONGEST:
+                raise ConfigError(
+                    f"TMPDIR={folder} is longer than {LONGEST} characters, so that no socket can lie below it; "
+                    "set TMPDIR to a shorter path"
+                )
             with _uninterrupted():  # else the server would have begun a process of which nobody knows
                 if guarded:
                     self._guard = FreshProcess(_guard, preload=preload)
@@ -90,7 +94,7 @@ class FreshProcess:
                 return self.pipe.recv()
         self._process.join(PATIENCE)
         code = self._process.exitcode
-        return Failure(_ending(code), memory=code is not None and -code in MEMORY)
+        return Failure(ending(code), memory=code is not None and -code in MEMORY)
 
     def pause(self) -> None:
         """Stop its whole session: its threads and the processes that it has started do nothing either."""
@@ -211,19 +215,12 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def _require_short(folder: str) -> None:
-    if len(folder) > LONGEST:
-        raise ConfigError(
-            f"TMPDIR={folder} is longer than {LONGEST} characters, so that no socket can lie below it; "
-            "set TMPDIR to a shorter path"
-        )
-
-
-def _ending(code: int | None) -> str:
+def ending(code: int | None) -> str:
+    """How a process ended, by its exit code."""
     if code is not None and code < 0:
         cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{cause}"
-    return f"its process ended with code {code} and told no result"
+    return f"its process ended with code {code} and left no result"
 
 
 def _signal_session(pid: int, number: signal.Signals) -> None:

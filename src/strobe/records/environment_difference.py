@@ -1,6 +1,6 @@
 """Under which different circumstances results came about: machine, versions, page cache, and what else is said."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,22 +28,29 @@ class Origin:
 def environment_differences(origins: Sequence[Origin], things: str) -> list[str]:
     """A sentence for each circumstance that differs between results, ``things`` such as "runs", that left a record."""
     told = [origin for origin in origins if origin.environment]
-    versions = [origin.environment.get("versions") for origin in told]
-    packages = dict.fromkeys(name for known in versions if isinstance(known, Mapping) for name in known)
-    found = [_values(told, things, words, _plain(key)) for key, words in MACHINE.items()]
-    found += [_values(told, things, f"the version of {name}", _version(name)) for name in packages]
-    for name in dict.fromkeys(name for origin in told for name in origin.more):
-        found.append(_values(told, things, name, _more(name)))
+    known = [_circumstances(origin) for origin in told]
+    found = []
+    for what in dict.fromkeys(name for one in known for name in one):
+        values = [one.get(what) for one in known]
+        pairs = zip(told, values, strict=True)
+        found.append(_sentence([p for p in pairs if p[1] is not None or p[0].whole], things, what))
     return [sentence for sentence in (*found, _page_cache(told)) if sentence]
 
 
-def _values(origins: Sequence[Origin], things: str, what: str, of: Callable[[Origin], Any]) -> str | None:
+def _circumstances(origin: Origin) -> dict[str, Any]:
+    """What may differ by how it is called; None for what is unknown, or of another kind than it should be."""
+    machine = {words: origin.environment.get(key) for key, words in MACHINE.items()}
+    versions = origin.environment.get("versions")
+    packages = versions if isinstance(versions, Mapping) else {}
+    machine |= {f"the version of {name}": value for name, value in packages.items()}
+    return {what: value if isinstance(value, (str, int)) else None for what, value in machine.items()} | {**origin.more}
+
+
+def _sentence(values: Sequence[tuple[Origin, Any]], things: str, what: str) -> str | None:
     """``The runs differ in host: a in 3 runs, b in RUN``; None if they do not."""
     found: dict[Any, list[Origin]] = {}
-    for origin in origins:
-        value = of(origin)
-        if value is not None or origin.whole:
-            found.setdefault(value, []).append(origin)
+    for origin, value in values:
+        found.setdefault(value, []).append(origin)
     if len(found) < 2:
         return None
     parts = [
@@ -51,27 +58,6 @@ def _values(origins: Sequence[Origin], things: str, what: str, of: Callable[[Ori
         for value, some in found.items()
     ]
     return f"The {things} differ in {what}: {', '.join(parts)}"
-
-
-def _plain(key: str) -> Callable[[Origin], Any]:
-    def of(origin: Origin) -> Any:
-        value = origin.environment.get(key)
-        return value if isinstance(value, (str, int)) else None
-
-    return of
-
-
-def _version(name: str) -> Callable[[Origin], Any]:
-    def of(origin: Origin) -> Any:
-        known = origin.environment.get("versions")
-        value = known.get(name) if isinstance(known, Mapping) else None
-        return value if isinstance(value, str) else None
-
-    return of
-
-
-def _more(name: str) -> Callable[[Origin], Any]:
-    return lambda origin: origin.more.get(name)
 
 
 def _page_cache(origins: Sequence[Origin]) -> str | None:

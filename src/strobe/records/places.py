@@ -19,7 +19,8 @@ def locate(given: Path | None) -> Path:
         found = runs_in(OUTPUTS)
         if not found:
             raise SystemExit(f"There is no run below {OUTPUTS}/; name a run's directory, or run: python train.py")
-        return max(found, key=_changed)
+        ended = {run: run / "summary.json" for run in found}  # when it ended, or last made a file
+        return max(found, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
     if not given.exists():
         raise SystemExit(f"{given} does not exist; name a run or a sweep below {OUTPUTS}/, or a trace file")
     if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
@@ -87,9 +88,3 @@ def fault_of(trace: Path) -> str | None:
 def _in_order(paths: Iterable[Path]) -> list[Path]:
     """Sorted with numbers as numbers, so that a sweep's cell 10 follows cell 9."""
     return sorted(paths, key=lambda path: [int(p) if p.isdecimal() else p for p in re.split(r"([0-9]+)", str(path))])
-
-
-def _changed(run: Path) -> float:
-    """Seconds since the epoch at which the run ended, or last made a file."""
-    summary = run / "summary.json"
-    return (summary if summary.is_file() else run).stat().st_mtime

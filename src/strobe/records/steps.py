@@ -23,14 +23,10 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
     profiled = sum(1 for row in rows if row["profiled"])
-    starts = _epoch_starts(rows)
+    starts = [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]  # all but the run's first
     waits = [row["data_wait"] for row in starts if not row["profiled"]]
     return {
-        "steps": {
-            "measured": len(counted),
-            "profiled": profiled,
-            "skipped": len(rows) - len(counted) - profiled,
-        },
+        "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
         "images_per_second": recorded(series(rates) if (rates := _rates(counted, block)) else None),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
@@ -80,11 +76,6 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
             calls = sum(1 for value in values if value)
             found.append({"name": name, "mean": statistics.fmean(values), "longest": max(values), "calls": calls})
     return sorted(found, key=lambda one: -one["mean"])
-
-
-def _epoch_starts(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
-    """The first steps of epochs other than the run's first."""
-    return [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:

@@ -21,13 +21,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from strobe.app.run.apart import train
 from strobe.errors import DataError
 from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import joined, key_of
 from strobe.present import terminal
 from strobe.present.format import pace
 from strobe.process.signals import exit_code, interruptible
-from strobe.process.training import train
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation.experiment import arguments as arguments_of

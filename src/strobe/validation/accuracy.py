@@ -22,6 +22,7 @@ from typing import Any
 
 from rich.table import Table
 
+from strobe.app.run.apart import train
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.rank import command
 from strobe.measure import environment
@@ -29,7 +30,6 @@ from strobe.measure.statistics import Interval
 from strobe.overrides import joined
 from strobe.present import terminal
 from strobe.present.format import estimate
-from strobe.process.training import train
 from strobe.records.run import Record, read_summary
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.experiment import arguments as arguments_of

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from strobe.present.page import open_browser
+from strobe.process.signals import noted
 from strobe.records.places import fault_of, record_of, traces_in
-from strobe.view.serving import announce, reachable, take_port, until_stopped
+from strobe.view.serving import announce, reachable, take_port
 
 PORT = 9001  # vizviewer's
 # Nothing leaves the machine: under the name "localhost" the interface would report its use to its makers.
@@ -32,7 +33,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
     traces = _whole(path)
     interface = _interface()
     with (
-        until_stopped() as going_on,
+        noted() as asked_to_end,
         take_port(lambda number: _Server((host, number), interface, traces), host, port, PORT) as server,
     ):
         thread = threading.Thread(target=server.serve_forever, args=(0.1,))
@@ -45,7 +46,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
                 print(f"  {base}/{number}  {name} ({trace.stat().st_size / 1e6:,.1f} MB)")
             announce(host, server.server_port)
             open_browser(f"{base}/{traces.index(server.newest) + 1}", wanted=browser)
-            while going_on():
+            while not asked_to_end:
                 time.sleep(0.1)
         finally:
             server.shutdown()
@@ -56,21 +57,17 @@ def _whole(path: Path) -> list[Path]:
     """The traces that can be opened; what is wrong with the others is said."""
     traces = traces_in(path)
     if not traces:
-        raise SystemExit(f"{path} holds no traces; {_why_none(path)}")
+        profiler = ((record_of(path) or {}).get("choices") or {}).get("profiler")
+        why = "profiler=trace writes them" + (f", and this run had profiler={profiler}" if profiler else "")
+        if profiler == "trace":
+            why = "the run ended before its first active step: train longer, or lower profiler.wait and profiler.warmup"
+        raise SystemExit(f"{path} holds no traces; {why}")
     faults = {trace: fault for trace in traces if (fault := fault_of(trace))}
     if len(faults) == len(traces):
         raise SystemExit(faults[traces[0]])
     for fault in faults.values():
         print(f"Left out: {fault}", file=sys.stderr)
     return [trace for trace in traces if trace not in faults]
-
-
-def _why_none(path: Path) -> str:
-    profiler = ((record_of(path) or {}).get("choices") or {}).get("profiler")
-    if profiler == "trace":
-        return "the run ended before its first active step: train longer, or lower profiler.wait and profiler.warmup"
-    used = f", and this run had profiler={profiler}" if profiler else ""
-    return f"profiler=trace writes them{used}"
 
 
 def _interface() -> Path:

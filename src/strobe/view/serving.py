@@ -1,13 +1,10 @@
-"""What the servers share: a free port, the way to reach it, an end without a traceback."""
+"""What the servers share: a free port, and the way to reach it."""
 
-import contextlib
 import errno
 import getpass
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
-
-from strobe.process.signals import noted
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
@@ -57,14 +54,3 @@ def announce(host: str, port: int) -> None:
     elif reachable(host) != host:
         print(f"Everybody who reaches http://{name}:{port} can read what is served here.")
     print("Ctrl-C ends it.", flush=True)
-
-
-@contextlib.contextmanager
-def until_stopped() -> Iterator[Callable[[], bool]]:
-    """Tells whether to go on: until Ctrl-C, SIGTERM, or the end of the terminal (nohup keeps that away).
-
-    The signals only leave a note, so that none, and no second Ctrl-C either, can break into starting or ending a
-    server.
-    """
-    with noted() as asked:
-        yield lambda: not asked

@@ -10,11 +10,11 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 from strobe.present.page import open_browser
+from strobe.process.signals import noted
 from strobe.records.places import has_events, traces_in
-from strobe.view.serving import announce, probe_port, reachable, take_port, until_stopped
+from strobe.view.serving import announce, probe_port, reachable, take_port
 
 PORT = 6006  # TensorBoard's
 GRACE = 5.0  # seconds between asking TensorBoard to end and ending it
@@ -32,7 +32,7 @@ def serve(folder: Path, host: str, port: int, *, browser: bool) -> None:
     """Run TensorBoard on a port that was free a moment ago."""
     command = [sys.executable, "-m", "tensorboard.main", f"--logdir={folder}", f"--host={host}", f"--port={port}"]
     with (
-        until_stopped() as going_on,
+        noted() as asked_to_end,
         # for its plugins' files, too, which they leave behind when they are ended
         tempfile.TemporaryDirectory(prefix="strobe-", ignore_cleanup_errors=True) as scratch,
         Path(scratch, "output").open("w+b") as output,
@@ -48,15 +48,17 @@ def serve(folder: Path, host: str, port: int, *, browser: bool) -> None:
         )
         try:
             shown = False
-            while going_on() and child.poll() is None:
+            while not asked_to_end and child.poll() is None:
                 if not shown and _listening(reachable(host), port):
                     shown = True
                     print(f"  http://{reachable(host)}:{port}/")
                     announce(host, port)
                     open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
                 time.sleep(0.1)
-            if going_on():
-                raise SystemExit(f"TensorBoard ended by itself (exit code {child.returncode}): {_last_line(output)}")
+            if not asked_to_end:
+                output.seek(0)
+                said = output.read().decode(errors="replace").rstrip().rpartition("\n")[2].strip() or "it said nothing"
+                raise SystemExit(f"TensorBoard ended by itself (exit code {child.returncode}): {said}")
         finally:
             _end(child)
 
@@ -67,12 +69,6 @@ def _listening(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _last_line(output: IO[bytes]) -> str:
-    output.seek(0)
-    lines = output.read().decode(errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -2,12 +2,11 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
 from lightning import Trainer
@@ -17,9 +16,8 @@ from strobe.app.build.trainer import build_trainer
 from strobe.app.config import register as config
 from strobe.app.config.checks import LIMITS, _check_bounds, check
 from support.choices import LOADER_KEYS_FOR_CHECKS
+from support.composing import configured
 from support.places import ROOT
-
-Compose = Callable[..., DictConfig]
 
 YAMLS = {(path.parent.name, path.stem): OmegaConf.load(path) for path in sorted((ROOT / "conf").glob("*/*.yaml"))}
 SCHEMAS = {kind.__name__: kind for kind in config.schemas()}
@@ -61,22 +59,13 @@ def choices(group: str) -> list[str]:
     return [name for found, name in YAMLS if found == group]
 
 
-@pytest.fixture
-def composed() -> Iterator[Compose]:
-    """Composes as train.py does, or strobe.bench where a suite is chosen."""
-    config.register()
-
-    def of(*overrides: str) -> DictConfig:
-        name = "bench" if any(override.startswith("suite=") for override in overrides) else "config"
-        cfg = compose(name, list(overrides), return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        OmegaConf.set_struct(cfg, value=False)
-        del cfg["hydra"]
-        return cfg
-
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield of
-    HydraConfig.instance().cfg = None
+def composed(*overrides: str) -> DictConfig:
+    """As train.py has it, or strobe.bench where a suite is chosen."""
+    suite = any(override.startswith("suite=") for override in overrides)
+    cfg = configured("bench" if suite else "config", *overrides)
+    OmegaConf.set_struct(cfg, value=False)
+    del cfg["hydra"]
+    return cfg
 
 
 def given(cfg: DictConfig, group: str) -> dict[str, Any]:
@@ -84,7 +73,7 @@ def given(cfg: DictConfig, group: str) -> dict[str, Any]:
 
 
 @each_choice(among=lambda group, _: group != "loader")
-def test_every_choice_composes_and_passes_the_checks(composed: Compose, group: str, name: str) -> None:
+def test_every_choice_composes_and_passes_the_checks(group: str, name: str) -> None:
     cfg = composed(f"{group}={name}")
     assert HydraConfig.get().runtime.choices[group] == name
     OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
@@ -92,7 +81,7 @@ def test_every_choice_composes_and_passes_the_checks(composed: Compose, group: s
 
 
 @pytest.mark.parametrize("name", choices("loader"))
-def test_every_loader_composes_with_data_that_it_reads(composed: Compose, name: str) -> None:
+def test_every_loader_composes_with_data_that_it_reads(name: str) -> None:
     forms = {data: composed(f"data={data}").data.form for data in choices("data")}
     data = next(data for data, form in forms.items() if form in YAMLS["loader", name].reads)
     cfg = composed(f"data={data}", f"loader={name}")
@@ -100,14 +89,14 @@ def test_every_loader_composes_with_data_that_it_reads(composed: Compose, name: 
     check(cfg)
 
 
-def test_every_group_of_a_training_has_a_default(composed: Compose) -> None:
+def test_every_group_of_a_training_has_a_default() -> None:
     composed()
     for group in {group for group, _ in YAMLS} - {"experiment", "suite"}:
         assert HydraConfig.get().runtime.choices[group] in choices(group)
 
 
 @each_choice(among=lambda _, yaml: "_target_" in yaml)
-def test_the_target_takes_every_knob(composed: Compose, group: str, name: str) -> None:
+def test_the_target_takes_every_knob(group: str, name: str) -> None:
     cfg = composed(f"{group}={name}")
     constructors = [kind.__init__ for kind in get_class(cfg[group]["_target_"]).__mro__ if "__init__" in vars(kind)]
     taken = {parameter for constructor in constructors for parameter in inspect.signature(constructor).parameters}
@@ -115,14 +104,14 @@ def test_the_target_takes_every_knob(composed: Compose, group: str, name: str) -
     assert knobs | GIVEN_BY_COMPOSE.get(group, set()) <= taken
 
 
-def test_each_of_lightnings_arguments_can_be_overridden(composed: Compose) -> None:
+def test_each_of_lightnings_arguments_can_be_overridden() -> None:
     arguments = inspect.signature(Trainer.__init__).parameters.keys() - {"self"}
     assert arguments >= NOT_CONFIGURED
     assert given(composed("trainer=default"), "trainer").keys() == arguments - NOT_CONFIGURED
 
 
 @pytest.mark.parametrize("name", choices("trainer"))
-def test_lightning_takes_every_trainer(composed: Compose, name: str) -> None:
+def test_lightning_takes_every_trainer(name: str) -> None:
     arguments = given(composed(f"trainer={name}"), "trainer")
     if arguments["accelerator"] == "gpu" and not torch.cuda.is_available():
         pytest.skip("intended: needs a GPU")

@@ -1,15 +1,12 @@
 """Runs of the application on photos in class folders."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from support.files import plant
 from support.photo_files import photograph, save
-from support.runs import Ended
-
-Train = Callable[..., Ended]
+from support.runs import Train
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The LightningModule: its optimizer, schedule, memory format, and what it counts."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,6 @@ DEFAULTS = {name: value for name, value in vars(ModelConfig()).items() if name !
 CLASSES = ("cat", "dog", "frog", "ship")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(does not have many workers|have no `val_dataloader`)")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small batches gain nothing from several, which wait for each other on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def classifier(**options: Any) -> ImageClassifier:

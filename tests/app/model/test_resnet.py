@@ -5,6 +5,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,16 @@ from torch import nn
 from torchvision.models import ResNet18_Weights, resnet18
 
 from strobe.app.model.resnet import build_resnet18
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, DataError
 from support.files import tree
 from support.refusals import refusal
 from support.server import Server, nobody, serving
+
+
+def refused(weights: object, error: type[Exception] = DataError, **options: Any) -> str:
+    """How weights are refused."""
+    given = {"channels": 3, "classes": 10, **options, "weights": str(weights)}
+    return refusal(lambda: build_resnet18(**given), error)
 
 
 def serialised(content: object) -> bytes:
@@ -87,13 +94,6 @@ def test_the_first_convolution_answers_to_grey_as_before(theirs: nn.Module, weig
     torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-5)
 
 
-def test_weights_for_13_channels_are_taken_as_they_are(tmp_path: Path) -> None:
-    theirs = build_resnet18(channels=13, classes=10)
-    torch.save(theirs.state_dict(), tmp_path / "weights.pt")
-    ours = build_resnet18(channels=13, classes=10, weights=str(tmp_path / "weights.pt"))
-    assert differing(ours, theirs) == []
-
-
 def test_other_classes_start_the_last_layer_anew(theirs: nn.Module, weights: str) -> None:
     torch.manual_seed(3)
     ours = build_resnet18(channels=3, classes=4, weights=weights)
@@ -103,16 +103,17 @@ def test_other_classes_start_the_last_layer_anew(theirs: nn.Module, weights: str
     assert set(differing(ours, theirs)) == {"fc.weight", "fc.bias"}
 
 
-def test_a_checkpoint_of_this_project(theirs: nn.Module, tmp_path: Path) -> None:
+def test_a_checkpoint_of_this_project_of_13_channels(tmp_path: Path) -> None:
+    theirs = build_resnet18(channels=13, classes=10)
     state = {f"network.{name}": value for name, value in theirs.state_dict().items()}
     torch.save({"epoch": 3, "state_dict": state, "hyper_parameters": {"lr": 0.1}}, tmp_path / "last.ckpt")
-    ours = build_resnet18(channels=3, classes=10, weights=str(tmp_path / "last.ckpt"))
+    ours = build_resnet18(channels=13, classes=10, weights=str(tmp_path / "last.ckpt"))
     assert differing(ours, theirs) == []
 
 
 @pytest.mark.parametrize("channels", [3, 13])
 def test_another_stem(weights: str, channels: int) -> None:
-    text = refusal(lambda: build_resnet18(channels=channels, classes=10, stem="cifar", weights=weights), ConfigError)
+    text = refused(weights, ConfigError, channels=channels, stem="cifar")
     assert all(word in text for word in (f"model.weights={weights}", "conv1.weight", "model.stem"))
 
 
@@ -122,7 +123,7 @@ def test_another_stem(weights: str, channels: int) -> None:
 def test_weights_of_something_else(tmp_path: Path, content: object) -> None:
     path = tmp_path / "weights.pt"
     torch.save(content, path)
-    text = refusal(lambda: build_resnet18(channels=3, classes=10, weights=str(path)), ConfigError)
+    text = refused(path, ConfigError)
     assert f"model.weights={path} does not fit resnet18" in text
 
 
@@ -147,14 +148,14 @@ SMALL = serialised({"conv1.weight": torch.ones(64, 3, 7, 7)})
 def test_a_file_of_something_else(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "weights.pt"
     path.write_bytes(content)
-    text = refusal(lambda: build_resnet18(channels=3, classes=10, weights=str(path)))
+    text = refused(path)
     assert f"model.weights={path} cannot be read as weights" in text
 
 
 def test_a_file_that_runs_code(tmp_path: Path) -> None:
     path, made = tmp_path / "weights.pt", tmp_path / "made"
     torch.save({"conv1.weight": Touches(made)}, path)
-    assert "cannot be read as weights" in refusal(lambda: build_resnet18(channels=3, classes=10, weights=str(path)))
+    assert "cannot be read as weights" in refused(path)
     assert not made.exists()
     torch.load(path, weights_only=False)
     assert made.exists()  # or the file would have been harmless
@@ -162,10 +163,8 @@ def test_a_file_that_runs_code(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere.pt", "."])
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
-    path = str(tmp_path / name)
-    assert f"model.weights={path} is not a file" in refusal(
-        lambda: build_resnet18(channels=3, classes=10, weights=path)
-    )
+    path = tmp_path / name
+    assert f"model.weights={path} is not a file" in refused(path)
 
 
 @pytest.fixture
@@ -199,7 +198,7 @@ def test_published_weights_are_downloaded_once(published: Server) -> None:
 )
 def test_a_bad_download_is_no_random_start(published: Server, cache: Path, fault: dict[str, object]) -> None:
     vars(published).update(fault)
-    text = refusal(lambda: build_resnet18(channels=3, classes=10, weights="imagenet"))
+    text = refused("imagenet")
     assert all(word in text for word in (published.url, "model.weights=FILE", "model.weights=null"))
     assert tree(cache) == {}
 
@@ -207,13 +206,13 @@ def test_a_bad_download_is_no_random_start(published: Server, cache: Path, fault
 def test_a_damaged_copy_in_the_cache(published: Server, cache: Path) -> None:
     cache.mkdir(parents=True)
     (cache / published.url.rpartition("/")[2]).write_bytes(b"damaged")
-    assert published.url in refusal(lambda: build_resnet18(channels=3, classes=10, weights="imagenet"))
+    assert published.url in refused("imagenet")
 
 
 def test_offline(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nobody() as address:
         monkeypatch.setattr(ResNet18_Weights.IMAGENET1K_V1.value, "url", f"{address}/resnet18-f37072fd.pth")
-        text = refusal(lambda: build_resnet18(channels=3, classes=10, weights="imagenet"))
+        text = refused("imagenet")
     assert all(
         word in text for word in (f"{address}/resnet18-f37072fd.pth", "Connection refused", "model.weights=null")
     )

@@ -11,9 +11,9 @@ from hydra.core.hydra_config import HydraConfig
 
 from strobe.app.data.sample import Sample
 from strobe.app.loaders.base import Batch, TileData
-from strobe.app.model.classifier import ImageClassifier
 from strobe.app.run.ceilings import Ceilings
 from support.ceilings_parts import composed
+from support.interruptions import before_each_step
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,7 @@ def test_the_tiles_are_not_searched_for_again(sample_root: Path, monkeypatch: py
 
 def test_an_alternative_trains_on_its_own_batch(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: set[tuple[int, ...]] = set()
-    step = ImageClassifier.training_step
-
-    def watched(self: ImageClassifier, batch: Batch, batch_idx: int) -> torch.Tensor:
-        shapes.add(tuple(batch[0].shape))
-        return step(self, batch, batch_idx)
-
-    monkeypatch.setattr(ImageClassifier, "training_step", watched)
+    before_each_step(monkeypatch, lambda _, batch: shapes.add(tuple(batch[0].shape)))
     with composed(sample_root) as (cfg, data, given):
         ceilings = Ceilings(cfg, data, given)
         ceilings.measure()

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from strobe.app.loaders.base import TileData
-from strobe.app.model.classifier import ImageClassifier
 from strobe.app.run import ceilings as measuring
 from strobe.app.run.ceilings import SEVERAL, Ceilings, blank, load_batch, repeat, train_on
 from strobe.errors import DataError
 from strobe.measure.timing import Rate
 from support.ceilings_parts import composed, order, random_states, slow
+from support.interruptions import before_each_step, raising
 
 KEYS = {
     "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift",
@@ -107,13 +107,7 @@ def test_the_step_is_the_runs_own(
 ) -> None:
     """Its model gets what a training step gets of that batch: normalised, augmented, on its device."""
     seen: list[torch.Tensor] = []
-    step = ImageClassifier.training_step
-
-    def watched(self: ImageClassifier, batch: Any, batch_idx: int) -> torch.Tensor:
-        seen.append(batch[0].clone())
-        return step(self, batch, batch_idx)
-
-    monkeypatch.setattr(ImageClassifier, "training_step", watched)
+    before_each_step(monkeypatch, lambda _, batch: seen.append(batch[0].clone()))
     with composed(sample_root, f"data.augment={str(augments).lower()}", f"loader.scale={scale}") as (cfg, data, _):
         train_on(load_batch(data), cfg, data)
         plain = data.normalise(load_batch(data)[0])
@@ -125,10 +119,8 @@ def test_the_step_is_the_runs_own(
 
 
 def test_what_fails_is_null_and_says_why(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(self: ImageClassifier, batch: Any, batch_idx: int) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
-
-    monkeypatch.setattr(ImageClassifier, "training_step", exhausted)
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+    before_each_step(monkeypatch, lambda *_: raising(error))
     with composed(sample_root) as (cfg, data, overrides):
         record = Ceilings(cfg, data, overrides).measure()
     assert record["loader"] > 0

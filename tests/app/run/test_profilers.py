@@ -1,20 +1,15 @@
 """The profilers other than the trace, through the application."""
 
 import csv
-import os
 import pstats
-import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
 
-from strobe.app.model.classifier import ImageClassifier
-from support.runs import Ended
+from support.runs import Ended, Train
 
-Train = Callable[..., Ended]
 STEPS = "trainer.limit_train_batches=6"
 FILES = {
     "events": {"python_events.prof", "python_events.txt"},
@@ -73,64 +68,6 @@ def test_python_by_default_counts_events_from_the_fourth_step(train: Train) -> N
     ended = train("profiler=python", STEPS)
     assert tables(ended) == FILES["events"]
     assert calls(ended, "training_step") == 2 * 3
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_python_of_a_run_that_is_terminated(train: Train, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    step = ImageClassifier.training_step
-
-    def terminated(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
-        if batch_idx == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, batch, batch_idx)
-
-    monkeypatch.setattr(ImageClassifier, "training_step", terminated)
-    ended = train("profiler=python", f"profiler.kind={kind}", "profiler.skip_first=1", STEPS)
-    assert ended.code == 143
-    assert ended.summary["status"] == "interrupted"
-    assert tables(ended) == FILES[kind]
-
-
-@pytest.mark.parametrize("profiler", ["memory", "python"])
-def test_the_runs_own_error_is_what_the_user_sees(train: Train, monkeypatch: pytest.MonkeyPatch, profiler: str) -> None:
-    step = ImageClassifier.training_step
-
-    def broken(self: ImageClassifier, batch: Any, batch_idx: int) -> Any:
-        if batch_idx == 4:
-            raise ZeroDivisionError("the run's own")
-        return step(self, batch, batch_idx)
-
-    monkeypatch.setattr(ImageClassifier, "training_step", broken)
-    ended = train(f"profiler={profiler}", STEPS)
-    assert ended.code == 1
-    assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "the run's own"}
-    assert {"python_events.txt", "operators_by_memory.txt"} & tables(ended)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (
-            ["profiler=python", "profiler.kind=guess"],
-            "profiler.kind=guess is not a choice; choose one of events, sampling",
-        ),
-        (["profiler=python", "profiler.steps=-1"], "profiler.steps=-1 is out of range; it must be at least 0"),
-        (
-            ["profiler=python", "profiler.interval=0"],
-            "profiler.interval=0.0 is out of range; it must be greater than 0",
-        ),
-        (["profiler=memory", "profiler.active=0"], "profiler.active=0 is out of range; it must be at least 1"),
-        (["profiler=memory", "profiler.kind=events"], "Could not override 'profiler.kind'"),
-        (["profiler=flame"], "Available options in 'profiler'"),
-    ],
-    ids=lambda value: ",".join(value) if isinstance(value, list) else None,
-)
-def test_what_cannot_work_is_refused_before_a_run_begins(train: Train, overrides: list[str], words: str) -> None:
-    ended = train(*overrides, quick=False)
-    assert ended.code == 1
-    assert words in ended.output
-    assert "Traceback" not in ended.output
-    assert not ended.directory.exists()
 
 
 def test_none_leaves_no_trace(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

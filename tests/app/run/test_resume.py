@@ -2,19 +2,14 @@
 
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from strobe.app.model.classifier import ImageClassifier
-from support.runs import CHECKPOINTS, Ended
-
-Train = Callable[..., Ended]
+from support.interruptions import before_each_step
+from support.runs import CHECKPOINTS, QUICK, Train, trained
 
 SETTINGS = (
     "trainer.max_epochs=3",
@@ -24,21 +19,7 @@ SETTINGS = (
 )
 
 
-@pytest.fixture
-def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have a run send itself a signal in the middle of a step, counted from 0; None: no more."""
-    original = ImageClassifier.training_step
-
-    def at(step: int | None, number: int = signal.SIGINT) -> None:
-        def training_step(self: ImageClassifier, batch: Any, batch_idx: int) -> Tensor:
-            if self.trainer.global_step == step:
-                os.kill(os.getpid(), number)
-            return original(self, batch, batch_idx)
-
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        monkeypatch.setattr(ImageClassifier, "training_step", training_step)
-
-    return at
+Whole = tuple[Path, dict[str, Any]]  # a folder of checkpoints, and weights
 
 
 def weights(directory: Path) -> dict[str, Any]:
@@ -52,27 +33,12 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
-@dataclass
-class Whole:
-    """What an uninterrupted run ended with; filled by the first test that asks."""
-
-    best: Path
-    weights: dict[str, Any] = field(default_factory=dict)
-
-
 @pytest.fixture(scope="module")
-def _whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(tmp_path_factory.mktemp("whole") / "best.ckpt")
-
-
-@pytest.fixture
-def uninterrupted(train: Train, _whole: Whole) -> Whole:
-    if not _whole.weights:
-        ended = train(*SETTINGS, name="whole")
-        assert ended.code == 0, ended.output
-        _whole.weights = weights(ended.directory)
-        (ended.directory / "checkpoints" / "best.ckpt").rename(_whole.best)
-    return _whole
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> Whole:
+    """What a run that was left alone ended with: its folder of checkpoints, and weights."""
+    ended = trained(tmp_path_factory.mktemp("whole"), *SETTINGS, defaults=QUICK, data_root=sample_root)
+    assert ended.code == 0, ended.output
+    return ended.directory / "checkpoints", weights(ended.directory)
 
 
 @pytest.mark.parametrize(
@@ -86,22 +52,27 @@ def uninterrupted(train: Train, _whole: Whole) -> Whole:
     ids=["mid-epoch", "saved mid-epoch, workers", "first step, workers", "saved at an epoch's end"],
 )
 def test_ctrl_c_and_resume(
-    train: Train, uninterrupted: Whole, interrupt: Callable[[int | None], None], step: int, settings: list[str]
+    train: Train,
+    uninterrupted: Whole,
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+    settings: list[str],
 ) -> None:
-    interrupt(step)
-    broken = train(*SETTINGS, *settings, name="run")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with monkeypatch.context() as patch:
+        before_each_step(patch, lambda model, _: model.global_step == step and os.kill(os.getpid(), signal.SIGINT))
+        broken = train(*SETTINGS, *settings, name="run")
     assert broken.code == 130
     assert "Traceback" not in broken.output
     assert broken.summary["status"] == "interrupted"
-    interrupt(None)
     resumed = train(*SETTINGS, *settings, "ckpt_path=last", name="run")
     assert resumed.code == 0, resumed.output
     assert resumed.summary["status"] == "completed"
-    assert_same(weights(resumed.directory), uninterrupted.weights)
+    assert_same(weights(resumed.directory), uninterrupted[1])
 
 
 def test_from_the_best_checkpoint(train: Train, uninterrupted: Whole) -> None:
     """It is saved before the epoch that it belongs to has ended."""
-    resumed = train(*SETTINGS, f"ckpt_path={uninterrupted.best}")
+    resumed = train(*SETTINGS, f"ckpt_path={uninterrupted[0] / 'best.ckpt'}")
     assert resumed.code == 0, resumed.output
-    assert_same(weights(resumed.directory), uninterrupted.weights)
+    assert_same(weights(resumed.directory), uninterrupted[1])

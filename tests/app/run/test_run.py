@@ -11,18 +11,14 @@ from lightning import Trainer
 
 from strobe.callbacks.columns import PHASES
 from support.cifar10_files import generated
+from support.interruptions import before_each_step, raising
 from support.places import DATA
 from support.readers import Plugin, ask, board
 from support.runs import CHECKPOINTS, Ended, Train
 
 
-@pytest.fixture
-def ended(finished_run: Ended) -> Ended:
-    return finished_run
-
-
-def test_the_record_is_complete(ended: Ended) -> None:
-    summary = ended.summary
+def test_the_record_is_complete_and_the_terminal_says_what_it_was(finished_run: Ended) -> None:
+    summary = finished_run.summary
     assert summary["schema"] == 1
     assert summary["status"] == "completed"
     assert summary["error"] is None
@@ -40,43 +36,45 @@ def test_the_record_is_complete(ended: Ended) -> None:
         f"{stage}/{name}" for stage in ("train", "val", "test") for name in ("loss", "accuracy")
     }
     assert "test/accuracy/SeaLake" in summary["metrics"]
+    for words in ("run completed", "generated sample data", "images/s"):
+        assert words in finished_run.output
+    assert re.search(r"2, look at them with: python -m strobe.view \S+/run --perfetto", finished_run.output)
 
 
-def test_the_terminal_says_what_it_was_and_where_it_lies(ended: Ended) -> None:
-    assert "run completed" in ended.output
-    assert "generated sample data" in ended.output
-    assert "images/s" in ended.output
-    assert re.search(r"2, look at them with: python -m strobe.view \S+/run --perfetto", ended.output)
-
-
-def test_every_step_has_a_row(ended: Ended) -> None:
-    with (ended.directory / "steps.csv").open() as file:
+def test_every_step_has_a_row(finished_run: Ended) -> None:
+    with (finished_run.directory / "steps.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == list(range(22))
     assert [int(row["epoch"]) for row in rows] == [0] * 11 + [1] * 11
     assert {row["images"] for row in rows} == {"4"}
 
 
-def test_the_directory_holds_what_the_design_says(ended: Ended) -> None:
-    names = {path.relative_to(ended.directory).as_posix() for path in ended.directory.rglob("*") if path.is_file()}
+def test_the_directory_holds_what_the_design_says(finished_run: Ended) -> None:
+    names = {
+        path.relative_to(finished_run.directory).as_posix()
+        for path in finished_run.directory.rglob("*")
+        if path.is_file()
+    }
     assert {".hydra/config.yaml", "summary.json", "steps.csv", "train.log"} <= names
     assert {"checkpoints/best.ckpt", "checkpoints/last.ckpt"} <= names
-    assert len(ended.summary["traces"]) == 2
-    assert set(ended.summary["traces"]) <= names
+    assert len(finished_run.summary["traces"]) == 2
+    assert set(finished_run.summary["traces"]) <= names
     assert not [name for name in names if "partial" in name]
-    log = (ended.directory / "train.log").read_text()
+    log = (finished_run.directory / "train.log").read_text()
     assert "epoch 1" in log
     assert "test/accuracy" in log
-
-
-def test_checkpoints_load_without_running_code(ended: Ended) -> None:
-    state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
+    state = torch.load(finished_run.directory / "checkpoints" / "last.ckpt", weights_only=True)  # runs no code
     assert state["global_step"] == 22
+    assert {"tables/operators_by_shape.txt", "tables/operators_by_cpu_time.txt"} <= names
+    with (finished_run.directory / "tables" / "operators_by_cpu_time.csv").open(newline="") as file:
+        rows = {row["name"]: row for row in csv.DictReader(file)}
+    steps = int(finished_run.summary["steps"]["profiled"])
+    assert int(rows["aten::conv2d"]["calls"]) == 6 * 20 < steps * 20  # three active steps of two cycles
 
 
-def test_tensorboard_shows_scalars_pictures_texts_and_traces(ended: Ended) -> None:
+def test_tensorboard_shows_scalars_pictures_texts_and_traces(finished_run: Ended) -> None:
     run = "run/tensorboard"
-    with board(ended.directory.parent) as address:
+    with board(finished_run.directory.parent) as address:
         tabs = f"{address}/data/plugin"
         scalars = ask(f"{tabs}/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
         assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
@@ -90,16 +88,6 @@ def test_tensorboard_shows_scalars_pictures_texts_and_traces(ended: Ended) -> No
         (worker,) = plugin.workers()
         assert plugin.spans(worker) == ["1", "2"]
         assert plugin.shares(worker, "1")["DataLoader"] > 0
-
-
-def test_tables_lie_beside_the_traces(ended: Ended) -> None:
-    with (ended.directory / "tables" / "operators_by_cpu_time.csv").open(newline="") as file:
-        rows = {row["name"]: row for row in csv.DictReader(file)}
-    steps = int(ended.summary["steps"]["profiled"])
-    assert int(rows["aten::conv2d"]["calls"]) == 6 * 20 < steps * 20  # three active steps of two cycles
-    assert {"operators_by_shape.txt", "operators_by_cpu_time.txt"} <= {
-        p.name for p in (ended.directory / "tables").iterdir()
-    }
 
 
 def test_the_csv_logger_leaves_pictures_as_files(train: Train) -> None:
@@ -125,12 +113,7 @@ def test_cifar10(train: Train, tmp_path: Path) -> None:
 
 
 def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    from strobe.app.model.classifier import ImageClassifier
-
-    def broken(self: ImageClassifier, batch: Any, batch_idx: int) -> None:
-        raise ZeroDivisionError("ours")
-
-    monkeypatch.setattr(ImageClassifier, "training_step", broken)
+    before_each_step(monkeypatch, lambda *_: raising(ZeroDivisionError("ours")))
     ended = train()
     assert ended.code == 1
     assert "Traceback" in ended.output

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from strobe.app.run.apart import Ended
 from strobe.app.sweep.campaign import Campaign, names, of_cells, opened
 from strobe.errors import ConfigError
-from strobe.process.training import Ended
 from strobe.records.files import write_summary
 from strobe.records.sweep import NAME, UNFINISHED, Sweep
 from support.refusals import refusal

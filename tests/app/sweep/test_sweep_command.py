@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import pytest
 from strobe.process.locks import alone_in
 from strobe.records.run import read_summary
 from support.processes import living, wait_for
-from support.runs import Ended
+from support.runs import Train
 from support.sweeping import start, swept, training_into
 
-Train = Callable[..., Ended]
 RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.limit_train_batches=4", "trainer.limit_val_batches=0")
 
 

@@ -1,23 +1,81 @@
-"""After training: what limits it, what would be faster, and where a person reads it."""
+"""After training: its record, what limits it, what would be faster, and where a person reads it."""
 
 import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from strobe.app.build.instantiate import Parts
+from strobe.app.config.checks import loaders_for
+from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings, blank
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
-from strobe.records.run import Record
+from strobe.measure import environment
+from strobe.records.run import SCHEMA, Record
+from strobe.records.steps import measure_steps
 from strobe.report.board import show_verdict
 from strobe.report.page import write_report
 
+CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
+ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
+
 log = logging.getLogger(__name__)
+
+
+def summarise(
+    cfg: DictConfig,
+    parts: Parts | None,
+    run_dir: Path,
+    *,
+    status: str,
+    error: BaseException | None,
+    metrics: dict[str, float],
+) -> dict[str, Any]:
+    """``summary.json`` as far as training goes; ceilings and findings come after it. See docs/runs.md."""
+    hydra = HydraConfig.get()
+    trainer = parts.trainer if parts else None
+    device = trainer and trainer.strategy.root_device.type
+    steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK)
+    loggers = {type(logger).__name__ for logger in trainer.loggers} if trainer else set()
+    module = trainer and type(trainer.lightning_module).__name__
+    for one in steps["callbacks"]:
+        one["kind"] = "logger" if one["name"] in loggers else "module" if one["name"] == module else "callback"
+    batches = trainer and trainer.num_training_batches
+    return {
+        "schema": SCHEMA,
+        "status": status,
+        "error": error and {"type": type(error).__name__, "message": str(error)},
+        "verdict": None,
+        "data": parts.data.title if parts else None,
+        "overrides": list(hydra.overrides.task),
+        "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
+        "loaders": loaders_for(cfg.data.form, unasked=True),
+        "batch_size": cfg.data.batch_size,
+        "num_workers": workers_beside(cfg.engine),
+        "threads": torch.get_num_threads(),
+        "accelerator": device,
+        "devices": trainer and trainer.num_devices,
+        "world_size": trainer and trainer.world_size,
+        "precision": str(cfg.trainer.precision),
+        "train_images": len(parts.data.datasets["train"]) if parts else None,
+        "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
+        "environment": environment.describe(),
+        **steps,
+        "ceilings": None,
+        "efficiency": None,
+        "memory": environment.peak_memory(),
+        "trace_evidence": None,
+        "findings": [],
+        "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
+        "metrics": metrics,
+    }
 
 
 def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None]) -> None:

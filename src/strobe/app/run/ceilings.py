@@ -167,9 +167,10 @@ class Ceilings:
 
     def _attempt(self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         """The rate of one side; None, and a line in ``_failures``, when it cannot be measured."""
-        measure = {"loader": self._loader, "model": self._model, "transfer": self._transfer}[side]
         try:
-            return measure(cfg, data, trainer)
+            if side == "model":
+                return train_on(self._fitting(cfg, data), cfg, data)
+            return (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
         except Exception as error:
             self._failures.append(f"{side}: {in_one_line(error)}")
             let_go(error)
@@ -186,9 +187,6 @@ class Ceilings:
         if cfg is self.cfg:
             self._batch = loading.batch
         return loading.rate
-
-    def _model(self, cfg: DictConfig, data: ImageData, _: Trainer) -> Rate:
-        return train_on(self._fitting(cfg, data), cfg, data)
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device

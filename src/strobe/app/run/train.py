@@ -21,8 +21,7 @@ from strobe.app.build.checkpoint import find_checkpoint, require_fitting
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.engines.torch import lost_batch
-from strobe.app.run.after_training import measure_ceilings, report
-from strobe.app.run.summary import summarise
+from strobe.app.run.after_training import measure_ceilings, report, summarise
 from strobe.errors import ConfigError, DataError
 from strobe.measure import pagecache
 from strobe.process.launch import rank
@@ -91,7 +90,9 @@ class Run:
         if cfg.threads is not None:
             torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
-        _require_space(self.run_dir, NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100)
+        needed = NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100
+        if shutil.disk_usage(self.run_dir).free < needed:
+            raise _no_space(self.run_dir, needed)
         self.parts = parts = build(cfg, self.run_dir)
         checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
         if checkpoint is not None:
@@ -138,11 +139,6 @@ class Run:
             measure_ceilings(self.cfg, self.parts, summary, save)
         report(self.cfg, self.parts, summary, self.run_dir, save)
         print_summary(summary, self.run_dir, Console())
-
-
-def _require_space(run_dir: Path, needed: int) -> None:
-    if shutil.disk_usage(run_dir).free < needed:
-        raise _no_space(run_dir, needed)
 
 
 def _no_space(run_dir: Path, needed: int = NEEDED_BYTES) -> DataError:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from strobe.app.run.apart import Ended
 from strobe.app.sweep.folder import completed, make_empty, require_free, require_unused
 from strobe.errors import ConfigError
-from strobe.measure.rounds import rounds
+from strobe.measure.timing import rounds
 from strobe.overrides import key_of
 from strobe.present.terminal import ProgressDisplay, console
-from strobe.process.training import Ended
 from strobe.records.run import Record, rate_of, read_summary
 from strobe.records.sweep import OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
 

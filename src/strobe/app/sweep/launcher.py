@@ -14,6 +14,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from strobe.app.config.checks import check_bounds
+from strobe.app.run.apart import Ended, train
 from strobe.app.sweep.campaign import Campaign, of_cells, opened
 from strobe.app.sweep.ending import conclude
 from strobe.errors import ConfigError
@@ -21,7 +22,6 @@ from strobe.overrides import key_of, quoted
 from strobe.process.launch import started_by_torchrun
 from strobe.process.locks import alone_in
 from strobe.process.signals import exit_code, interruptible
-from strobe.process.training import Ended, train
 from strobe.records.sweep import Cell, Sweep
 
 OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")

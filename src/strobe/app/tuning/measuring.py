@@ -8,6 +8,7 @@ from pathlib import Path
 from strobe.app.config.names import run_name
 from strobe.app.config.presets import ENDLESS
 from strobe.app.config.schema import TuneConfig
+from strobe.app.run.apart import Ended, train
 from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
@@ -15,7 +16,6 @@ from strobe.duel.paired_trial import Defeat, Duel, alone, duel
 from strobe.measure.statistics import unpaired
 from strobe.overrides import applied
 from strobe.process.fork import Failure
-from strobe.process.training import Ended, train
 from strobe.records.run import Record, load_record
 
 LEAST_SECONDS = 60.0  # for a training, however little of the budget is left

@@ -17,8 +17,8 @@ from strobe.app.config.register import workers_beside
 from strobe.app.run.train import quieten
 from strobe.errors import ConfigError
 from strobe.measure.environment import peak_memory
-from strobe.measure.stepping import Stepping
 from strobe.measure.timing import WARMUP_STEPS, Clock, Window, clock
+from strobe.probe.model import Stepping
 
 LEAST = 2  # timed steps of a turn
 PATIENT = 5.0  # seconds; a warm-up that takes twice as long ends once it has the steps that no run counts

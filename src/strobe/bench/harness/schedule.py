@@ -9,7 +9,7 @@ from typing import Protocol
 from strobe.bench.harness.declare import Cell, Input, Trial
 from strobe.bench.harness.results import Results, median_rate
 from strobe.bench.harness.trial import Report, run_trial
-from strobe.measure.rounds import rounds
+from strobe.measure.timing import rounds
 from strobe.process.fork import Failure
 
 LEAST = 6  # trials before a cell can be known well enough: of fewer, the interval is their range

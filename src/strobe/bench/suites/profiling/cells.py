@@ -23,9 +23,8 @@ from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
-from strobe.measure.rounds import mirrored
-from strobe.measure.stepping import Stepping
-from strobe.measure.timing import Meter
+from strobe.measure.timing import Meter, mirrored
+from strobe.probe.model import Stepping
 from strobe.records.steps import read_rows
 
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}

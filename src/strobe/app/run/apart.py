@@ -1,4 +1,4 @@
-"""One training in a fresh process, which ends with this one at the latest."""
+"""``train.py`` in a fresh process, which ends with this one at the latest."""
 
 import contextlib
 import os
@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import IO, Any, Literal
 
 from strobe.overrides import quoted
-from strobe.process.fork import end_session
+from strobe.process.fork import end_session, ending
 from strobe.process.signals import interruptible
 from strobe.records.run import read_summary
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 OUTPUT = "output.txt"
 PATIENCE = 30.0  # seconds in which a run that is told to end can write its record
 TAIL = 1 << 16  # bytes of the output in which its last line is looked for
@@ -79,7 +79,10 @@ def train(
     seconds = time.monotonic() - began
     if late:
         return Ended("failed", f"it took more than {timeout:g} s", seconds, folder)
-    record = _read(path) if _state(path) != before else {}
+    record: dict[str, Any] = {}
+    if _state(path) != before:
+        with contextlib.suppress(OSError, ValueError):
+            record = read_summary(path)
     if process.returncode == 0 and record.get("status") == "completed":
         return Ended("completed", None, seconds, folder)
     if record.get("status") == "interrupted":
@@ -127,29 +130,16 @@ def _state(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        if isinstance(record := read_summary(path), dict):
-            return record
-    return {}
-
-
 def _why(record: Mapping[str, Any], output: Path, code: int) -> str:
     """Why a run has failed, in one sentence."""
     message = (record.get("error") or {}).get("message")
     if message:
         return " ".join(str(message).split())
-    said = _last_line(output)
-    if code >= 0:
-        return said or f"its process ended with code {code} and left no record"
-    cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
-    return f"its process was ended by {signal.Signals(-code).name}{cause}" + (f"; it last said: {said}" if said else "")
-
-
-def _last_line(output: Path) -> str:
+    said = ""
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - TAIL))
         lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
-        said = [line for line in lines if line.strip() and not TRAILING.match(line)]
-        return said[-1].strip() if said else ""
-    return ""
+        said = next((line.strip() for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
+    if code >= 0:
+        return said or ending(code)
+    return ending(code) + (f"; it last said: {said}" if said else "")

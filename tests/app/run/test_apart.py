@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from strobe.process import training
-from strobe.process.training import OUTPUT, train
+from strobe.app.run import apart as training
+from strobe.app.run.apart import OUTPUT, train
 from support.processes import living, wait_for
 from support.sweeping import training_into
 
@@ -132,7 +132,7 @@ def test_a_request_to_end_is_heard_while_a_late_run_is_ended(tmp_path: Path) -> 
 def test_the_run_ends_with_a_command_that_is_killed(script: Path, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from strobe.process import training
+from strobe.app.run import apart as training
 training.ROOT = Path({str(script)!r})
 training.train([], Path({str(tmp_path)!r}))
 """
