@@ -113,8 +113,6 @@ def _find(asked: Request, scratch: Path) -> Input:
     """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
     if not gives(asked.overrides, "data.root"):
         return Input("noise, generated", generated=True)
-    from strobe.bench.suites.convolution.cells import grey_image
-
     path = find_photos(asked, scratch).facts["paths"][0]
-    grey_image(path, 8)
+    deferred("convolution.cells:grey_image")(path, 8)  # which says so if it is none
     return Input(f"the middle of {Path(path).name}, in grey", facts={"photo": path})
