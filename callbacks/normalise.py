@@ -16,7 +16,6 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +45,10 @@ _KEPT = {f"{library}:{name}" for library in ("nccl", "gloo") for name in _COLLEC
 _RESOLUTION = 1e-3  # microseconds: torch writes times to the nanosecond
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How many events were rewritten, by what was done to them; false when none was."""
+def normalise(trace: Trace) -> Counter[str]:
+    """Rewrite a trace in place so that all readers agree: how many events, by what was done to them.
 
-    loader_waits_made_operators: int = 0
-    optimizer_ranges_made_operators: int = 0
-    optimizer_steps_shortened: int = 0
-    cuda_calls_made_runtime: int = 0
-    cuda_calls_tied_to_operators: int = 0
-    kernels_tied_to_operators: int = 0
-    gpu_steps_renamed: int = 0
-
-    def __bool__(self) -> bool:
-        return any(asdict(self).values())
-
-    def __str__(self) -> str:
-        done = [f"{number} {name.replace('_', ' ')}" for name, number in asdict(self).items() if number]
-        return ", ".join(done) or "nothing had to be changed"
-
-
-def normalise(trace: Trace) -> Changes:
-    """Rewrite a trace in place so that all readers agree; a second time changes nothing.
+    A second time changes nothing, and returns an empty counter.
 
     An optimizer's step that ran forward and backward in its closure begins after them; it stays whole where a
     recorded Python frame reaches over both, as ranges of a thread must not cross. Times are microseconds.
@@ -90,34 +71,34 @@ def normalise(trace: Trace) -> Changes:
             on_device.append(event)
     for ranges in tracks.values():
         ranges.sort(key=outer_first)
-    count["optimizer_steps_shortened"] = _shorten_optimizer_steps(tracks)
+    count["optimizer steps shortened"] = _shorten_optimizer_steps(tracks)
     owners = {_id(event): event for ranges in tracks.values() for event in ranges if _owns_calls(event)}
     ids: dict[Any, Any] = {}
     for ranges in tracks.values():
-        count["cuda_calls_tied_to_operators"] += _tie_calls(ranges, owners, ids)
+        count["cuda calls tied to operators"] += _tie_calls(ranges, owners, ids)
     for event in on_device:
         number = number_of(event, "correlation")
         if number in ids and _id(event) != ids[number]:
             _set_id(event, ids[number])
-            count["kernels_tied_to_operators"] += 1
-    return Changes(**count)
+            count["kernels tied to operators"] += 1
+    return +count
 
 
 def _rename(event: Event) -> str | None:
-    """Give an event the category or name that the plugin needs; the field of `Changes` that counts it."""
+    """Give an event the category or name that the plugin needs; says what it did."""
     category, name = category_of(event), name_of(event)
     if category in _CUDA_CALLS:
         event["cat"] = "runtime"
-        return "cuda_calls_made_runtime"
+        return "cuda calls made runtime"
     if category == "gpu_user_annotation" and name.startswith("ProfilerStep#"):
         event["name"] = f"GPU {name}"
-        return "gpu_steps_renamed"
+        return "gpu steps renamed"
     if category == "user_annotation" and name.startswith(("enumerate(DataLoader)#", "enumerate(DataPipe)#")):
         event["cat"] = "cpu_op"
-        return "loader_waits_made_operators"
+        return "loader waits made operators"
     if category == "user_annotation" and name.startswith(("Optimizer.step", "Optimizer.zero_grad")):
         event["cat"] = "cpu_op"
-        return "optimizer_ranges_made_operators"
+        return "optimizer ranges made operators"
     return None
 
 
@@ -180,7 +161,7 @@ def _tie_calls(ranges: list[Event], owners: Mapping[Any, Event], ids: dict[Any, 
             around.pop()
         if category_of(event) == "runtime":
             current = _id(event)
-            if not _is_owner(owners.get(current), event):
+            if not _owns(owners.get(current), event):
                 right = _id(around[-1]) if around else 0  # 0 is for the plugin a call outside all operators
                 if right != current:
                     _set_id(event, current := right)
@@ -191,7 +172,7 @@ def _tie_calls(ranges: list[Event], owners: Mapping[Any, Event], ids: dict[Any, 
     return tied
 
 
-def _is_owner(owner: Event | None, call: Event) -> bool:
+def _owns(owner: Event | None, call: Event) -> bool:
     if owner is None or owner.get("pid") != call.get("pid"):
         return False
     if owner.get("tid") != call.get("tid") and _id(call) == number_of(call, "correlation"):
@@ -244,7 +225,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{target} cannot be written ({error.strerror}); is there space, and may you?", file=sys.stderr)
             code = 1
         else:
-            print(f"{target}: {changes if changes or usual else 'put into the form that all readers take'}")
+            done = ", ".join(f"{number} {what}" for what, number in changes.items())
+            form = "nothing had to be changed" if usual else "put into the form that all readers take"
+            print(f"{target}: {done or form}")
     return code
 
 

@@ -12,8 +12,9 @@ import os
 import pstats
 import re
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .recording import Recording, warning_only
 
@@ -76,7 +77,7 @@ class PythonProfiler(Recording):
         self.steps = steps
         self.interval = interval
         self._step = 0
-        self._recorder: _Recorder | None = None
+        self._recorder: _Events | _Sampling | None = None
 
     @property
     def recording(self) -> bool:
@@ -132,26 +133,14 @@ class PythonProfiler(Recording):
                     self.place(*recorder.write(folder / f"python_{self.kind}{self.suffix}"))
 
 
-class _Recorder(Protocol):
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def write(self, path: Path) -> list[Path]:
-        """Write the profile to files of that name with endings of their own."""
-
-
 class _Events:
     def __init__(self) -> None:
         self._profile = cProfile.Profile()
 
-    def start(self) -> None:
-        self._profile.enable()
-
-    def stop(self) -> None:
-        self._profile.disable()
+        self.start, self.stop = self._profile.enable, self._profile.disable
 
     def write(self, path: Path) -> list[Path]:
+        """Write the profile to files of that name with endings of their own."""
         binary, text = path.with_suffix(".prof"), path.with_suffix(".txt")
         self._profile.dump_stats(binary)
         tables = io.StringIO()
@@ -169,14 +158,9 @@ class _Sampling:
     def __init__(self, interval: float, title: str) -> None:
         from pyinstrument import Profiler
 
-        self._title = title
         self._profiler = Profiler(interval=interval, async_mode="disabled")
-
-    def start(self) -> None:
-        self._profiler.start(target_description=self._title)
-
-    def stop(self) -> None:
-        self._profiler.stop()
+        self.start = partial(self._profiler.start, target_description=title)
+        self.stop = self._profiler.stop
 
     def write(self, path: Path) -> list[Path]:
         from pyinstrument import processors
@@ -191,7 +175,7 @@ class _Sampling:
         return [page, text]
 
 
-_running: set[_Recorder] = set()
+_running: set[_Events | _Sampling] = set()
 
 
 def _stop_in_child() -> None:

@@ -41,7 +41,7 @@ class PhaseRanges(PhaseWatch):
     """Opens a ``record_function`` for each phase, while it is installed, that is in steps that are recorded.
 
     Phases that Lightning nests are cut up, so that one ends where another begins. That may cut torch's range
-    ``Optimizer.step#...``; `strobe.callbacks.assemble.fit_updates` makes it fit.
+    ``Optimizer.step#...``; `strobe.callbacks.trace_writer.fit_updates` makes it fit.
     """
 
     def __init__(self) -> None:

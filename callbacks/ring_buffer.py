@@ -11,7 +11,6 @@ import shutil
 import struct
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +63,14 @@ class Ring:
     """
 
     def __init__(self, folder: str) -> None:
-        thread, process = threading.get_native_id(), os.getpid()
-        name = threading.current_thread().name.encode()
+        thread, process, name = threading.get_native_id(), os.getpid(), threading.current_thread().name.encode()
+        loading: Any = sys.modules.get("torch.utils.data")  # imports nothing: without torch there is no such worker
+        info = loading.get_worker_info() if hasattr(loading, "get_worker_info") else None
+        worker = -1 if info is None else int(info.id)
         path = Path(folder, f"{process}-{thread}-{monotonic_ns()}.ring")
         try:
             # Written out and not only made long: on a full disk a mapping would kill the process later.
-            path.write_bytes(_HEADER.pack(0, process, thread, _worker(), name).ljust(_BYTES, b"\0"))
+            path.write_bytes(_HEADER.pack(0, process, thread, worker, name).ljust(_BYTES, b"\0"))
             self.memory = map_file(path, _BYTES)
         except OSError:
             path.unlink(missing_ok=True)
@@ -151,7 +152,14 @@ def read_ring(path: Path, since: int, until: int, first: int) -> Track | None:
     total, pid, tid, worker, name = _HEADER.unpack_from(data)
     # The slots at the front may have been overwritten while the file was read.
     oldest = max(0, _begun(path) + 1 - CAPACITY)
-    spans = sorted(_spans(data, range(oldest, total), since, until), key=lambda span: span.start)
+    spans: list[Span] = []
+    for number in range(oldest, total):
+        record = _RECORD.unpack_from(data, _HEADER.size + number % CAPACITY * _RECORD.size)
+        start, end, files, epoch, batch, what, split = record
+        if start <= until and (not end or end >= since):
+            of = (None, None) if batch < 0 else (epoch, batch)
+            spans.append(Span(_text(what), start, end or None, files, _text(split), *of))
+    spans.sort(key=lambda span: span.start)
     return Track(pid, tid, _text(name), None if worker < 0 else worker, spans, lost=max(0, oldest - first))
 
 
@@ -160,21 +168,5 @@ def _begun(path: Path) -> int:
         return int(_NUMBER.unpack(file.read(_NUMBER.size).ljust(_NUMBER.size, b"\0"))[0])
 
 
-def _spans(data: bytes, numbers: range, since: int, until: int) -> Iterator[Span]:
-    for number in numbers:
-        record = _RECORD.unpack_from(data, _HEADER.size + number % CAPACITY * _RECORD.size)
-        start, end, files, epoch, batch, name, split = record
-        if start <= until and (not end or end >= since):
-            of = (None, None) if batch < 0 else (epoch, batch)
-            yield Span(_text(name), start, end or None, files, _text(split), *of)
-
-
 def _text(field: bytes) -> str:
     return field.rstrip(b"\0").decode(errors="ignore")  # a long name may be cut within a character
-
-
-def _worker() -> int:
-    """The number of this DataLoader worker, or -1."""
-    loading: Any = sys.modules.get("torch.utils.data")  # imports nothing: without torch there is no such worker
-    info = loading.get_worker_info() if hasattr(loading, "get_worker_info") else None
-    return -1 if info is None else int(info.id)

@@ -11,7 +11,7 @@ import mmap
 import os
 import shutil
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from types import TracebackType
@@ -35,43 +35,30 @@ _local = _Local()
 
 
 class Recorded:
-    """A context that is written down, whether it ends well or by an exception."""
+    """A context that is written down, whether it ends well or by an exception.
 
-    __slots__ = ("files", "name", "number", "ring")
+    With a `batch`, spans of this thread within it carry that.
+    """
 
-    def __init__(self, name: str, files: int) -> None:
+    __slots__ = ("around", "batch", "files", "name", "number", "ring")
+
+    def __init__(self, name: str, files: int, batch: Batch | None = None) -> None:
         self.name = name
         self.files = files
-
-    def __enter__(self) -> None:
-        self.ring = _local.ring or _new_ring()
-        if self.ring is not None:
-            self.number = self.ring.begin(self.name, self.files)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.ring is not None:
-            self.ring.end(self.number)
-
-
-class RecordedBatch(Recorded):
-    """The same; spans of this thread within it carry its batch."""
-
-    __slots__ = ("around", "batch")
-
-    def __init__(self, batch: Batch, files: int) -> None:
-        super().__init__("batch", files)
         self.batch = batch
 
     def __enter__(self) -> None:
-        self.ring = _local.ring or _new_ring()
-        if self.ring is not None:
-            self.around, self.ring.batch = self.ring.batch, self.batch
-            self.number = self.ring.begin(self.name, self.files)
+        ring = self.ring = _local.ring or _new_ring()
+        if ring is not None:
+            if self.batch is not None:
+                self.around, ring.batch = ring.batch, self.batch
+            self.number = ring.begin(self.name, self.files)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.ring is not None:
             self.ring.end(self.number)
-            self.ring.batch = self.around
+            if self.batch is not None:
+                self.ring.batch = self.around
 
 
 _UNRECORDED = nullcontext()
@@ -102,7 +89,7 @@ def batch_span(epoch: int, number: int, files: int = 0, split: str = "train") ->
     switch = _switch
     if switch is None or not switch[0]:
         return _UNRECORDED
-    return RecordedBatch((epoch, number, split.encode()), files)
+    return Recorded("batch", files, (epoch, number, split.encode()))
 
 
 class SpanFolder:
@@ -230,18 +217,13 @@ def _new_ring() -> Ring | None:
 
 
 def _roomy() -> Path | None:
-    try:
-        disk = os.statvfs(_MEMORY)
-    except (AttributeError, OSError):
-        return None
-    return _MEMORY if disk.f_bavail * disk.f_frsize > _SPARE and os.access(_MEMORY, os.W_OK) else None
-
-
-def _after_fork() -> None:
-    _local.ring = None  # the parent's is its own
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY).free > _SPARE and os.access(_MEMORY, os.W_OK):
+            return _MEMORY
+    return None
 
 
 _open: list[Path] = []
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=lambda: setattr(_local, "ring", None))  # the parent's is its own
 _join(os.environ.get(FOLDER))

@@ -15,7 +15,6 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
-from .board import step_scalars
 from .columns import COLUMNS, DEVICE, GAPS, OWNED
 from .device_clock import DeviceClock
 from .phase_clock import Lap, PhaseClock
@@ -67,8 +66,11 @@ class StepRows:
 
     def write(self, *, last: bool = False) -> None:
         """Write the rows about which all is known; at the `last` moment all."""
-        while self._waiting and (last or self._is_known(self._waiting[0])):
-            row = self._waiting.popleft()
+        while self._waiting:
+            row = self._waiting[0]
+            if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
+                break
+            self._waiting.popleft()
             phases = row.lap.phases
             values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values()]
             if self._device:
@@ -83,9 +85,6 @@ class StepRows:
         """Write what is left."""
         with self._file:
             self.write(last=True)
-
-    def _is_known(self, row: Row) -> bool:
-        return len(self._waiting) > 1 and (not self._device or row.device is not None)
 
 
 class StepRecorder(Callback):
@@ -163,7 +162,9 @@ class StepRecorder(Callback):
             self._rows.tell(self._clock.device.ready() if self._clock.device else ())
             self._rows.write()
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
-            step_scalars(trainer, phases, trainer.global_step)
+            scalars = {f"step_seconds/{name}": value for name, value in (phases | {"total": total}).items()}
+            for logger in trainer.loggers:
+                logger.log_metrics(scalars, step=trainer.global_step)
 
     def live(self) -> tuple[float, float] | None:
         """Images/s of the latest steps, and the share of their time that waited for data; None before the first."""
@@ -173,14 +174,6 @@ class StepRecorder(Callback):
     def on_train_end(self, *_: Any) -> None:
         """The last step is followed by what ends its epoch."""
         self._begin()
-
-    def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Keep what was measured."""
-        self._close(trainer)
-
-    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Keep what was measured."""
-        self._close(trainer)
 
     def _begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; what passed since the last one ended is told in its row."""
@@ -193,7 +186,8 @@ class StepRecorder(Callback):
             between = max(0.0, sum(lap.phases.values()) - validation - checkpoints)
             self._rows.follow({"validation": validation, "checkpoints": checkpoints, "between": between})
 
-    def _close(self, trainer: Any) -> None:
+    def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Keep what was measured."""
         clock, rows = self._clock, self._rows
         self._clock = self._rows = None
         if clock is None:
@@ -205,6 +199,8 @@ class StepRecorder(Callback):
                 rows.close()
         finally:
             clock.remove(trainer)
+
+    teardown = on_exception
 
 
 def _images(batch: Any, ranks: int) -> int | None:

@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.loggers import TensorBoardLogger
 from torch.profiler import ProfilerActivity
 
-from .board import show_operators, show_schedule, show_timeline
-from .budget import Budget
+from .figures import pixels
 from .loading import Loading
 from .ranges import PhaseRanges, Step
 from .recording import Recording
 from .schedule import Schedule
 from .tables import OperatorTables
-from .trace_writer import TraceWriter
+from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
 
 _log = logging.getLogger(__name__)
@@ -132,7 +132,8 @@ class TraceProfiler(Recording):
         with self._or_go_on_without(trainer):
             self._tracer = self._start(trainer)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
-            show_schedule(trainer, f"{self.schedule.describe()}; {besides}")
+            for board in _boards(trainer):
+                board.add_text("profiler/schedule", f"{self.schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -218,12 +219,16 @@ class TraceProfiler(Recording):
             tracer.stop(phases, failed=failed)
             self.cycle = tracer.cycle
             self.steps += tracer.steps
-            self._loading.off()
+            self._loading.switch(False)
             if tracer.steps and tracer.operators is not None:
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
-                show_operators(trainer, tracer.operators)
-                show_timeline(trainer, tracer.last_cycle, self._loading.lanes)
+                for board in _boards(trainer):
+                    from .timeline import draw
+
+                    board.add_text("profiler/operators", tracer.operators.markdown(), trainer.global_step)
+                    picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
+                    board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager
     def _or_go_on_without(self, trainer: Any) -> Iterator[None]:
@@ -236,4 +241,12 @@ class TraceProfiler(Recording):
             if tracer is not None:
                 tracer.abandon()
             self._ranges.remove(trainer)
-            self._loading.off()
+            self._loading.switch(False)
+
+
+def _boards(trainer: Any) -> Iterator[Any]:
+    """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
+    for logger in trainer.loggers if trainer.is_global_zero else ():
+        if isinstance(logger, TensorBoardLogger):
+            yield logger.experiment
+            logger.experiment.flush()  # a run that is killed leaves what it showed

@@ -1,8 +1,9 @@
 """torch.profiler over numbered steps: what is recorded, within a budget, and when it is written."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,52 +17,29 @@ from .tables import OperatorTables
 from .trace_writer import TraceWriter
 
 
+@dataclass
 class Tracer:
-    """One training's profiler, from its first step on.
+    """One training's profiler, from its first step on."""
 
-    Args:
-        schedule: Counts from the first step.
-        options: Of torch.profiler, such as `record_shapes`.
-        activities: What to record.
-        first: The first step's number.
-        writer: Writes traces; its budget may leave out steps and options.
-        loading: What loader workers do.
-        operators: To which what was recorded is added, if it is wanted.
+    schedule: Schedule  # counts from the first step
+    options: dict[str, Any]  # of torch.profiler, such as `record_shapes`
+    activities: Iterable[ProfilerActivity]
+    first: int  # the first step's number
+    writer: TraceWriter  # its budget may leave out steps and options
+    loading: Loading
+    operators: OperatorTables | None  # to which what was recorded is added, if it is wanted
 
-    Attributes:
-        steps: The active steps recorded to their end, with their phases.
-        cycle: Number of the current cycle, from 0; it grows when a cycle's trace is due.
-        last_cycle: The steps of the last trace, with one that failed.
-    """
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        options: Mapping[str, Any],
-        activities: Iterable[ProfilerActivity],
-        *,
-        first: int,
-        writer: TraceWriter,
-        loading: Loading,
-        operators: OperatorTables | None,
-    ) -> None:
-        self.schedule = schedule
-        self.options = dict(options)
-        self.writer = writer
-        self.budget = writer.budget
-        self.loading = loading
-        self.first = first
-        self.steps: list[Step] = []
-        self.cycle = 0
-        self.operators = operators
-        self.last_cycle: list[Step] = []
+    def __post_init__(self) -> None:
+        self.steps: list[Step] = []  # the active steps recorded to their end, with their phases
+        self.cycle = 0  # it grows when a cycle's trace is due
+        self.last_cycle: list[Step] = []  # the steps of the last trace, with one that failed
         self._cycle_steps: list[Step] = []
         self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
-            activities=activities, schedule=self._action, on_trace_ready=self._write, **self.options
+            activities=self.activities, schedule=self._action, on_trace_ready=self._write, **self.options
         )
-        self._profiler.step_num = first
+        self._profiler.step_num = self.first
         self._profiler.start()
-        loading.watch(schedule, 0)
+        self.loading.watch(self.schedule, 0)
         self.begin()
 
     @property
@@ -120,20 +98,22 @@ class Tracer:
     def _action(self, number: int) -> ProfilerAction:
         """The schedule, for torch.profiler, which numbers steps as this run does."""
         step = max(0, number - self.first)
-        return ProfilerAction.RECORD_AND_SAVE if self._probes(step) else self.schedule.action(step, self.budget.active)
+        if self._probes(step):
+            return ProfilerAction.RECORD_AND_SAVE
+        return self.schedule.action(step, self.writer.budget.active)
 
     def _probes(self, step: int) -> bool:
         """Whether a step, the last of a warmup, is recorded only to see how much a step takes."""
         last = self.schedule.action(step) is ProfilerAction.WARMUP and self.schedule.action(step + 1) in ACTIVE
-        return last and self.budget.wants_probe
+        return last and self.writer.budget.wants_probe
 
     def _write(self, profiler: Any, *, whole: bool = True, drop: str | None = None) -> None:
         if self._probing:
-            for name, value in self.budget.learn(self.writer.weigh(profiler), self.options).items():
+            for name, value in self.writer.budget.learn(self.writer.weigh(profiler), self.options).items():
                 setattr(profiler, name, value)
             profiler.current_action = self._action(profiler.step_num)  # asked for before this was known
         elif self._cycle_steps:  # empty: the device stopped recording before the first
-            whole = whole and len(self._cycle_steps) == self.budget.active
+            whole = whole and len(self._cycle_steps) == self.writer.budget.active
             self.writer.write(profiler, self._cycle_steps, self.loading, whole=whole, drop=drop)
             if self.operators is not None:
                 self.operators.add(profiler.profiler, len(self._cycle_steps))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.callbacks.normalise import Changes, main, normalise
+from strobe.callbacks.normalise import main, normalise
 from strobe.callbacks.tracefile import read_trace
 from support.readers import crossing
 
@@ -22,7 +22,7 @@ def event(name: str, cat: str, ts: float, dur: float, tid: int = MAIN, pid: int 
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
-def rewrite(*events: Event) -> tuple[list[Event], Changes]:
+def rewrite(*events: Event) -> tuple[list[Event], dict[str, int]]:
     """The events afterwards, in their order, after checking that a second time changes nothing."""
     trace = {"traceEvents": copy.deepcopy(list(events))}
     changes = normalise(trace)
@@ -36,7 +36,7 @@ def test_waits_and_optimizer_ranges_become_operators() -> None:
     names = [WAIT, "enumerate(DataPipe)#Mapper", STEP, "Optimizer.zero_grad#SGD.zero_grad", "ProfilerStep#3", "fetch"]
     events, changes = rewrite(*(event(name, "user_annotation", 10 * n, 5) for n, name in enumerate(names)))
     assert [e["cat"] for e in events] == ["cpu_op"] * 4 + ["user_annotation"] * 2
-    assert changes == Changes(loader_waits_made_operators=2, optimizer_ranges_made_operators=2)
+    assert changes == {"loader waits made operators": 2, "optimizer ranges made operators": 2}
 
 
 def test_a_call_is_tied_to_the_innermost_operator_of_its_thread() -> None:
@@ -56,7 +56,11 @@ def test_a_call_is_tied_to_the_innermost_operator_of_its_thread() -> None:
     assert [e["args"].get("external id") for e in calls] == [3, 2, 1, 0]
     assert [e["args"].get("External id") for e in calls] == [901, 3, None, 904]
     assert [e["args"]["external id"] for e in events[-2:]] == [3, 2]
-    assert changes == Changes(cuda_calls_made_runtime=4, cuda_calls_tied_to_operators=4, kernels_tied_to_operators=2)
+    assert changes == {
+        "cuda calls made runtime": 4,
+        "cuda calls tied to operators": 4,
+        "kernels tied to operators": 2,
+    }
 
 
 def test_good_ties_stay() -> None:
@@ -75,7 +79,7 @@ def test_a_step_is_counted_once() -> None:
     gpu = event("ProfilerStep#5", "gpu_user_annotation", 3, 9, 0, 0, **{"External id": 1})
     events, changes = rewrite(event("ProfilerStep#5", "user_annotation", 0, 10, **{"External id": 1}), gpu)
     assert [e["name"] for e in events] == ["ProfilerStep#5", "GPU ProfilerStep#5"]
-    assert changes == Changes(gpu_steps_renamed=1)
+    assert changes == {"gpu steps renamed": 1}
 
 
 CLOSURE = [event(STEP, "cpu_op", 100, 900), event("aten::add_", "cpu_op", 800, 100)]
@@ -123,7 +127,7 @@ def test_an_optimizers_step_begins_behind_its_closure(inside: list[Event], begin
     assert events[0]["ts"] == begin
     assert events[0]["ts"] + events[0]["dur"] == 1000
     assert events[1:] == [*CLOSURE[1:], *inside]
-    assert changes.optimizer_steps_shortened == (begin != 100)
+    assert changes == ({"optimizer steps shortened": 1} if begin != 100 else {})
     assert not crossing(events)
 
 
@@ -162,7 +166,7 @@ def test_what_others_wrote_survives() -> None:
         {"ph": "X", "cat": "cpu_op", "name": "no length", "pid": 1, "tid": MAIN, "ts": 3},
         event("python", "python_function", 1, 5, **{"Python id": 3}),
     ]
-    assert rewrite(*others) == (others, Changes())
+    assert rewrite(*others) == (others, {})
 
 
 def test_copies_must_not_replace_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import steps
@@ -285,3 +286,17 @@ def test_steps_of_a_busy_device_wait_for_it(tmp_path: Path) -> None:
     rows.close()  # an error of the device: the last one is not known
     with (tmp_path / "steps.csv").open(newline="") as file:
         assert [row["device_total"] for row in csv.DictReader(file)] == ["1.0000000", "2.0000000", ""]
+
+
+def test_seconds_of_undisturbed_steps_reach_every_logger(recorder: StepRecorder, tmp_path: Path) -> None:
+    loggers = [CSVLogger(tmp_path, version=name) for name in ("one", "two")]
+    profiler = TraceProfiler(tmp_path / "traces", active=1, wait=2)
+    fit(recorder, profiler, logger=loggers, log_every_n_steps=2)
+    expected = [row for row in rows(recorder) if row["step"] in ("1", "3", "5") and row["profiled"] == "0"]
+    for logger in loggers:
+        with Path(logger.log_dir, "metrics.csv").open(newline="") as file:
+            found = list(csv.DictReader(file))
+        assert [int(row["step"]) for row in found] == [int(row["step"]) + 1 for row in expected]
+        for name in (*PHASES, "total"):
+            logged = [float(row[f"step_seconds/{name}"]) for row in found]
+            assert logged == pytest.approx([float(row[name]) for row in expected], abs=1e-6)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from strobe.callbacks.budget import Budget, prune
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.trace_writer import Budget, prune
 from strobe.callbacks.tracefile import read_trace
 from support.fitting import Model, fit
 from support.traces import TWO, numbers, written
@@ -31,7 +31,7 @@ def test_a_trace_stays_within_its_budget_by_fewer_steps(
     fit(free, max_epochs=2)
     bytes_of_nine = free.traces[0].stat().st_size
     capped = TraceProfiler(tmp_path / "capped", warmup=warmup, active=9, repeat=2, max_mb=0.6 * bytes_of_nine / 1e6)
-    caplog.set_level(logging.WARNING, "strobe.callbacks.budget")
+    caplog.set_level(logging.WARNING, "strobe.callbacks.trace_writer")
     fit(capped, **LONG)
     first, second = (numbers(path) for path in capped.traces)
     assert first == list(range(1 + warmup, 1 + warmup + len(first)))
@@ -54,7 +54,7 @@ def test_a_budget_that_suffices_changes_nothing(tmp_path: Path, caplog: pytest.L
     profiler = TraceProfiler(tmp_path, **TWO, repeat=2, max_mb=100)
     fit(profiler, max_epochs=2)
     assert written(profiler) == [[2, 3], [6, 7]]
-    assert not [record for record in caplog.records if record.name == "strobe.callbacks.budget"]
+    assert not [record for record in caplog.records if record.name == "strobe.callbacks.trace_writer"]
 
 
 def test_what_comes_out_too_large_without_a_warmup_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,8 +23,8 @@ from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.crop_policy import Framing
 from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
+from strobe.callbacks.loading import track_events
 from strobe.callbacks.spans import SpanFolder, span
-from strobe.callbacks.tracks import track_events
 from support.photo_files import CHOICES, made, photo_source, photograph, save
 
 EVER = (0, 1 << 62)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from torch_tb_profiler.profiler.trace import create_event
 
+from strobe.callbacks.loading import track_events
 from strobe.callbacks.ring_buffer import Span, Track
-from strobe.callbacks.tracks import track_events
 
 MAIN = 1000
 WINDOW = (10_000_000, 20_000_000)  # ns

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from strobe.callbacks.assemble import begin_steps, clock_of, fit_updates, keep_first_steps, name_fetches
 from strobe.callbacks.ranges import Step
+from strobe.callbacks.trace_writer import begin_steps, clock_of, fit_updates, keep_first_steps, name_fetches
 from strobe.callbacks.tracefile import Trace, read_trace
 
 
