@@ -1,198 +1,103 @@
 """A picture of the recorded steps: one row a step with its phases as blocks, and what each loader worker did."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-from PIL import Image, ImageDraw, ImageFont
-
-from .columns import PHASES
+from .figures import EMPTY, FAINT, INK, PHASE_COLOURS, Sheet, cut_mark
 from .ranges import Interval, Step
 
-# Paul Tol's "bright" (with a lighter grey) and "light" schemes, which colour-blind readers can tell apart:
-# https://sronpersonalpages.nl/~pault/
-_BRIGHT = ("#EE6677", "#CCBB44", "#4477AA", "#66CCEE", "#228833", "#AA3377", "#D4D4D4")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Paul Tol's "light" scheme: https://sronpersonalpages.nl/~pault/
 _LIGHT = ("#77AADD", "#EE8866", "#44BB99", "#EEDD88", "#AAAA00", "#FFAABB", "#99DDFF", "#BBCC33")
-_COLORS = dict(zip(PHASES, _BRIGHT, strict=True))
-_PAPER, _INK, _FAINT, _RULE, _EMPTY = "#FFFFFF", "#222222", "#6B6B6B", "#E2E2E2", "#F4F4F4"
-_WIDTH, _LEFT, _RIGHT, _MARGIN = 1200, 104, 96, 20  # pixels; the plot lies between _LEFT and _RIGHT
-_PLOT = _WIDTH - _LEFT - _RIGHT
 _MOST_STEPS, _MOST_LANES = 40, 16
-_TALLEST = 4000  # of the sheet that is drawn on; what is used of it is kept
-_FINE = 8  # parts of a pixel: blocks narrower than a pixel get their share of its colour
 _MS = 1e6
 
 
-def draw(
-    steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None, title: str = ""
-) -> torch.Tensor:
+def draw(steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None, title: str = "") -> "Figure":
     """Draw steps in the order given, and below them a lane for each loader worker over the time from first to last.
 
     At most 40 steps and 16 lanes are drawn; the picture says so when there are more. A step of more than three times
     the median length is cut at the edge, and marked, so that the others can be read.
-
-    Returns:
-        uint8 of (height, 1200, 3): RGB.
 
     Raises:
         ValueError: There are no steps.
     """
     if not steps:
         raise ValueError("steps is empty; draw at least one step")
-    shown, lanes = steps[:_MOST_STEPS], list((workers or {}).items())[:_MOST_LANES]
-    picture = _Picture()
+    shown, lanes = steps[:_MOST_STEPS], dict(list((workers or {}).items())[:_MOST_LANES])
+    names = list(dict.fromkeys(interval.name for lane in lanes.values() for interval in lane))
+    colours = {name: _LIGHT[n % len(_LIGHT)] for n, name in enumerate(names)}
+    page = Sheet()
     if title:
-        picture.text(_MARGIN, title, 21)
-        picture.y += 32
-    lengths = [(step.end - step.start) / _MS for step in steps]
-    note = f"{len(steps)} step{'s' * (len(steps) != 1)}, median {_figure(median(lengths))} ms"
-    if len(steps) > len(shown):
-        note += f"; the first {len(shown)} are drawn"
-    picture.text(_MARGIN, note, 14, ink=_FAINT)
-    picture.y += 28
-    picture.legend(_shares(steps))
-    picture.rows(*_step_rows(shown))
+        page.line(title, 22)
+    note = f"{len(steps)} step{'s' * (len(steps) != 1)}, median {_told(median(i.end - i.start for i in steps))}"
+    page.line(note + (f"; the first {len(shown)} are drawn" if len(steps) > len(shown) else ""), 16, FAINT)
+    page.key(_shares(steps))
+    _draw_steps(page, shown)
     if lanes:
-        picture.y += 26
-        note = "" if len(lanes) == len(workers or {}) else f": the first {len(lanes)} of {len(workers or {})}"
-        picture.text(_MARGIN, f"Loader workers{note}", 16)
-        picture.y += 28
-        names = list(dict.fromkeys(interval.name for _, intervals in lanes for interval in intervals))
-        colors = {name: _LIGHT[n % len(_LIGHT)] for n, name in enumerate(names)}
-        picture.legend(list(colors.items()))
-        picture.rows(*_lane_rows(shown, lanes, colors))
-    return picture.tensor()
+        left_out = len(workers or {}) > len(lanes)
+        page.line(f"Loader workers{f': the first {len(lanes)} of {len(workers or {})}' if left_out else ''}", 18)
+        if colours:
+            page.key(list(colours.items()))
+        _draw_lanes(page, shown, lanes, colours)
+    return page.figure
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A bar between two labels; times in nanoseconds."""
-
-    left: str
-    right: str
-    span: tuple[int, int]  # that the plot's width shows
-    until: int  # where the bar ends, or is cut at the plot's edge
-    blocks: Sequence[tuple[int, int, str]]  # start, end, colour; the later ones on top
-    marks: Sequence[tuple[float, str]] = ()  # where on the bar to write what
-
-
-class _Picture:
-    """A sheet that is filled downwards: `y` is where the next thing goes."""
-
-    def __init__(self) -> None:
-        self.y = _MARGIN
-        self._image = Image.new("RGB", (_WIDTH, _TALLEST), _PAPER)
-        self._pen = ImageDraw.Draw(self._image)
-
-    def tensor(self) -> torch.Tensor:
-        height = min(self.y + _MARGIN, _TALLEST)
-        pixels = bytearray(self._image.crop((0, 0, _WIDTH, height)).tobytes())
-        return torch.frombuffer(pixels, dtype=torch.uint8).view(height, _WIDTH, 3)
-
-    def text(
-        self, x: float, text: str, size: int, *, ink: str = _INK, anchor: str = "lt", width: int = 0, down: int = 0
-    ) -> None:
-        """Write at `x`, `down` pixels below `y`, no wider than `width` or the sheet."""
-        font: Any = ImageFont.load_default(size)
-        room, cut = width or _WIDTH - _MARGIN - x, text if len(text) < 300 else f"{text[:300]}..."
-        while len(cut) > 3 and font.getlength(cut) > room:
-            cut = f"{cut.removesuffix('...')[:-1]}..."
-        self._pen.text((x, self.y + down), cut, ink, font, anchor)
-
-    def legend(self, entries: Iterable[tuple[str, str]]) -> None:
-        """Coloured squares with their names, on as many lines as they need."""
-        x, font = float(_MARGIN), ImageFont.load_default(14)
-        for text, color in entries:
-            wide = 40 + font.getlength(text)
-            if x > _MARGIN and x + wide > _WIDTH - _MARGIN:
-                x, self.y = float(_MARGIN), self.y + 22
-            self.text(x + 20, text, 14)
-            self._pen.rectangle((x, self.y - 1, x + 13, self.y + 12), color)
-            x += wide
-        self.y += 34
-
-    def rows(self, rows: Sequence[_Row], height: int, gap: int) -> None:
-        """Bars of one length in time under an axis, with rules through them."""
-        milliseconds = (rows[0].span[1] - rows[0].span[0]) / _MS
-        for tick in _ticks(milliseconds):
-            x = _LEFT + tick / milliseconds * _PLOT
-            self._pen.line((x, self.y + 18, x, self.y + 22 + len(rows) * (height + gap)), _RULE)
-            self.text(x, f"{tick:,g}{' ms' * (tick == 0)}", 13, ink=_FAINT, anchor="mt")
-        self.y += 22
-        for row in rows:
-            self.y += gap
-            self._bar(row, height)
-            for x, mark in row.marks:
-                self.text(x, mark, 13, anchor="mm", down=height // 2)
-            self.text(_LEFT - 10, row.left, 14, anchor="rm", width=_LEFT - 14, down=height // 2)
-            self.text(_LEFT + _PLOT + 10, row.right, 14, anchor="lm", width=_RIGHT - 14, down=height // 2)
-            self.y += height
-
-    def _bar(self, row: _Row, height: int) -> None:
-        scale = _PLOT * _FINE / (row.span[1] - row.span[0])
-        strip = Image.new("RGB", (_PLOT * _FINE, 1), _EMPTY)
-        pen = ImageDraw.Draw(strip)
-        for first, last, color in row.blocks:
-            left, right = max(first, row.span[0]) - row.span[0], min(last, row.span[1]) - row.span[0]
-            if right > left:
-                x = round(left * scale)
-                pen.line((x, 0, max(round(right * scale) - 1, x), 0), color)
-        drawn = strip.resize((_PLOT, height), Image.Resampling.BOX)
-        used = max(round((min(row.until, row.span[1]) - row.span[0]) * scale / _FINE), 1)
-        self._image.paste(drawn.crop((0, 0, used, height)), (_LEFT, self.y))
-        for x in (_LEFT + _PLOT - 14, _LEFT + _PLOT - 8) if row.until > row.span[1] else ():  # it goes on
-            self._pen.line((x + 4, self.y - 1, x, self.y + height), _PAPER, 2)
-
-
-def _step_rows(steps: Sequence[Step]) -> tuple[list[_Row], int, int]:
-    """A row for each step, their height and the gap between them."""
+def _draw_steps(page: Sheet, steps: Sequence[Step]) -> None:
     lengths = [max(step.end - step.start, 1) for step in steps]
-    longest = min(max(lengths), math.ceil(3 * median(lengths)))
-    rows = []
-    for step, length in zip(steps, lengths, strict=True):
-        blocks = [(step.start, step.end, _COLORS["other"])]
-        blocks += [(i.start, i.end, _COLORS.get(i.name, _COLORS["other"])) for i in step.phases]
-        told, span = f"{_figure(length / _MS)} ms", (step.start, step.start + longest)
-        rows.append(_Row(f"step {step.number}", told, span, step.start + length, blocks))
-    return (rows, 26, 8) if len(steps) <= 12 else (rows, 16, 4)
+    longest = min(max(lengths), 3 * median(lengths))
+    texts = [(f"step {step.number}", _told(length)) for step, length in zip(steps, lengths, strict=True)]
+    axes = page.rows(34 if len(steps) <= 12 else 20, longest / _MS, texts, unit=" ms")
+    for row, (step, length) in enumerate(zip(steps, lengths, strict=True)):
+        window = (step.start, step.start + length)
+        blocks = [(i.start, i.end, PHASE_COLOURS.get(i.name, PHASE_COLOURS["other"])) for i in step.phases]
+        _draw_row(axes, row, window, [(*window, PHASE_COLOURS["other"]), *blocks])
+        if length > longest:
+            cut_mark(axes, row)
 
 
-def _lane_rows(
-    steps: Sequence[Step], lanes: Sequence[tuple[str, Sequence[Interval]]], colors: Mapping[str, str]
-) -> tuple[list[_Row], int, int]:
-    """A row for all steps and one for each lane, on one clock; their height and the gap between them."""
+def _draw_lanes(
+    page: Sheet, steps: Sequence[Step], lanes: Mapping[str, Sequence[Interval]], colours: Mapping[str, str]
+) -> None:
     start = min(step.start for step in steps)
     window = (start, max(*(step.end for step in steps), start + 1))
-    scale = _PLOT / (window[1] - window[0])
-    numbers = [
-        (_LEFT + ((step.start + step.end) / 2 - start) * scale, f"{step.number}")
-        for step in steps
-        if (step.end - step.start) * scale > 34
-    ]
-    grey = [(step.start, step.end, ("#C4C4C4", "#DEDEDE")[n % 2]) for n, step in enumerate(steps)]
-    rows = [_Row("steps", f"{steps[0].number} to {steps[-1].number}", window, window[1], grey, numbers)]
-    for name, intervals in lanes:
-        inner_last = sorted(intervals, key=lambda i: (i.start, -i.end))
-        blocks = [(i.start, i.end, colors[i.name]) for i in inner_last]
-        rows.append(_Row(name, f"{_busy(inner_last, *window):.0%} busy", window, window[1], blocks))
-    return rows, 20, 6
+    length = window[1] - start
+    busy = [(name, f"{_covered(lane, *window) / length:.0%} busy") for name, lane in lanes.items()]
+    axes = page.rows(26, length / _MS, [("steps", f"{steps[0].number} to {steps[-1].number}"), *busy], unit=" ms")
+    _draw_row(axes, 0, window, [(step.start, step.end, ("#C4C4C4", "#DEDEDE")[n % 2]) for n, step in enumerate(steps)])
+    for step in steps:
+        if step.end - step.start > 0.034 * length:
+            middle = ((step.start + step.end) / 2 - start) / _MS
+            axes.text(middle, 0, f"{step.number}", fontsize=13, color=INK, ha="center", va="center_baseline")
+    for row, lane in enumerate(lanes.values(), 1):
+        inner_last = sorted(lane, key=lambda i: (i.start, -i.end))
+        _draw_row(axes, row, window, [(*window, EMPTY), *((i.start, i.end, colours[i.name]) for i in inner_last)])
 
 
-def _busy(intervals: Iterable[Interval], start: int, end: int) -> float:
-    """Share of the time from `start` to `end` that intervals, sorted by their start, cover."""
+def _draw_row(axes: "Axes", row: int, window: tuple[int, int], blocks: Iterable[tuple[int, int, str]]) -> None:
+    """Blocks of start, end and colour as far as they lie in the window, the later ones on top."""
+    first, last = window
+    inside = [(max(start, first) - first, min(end, last) - first, colour) for start, end, colour in blocks]
+    bars = [((start / _MS, (end - start) / _MS), colour) for start, end, colour in inside if end > start]
+    axes.broken_barh([bar for bar, _ in bars], (row - 0.4, 0.8), color=[colour for _, colour in bars], linewidth=0)
+
+
+def _covered(lane: Iterable[Interval], start: int, end: int) -> int:
+    """Nanoseconds from `start` to `end` that intervals cover."""
     covered, until = 0, start
-    for interval in intervals:
+    for interval in sorted(lane, key=lambda interval: interval.start):
         covered += max(min(interval.end, end) - max(interval.start, until), 0)
         until = max(until, interval.end)
-    return covered / (end - start)
+    return covered
 
 
 def _shares(steps: Sequence[Step]) -> list[tuple[str, str]]:
     """Legend entries of the phases, with their shares of the steps' time."""
-    spent = dict.fromkeys(PHASES, 0)
+    spent = dict.fromkeys(PHASE_COLOURS, 0)
     for step in steps:
         for interval in step.phases:
             name = interval.name if interval.name in spent else "other"
@@ -200,17 +105,10 @@ def _shares(steps: Sequence[Step]) -> list[tuple[str, str]]:
     whole = max(sum(step.end - step.start for step in steps), 1)
     spent["other"] += max(whole - sum(spent.values()), 0)
     shares = [(name, time / whole) for name, time in spent.items() if time]
-    return [(f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%", _COLORS[name]) for name, share in shares]
+    return [(f"{name} {share:.0%}" if share >= 0.01 else f"{name} <1%", PHASE_COLOURS[name]) for name, share in shares]
 
 
-def _ticks(end: float) -> list[float]:
-    """Round numbers from 0 to `end`, five to eleven of them."""
-    power = 10.0 ** math.floor(math.log10(end / 10))
-    step = next(power * factor for factor in (1, 2, 5, 10) if end / (power * factor) <= 10)
-    return [round(n * step, 9) for n in range(int(end / step + 1e-9) + 1)]
-
-
-def _figure(milliseconds: float) -> str:
+def _told(nanoseconds: float) -> str:
     """Three digits, more when they are whole."""
-    digits = max(0, 2 - math.floor(math.log10(milliseconds))) if milliseconds > 0 else 0
-    return f"{milliseconds:,.{min(digits, 3)}f}"
+    value = nanoseconds / _MS
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"

@@ -15,6 +15,7 @@ from typing import Any
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.profiler import ProfilerActivity
 
+from .figures import pixels
 from .loading import Loading
 from .ranges import PhaseRanges, Step
 from .recording import Recording
@@ -223,10 +224,10 @@ class TraceProfiler(Recording):
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
                 for board in _boards(trainer):
-                    from .timeline import draw  # Pillow, which TensorBoard needs for pictures anyhow
+                    from .timeline import draw
 
                     board.add_text("profiler/operators", tracer.operators.markdown(), trainer.global_step)
-                    picture = draw(tracer.last_cycle, self._loading.lanes)
+                    picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
                     board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager

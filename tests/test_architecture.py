@@ -66,7 +66,8 @@ WITHOUT_TORCH = (
 )
 
 OPTIONAL = {  # imported when asked for, by the module's own users
-    "strobe.callbacks.timeline": {"PIL"},
+    "strobe.callbacks.figures": {"matplotlib", "numpy"},
+    "strobe.callbacks.timeline": {"matplotlib"},
     "strobe.callbacks.python_profile": {"pyinstrument"},
 }
 

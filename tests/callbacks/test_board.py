@@ -13,6 +13,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from strobe.callbacks.figures import pixels
 from strobe.callbacks.tables import OperatorTables
 from strobe.callbacks.timeline import draw
 from strobe.callbacks.trace import TraceProfiler
@@ -46,10 +47,10 @@ def test_what_a_profile_found_reaches_its_tabs_at_once(tmp_path: Path) -> None:
     assert operators.startswith("Operators by self CPU time, over 1 cycle and 2 steps: 15 of ")
     (image,) = events.Images("profiler/timeline")
     assert [image.step, *(text.step for text in texts.values())] == [4, 0, 4]
-    picture = draw(profiler.steps)
+    picture = pixels(draw(profiler.steps))
     read = Image.open(BytesIO(image.encoded_image_string))
-    assert read.size == (1200, picture.shape[0])
-    assert read.tobytes() == picture.numpy().tobytes()
+    assert read.size == picture.shape[1::-1]
+    assert read.tobytes() == picture.tobytes()
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")

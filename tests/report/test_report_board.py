@@ -13,6 +13,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
+from strobe.callbacks.figures import pixels
 from strobe.report.board import METRICS, show_verdict
 from strobe.report.step_picture import step_picture
 
@@ -111,10 +112,10 @@ def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_p
     }
     assert set(METRICS) >= SCALARS  # of HParams, where a sweep's runs are compared
     (image,) = read.Images(PICTURE)
-    picture = step_picture(record())
-    assert picture is not None
+    figure = step_picture(record())
+    assert figure is not None
     assert image.step == 3
-    assert Image.open(BytesIO(image.encoded_image_string)).tobytes() == picture.tobytes()
+    assert Image.open(BytesIO(image.encoded_image_string)).tobytes() == pixels(figure).tobytes()
     assert "**60% of each step" in text_of(read)
 
 

@@ -1,17 +1,6 @@
-"""The phases' colours, the same in every picture and report."""
+"""Ink that stands out on a colour."""
 
-# Paul Tol's "bright" scheme with a lighter grey, which colour-blind readers can tell apart, as in callbacks.timeline:
-# https://sronpersonalpages.nl/~pault/
-PHASE_COLOURS = {
-    "data_wait": "#EE6677",
-    "transfer": "#CCBB44",
-    "forward": "#4477AA",
-    "backward": "#66CCEE",
-    "optimizer": "#228833",
-    "callbacks": "#AA3377",
-    "other": "#D4D4D4",
-}
-INK, PAPER = "#222222", "#FFFFFF"
+from strobe.callbacks.figures import INK, PAPER
 
 
 def ink_on(colour: str) -> str:

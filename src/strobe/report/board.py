@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from strobe.callbacks.figures import pixels
 from strobe.overrides import key_of
 from strobe.records.run import Record
 from strobe.report import wording
@@ -75,7 +76,7 @@ def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, 
         if text := markdown(record):
             board.add_text("strobe/verdict", text, step)
         if (picture := step_picture(summary)) is not None:
-            board.add_image("strobe/step", picture, step, dataformats="HWC")
+            board.add_image("strobe/step", pixels(picture), step, dataformats="HWC")
         for name, value in scalars(record).items():
             board.add_scalar(name, value, step)
         # The first optimizer's rate at the start, before a schedule changed it.

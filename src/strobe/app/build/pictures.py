@@ -2,20 +2,23 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
-from numpy.typing import NDArray
 from PIL import Image
 
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.base import Batch
 from strobe.app.model.classifier import ImageClassifier
+from strobe.callbacks.figures import pixels
 from strobe.present.raster import batch_grid, confusion_matrix
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +62,8 @@ class Pictures(Callback):
         counts = pl_module.confusion_counts.numpy()
         self._show(trainer, "test_confusion", confusion_matrix(counts, data.classes, title=f"Test, {data.title}"))
 
-    def _show(self, trainer: Trainer, name: str, picture: NDArray[np.uint8]) -> None:
+    def _show(self, trainer: Trainer, name: str, figure: "Figure") -> None:
+        picture = pixels(figure)
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         for board in boards:
             board.experiment.add_image(name, picture, trainer.global_step, dataformats="HWC")
