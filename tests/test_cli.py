@@ -29,6 +29,7 @@ def test_each_command_is_a_module_that_is_run_as_such(monkeypatch: pytest.Monkey
 def test_its_exit_code_and_arguments_are_the_commands_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delitem(sys.modules, "strobe.compare.__main__", raising=False)  # runpy warns of one that is imported
     with pytest.raises(SystemExit) as ended:
         called(monkeypatch, "compare", "--help")
     assert ended.value.code == 0
