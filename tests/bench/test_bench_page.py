@@ -83,23 +83,22 @@ def test_failed_cells_keep_their_place_and_say_why() -> None:
     assert "failed [1]" in text
     assert text.count("waiting") == 2  # in the table, and in the count of cells
     assert "27 cells in 8.53 min: 25 measured, 1 failed, 1 waiting." in text
-
-
-def test_an_error_of_many_cells_is_told_once() -> None:
     suite, record = loading()
-    text = seen(suite, record_of(suite, {cell["name"]: "ConfigError: no such thing" for cell in record["cells"]}))
-    assert text.count("ConfigError: no such thing") == 1
-    assert text.count("failed [1]") == 48
-    assert "(48 cells)" in text
-    assert "Nothing was measured." in text
-
-
-def test_a_cell_that_failed_after_it_was_measured_shows_both() -> None:
-    suite, record = loading()
-    record["cells"][0] |= {"status": "failed", "error": "RuntimeError: gone"}
     value = only(suite, record).value(record["cells"][0])
+    record["cells"][0] |= {"status": "failed", "error": "RuntimeError: gone"}  # after it was measured
     assert value is not None
     assert f"{value.interval} failed later [1]" in seen(suite, record)
+
+
+@pytest.mark.parametrize("made", [loading, workers])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_suite_of_which_all_failed_or_waits_gives_a_page(made: Any, fails: bool) -> None:
+    suite, _ = made()
+    text = seen(suite, record_of(suite, {cell.name: "RuntimeError: no" for cell in suite.cells if fails}))
+    assert text.count("Nothing was measured.") == len(suite.tables)
+    assert text.count("RuntimeError: no") == fails * len(suite.tables)  # however many cells it ended
+    assert text.count("failed [1]") == fails * len(suite.cells)
+    assert not fails or "cells)" in text
 
 
 def test_one_visit_tells_no_interval() -> None:
@@ -126,13 +125,15 @@ def test_few_visits_have_a_range(visits: set[int], said: str, tmp_path: Path) ->
     assert f" · {said}</text>" in picture.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("columns", "many"), [(8, False), (9, True)])
-def test_many_columns_are_narrow(columns: int, many: bool) -> None:
-    cells = [Cell("t", "8", f"way_{number}", nothing) for number in range(columns)]
-    suite = suite_of(cells, [Table("t", "Ways")])
+@pytest.mark.parametrize("columns", [8, SERIES + 1])
+def test_many_columns_are_narrow_and_those_beyond_the_colours_are_broken_lines(columns: int) -> None:
+    cells = [Cell("t", row, f"way_{number}", nothing) for row in "ab" for number in range(columns)]
+    suite = suite_of(cells, [Table("t", "Ways", chart="lines")])
     page = Page(render(suite, record_of(suite, {cell.name: 10.0 for cell in cells})))
-    assert page.has("cells", "many") == many
+    assert page.has("cells", "many") == (columns > 8)
     assert "way_<wbr/>7" in page.source
+    found = [len(of_class(page.section("table-t"), "series", css)) for css in ("s1", "again")]
+    assert found == [1 + (columns > SERIES), int(columns > SERIES)]
 
 
 def test_threads_and_page_cache_are_told_where_they_differ() -> None:
@@ -224,14 +225,6 @@ def test_rows_without_a_place_stand_one_after_the_other() -> None:
     assert "first second third stage" in words_of(plot)
 
 
-def test_columns_beyond_the_colours_are_broken_lines() -> None:
-    cells = [Cell("t", row, f"way {n}", nothing) for row in "ab" for n in range(SERIES + 1)]
-    suite = suite_of(cells, [Table("t", "Many", chart="lines")])
-    plot = Page(render(suite, record_of(suite, {cell.name: 10.0 for cell in cells}))).section("table-t")
-    assert len(of_class(plot, "series", "s1")) == 2
-    assert len(of_class(plot, "series", "again")) == 1
-
-
 def test_pictures_of_tables_with_like_names_have_files_of_their_own(tmp_path: Path) -> None:
     suite = suite_of([], [Table("A b", "One"), Table("a/B", "Two"), Table("µ", "Three", chart="lines")])
     paths = write_pictures(tmp_path, suite, record_of(suite, {}))
@@ -247,13 +240,3 @@ def test_a_record_without_cells_gives_a_page(tmp_path: Path, tables: list[Table]
     assert "Nothing was concluded." in text
     assert text.count("This table has no cells.") == len(tables)
     assert names(tmp_path) == ["report.html"]
-
-
-@pytest.mark.parametrize("made", [loading, workers])
-@pytest.mark.parametrize("outcome", [{}, None])
-def test_a_suite_of_which_all_failed_or_waits_gives_a_page(made: Any, outcome: dict[str, str] | None) -> None:
-    suite, _ = made()
-    rates = {cell.name: "RuntimeError: no" for cell in suite.cells} if outcome is None else outcome
-    text = seen(suite, record_of(suite, rates))
-    assert text.count("Nothing was measured.") == len(suite.tables)
-    assert ("RuntimeError: no" in text) == (outcome is None)

@@ -38,14 +38,8 @@ def test_waiting_calls_for_loaders_and_workers() -> None:
     assert "loader=skimage" not in proposed(record)  # is measured already
     assert "engine.num_workers" in keys(record)
     assert not {"loader", "engine.num_workers"} & keys(example("nothing"))
-
-
-def test_waits_for_new_workers_call_for_no_other_loader() -> None:
-    assert "loader" not in keys(example("workers_restart"))
-
-
-def test_a_loaders_own_switches_are_tried_where_it_has_them() -> None:
-    record = example("loader", config__loader={"batched": False, "scale": "numpy"})
+    assert "loader" not in keys(example("workers_restart"))  # it waits for new workers
+    record = example("loader", config__loader={"batched": False, "scale": "numpy"})  # switches of its own
     assert {"loader.batched=true", "loader.scale=device"} <= set(proposed(record))
     record = example("loader", config__loader={"batched": True, "scale": "device"})
     assert not {"loader.batched", "loader.scale"} & keys(record)

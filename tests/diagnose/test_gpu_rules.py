@@ -145,15 +145,10 @@ SILENT: dict[str, list[Change]] = {
         compiled,
         elsewhere("data_wait"),
         elsewhere("callbacks"),
-        *(
-            evidence(**{key: value})
-            for key, value in [
-                ("device_busy", 0.7),
-                ("kernel_seconds_median", 1e-4),  # long kernels
-                ("device_busy", None),
-                ("kernels_per_step", None),
-            ]
-        ),
+        evidence(device_busy=0.7),
+        evidence(kernel_seconds_median=1e-4),  # long kernels
+        evidence(device_busy=None),
+        evidence(kernels_per_step=None),
     ],
     "transfer": [best_copies, short_transfers],
     "precision": [

@@ -13,6 +13,12 @@ from strobe.records.run import Figure, Record
 from support.recorded import CAUSES, example
 
 MILLI = 1e-3
+
+
+def about(rate: float, noise: float = 0.0) -> Figure:
+    return Figure(rate, rate * (1 - noise), rate * (1 + noise))
+
+
 SERIAL = Step(
     images=32,
     wait=3 * MILLI,
@@ -23,20 +29,12 @@ SERIAL = Step(
     noise=0.0,
     drift=0.0,
     workers=0,
-    loader=Figure(1 / (3 * MILLI), 1 / (3 * MILLI), 1 / (3 * MILLI)),
-    model=Figure(1 / (1.8 * MILLI), 1 / (1.8 * MILLI), 1 / (1.8 * MILLI)),
+    loader=about(1 / (3 * MILLI)),
+    model=about(1 / (1.8 * MILLI)),
     cores=None,
     loader_cpu=3 * MILLI,
     model_cpu=3.6 * MILLI,
 )
-
-
-def exactly(rate: float) -> Figure:
-    return Figure(rate, rate, rate)
-
-
-def about(rate: float, noise: float) -> Figure:
-    return Figure(rate, rate * (1 - noise), rate * (1 + noise))
 
 
 def simulated(
@@ -62,16 +60,10 @@ def simulated(
 def run_of(loading: float, compute: float, workers: int) -> Step:
     """The step that a run with this loader would have recorded, in steps of one image."""
     _, wait = simulated(loading, compute, workers)
-    alone = exactly(max(1, workers) / loading)
+    alone = about(max(1, workers) / loading)
+    model = about(1 / compute)
     return replace(
-        SERIAL,
-        images=1,
-        wait=wait,
-        compute=compute,
-        per_step=0.0,
-        workers=workers,
-        loader=alone,
-        model=exactly(1 / compute),
+        SERIAL, images=1, wait=wait, compute=compute, per_step=0.0, workers=workers, loader=alone, model=model
     )
 
 
@@ -81,7 +73,7 @@ def test_another_loader_is_predicted_as_the_queue_behaves(before: tuple[float, i
     compute = 2.0
     now = run_of(before[0], compute, before[1])
     measured = simulated(before[0], compute, before[1])[0] / simulated(after[0], compute, after[1])[0]
-    rate = exactly(max(1, after[1]) / after[0])
+    rate = about(max(1, after[1]) / after[0])
     assert with_loader(now, rate, workers=after[1]).median == pytest.approx(measured, rel=0.02)
 
 
@@ -90,19 +82,19 @@ def test_another_loader_is_predicted_as_the_queue_behaves(before: tuple[float, i
 def test_other_computing_is_predicted_as_the_queue_behaves(loading: float, workers: int, compute: float) -> None:
     now = run_of(loading, 2.0, workers)
     measured = simulated(loading, 2.0, workers)[0] / simulated(loading, compute, workers)[0]
-    assert with_model(now, exactly(1 / compute)).median == pytest.approx(measured, rel=0.02)
+    assert with_model(now, about(1 / compute)).median == pytest.approx(measured, rel=0.02)
     if compute < 2.0:
         assert without(now, compute=2.0 - compute).median == pytest.approx(measured, rel=0.02)
 
 
 def test_a_loader_in_the_training_process_is_waited_for_whole() -> None:
-    twice = with_loader(SERIAL, exactly(2 / (3 * MILLI)), workers=0)
+    twice = with_loader(SERIAL, about(2 / (3 * MILLI)), workers=0)
     assert twice.low == pytest.approx(5 / 3.5) == twice.high
 
 
 def test_cold_files_leave_open_how_much_a_faster_loader_gains() -> None:
-    cold = replace(SERIAL, loader=exactly(1 / MILLI))  # alone, a second time, it loads in a third of the time
-    predicted = with_loader(cold, exactly(2 / MILLI), workers=0)
+    cold = replace(SERIAL, loader=about(1 / MILLI))  # alone, a second time, it loads in a third of the time
+    predicted = with_loader(cold, about(2 / MILLI), workers=0)
     assert predicted.high == pytest.approx(5 / 2.5)  # the new one reaches its ceiling
     assert predicted.low == pytest.approx(5 / 4.5)  # or is held up for as long as the old one was
     assert predicted.median == pytest.approx(5 / 4)  # or as much slower as the old one was: between them
@@ -110,58 +102,56 @@ def test_cold_files_leave_open_how_much_a_faster_loader_gains() -> None:
 
 def test_on_shared_cores_workers_gain_only_what_was_idle() -> None:
     full = replace(SERIAL, cores=2.0, model_cpu=4 * MILLI)  # two cores, and the model computes on both
-    predicted = with_loader(full, exactly(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI)
+    predicted = with_loader(full, about(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI)
     assert predicted.high == pytest.approx(5 / ((3 + 4) / 2))  # all work, on both cores, without a pause
     assert predicted.low == pytest.approx(1.0)  # the model stands still while a worker has its core
     idle = replace(full, cores=8.0)
-    assert with_loader(idle, exactly(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI).low == pytest.approx(5 / 2)
+    assert with_loader(idle, about(2 / (3 * MILLI)), workers=2, cpu=3 * MILLI).low == pytest.approx(5 / 2)
 
 
 def test_a_loader_that_waits_takes_no_cores() -> None:
     slow_disk = replace(SERIAL, cores=2.0, model_cpu=4 * MILLI, loader_cpu=0.1 * MILLI)
-    assert with_loader(slow_disk, exactly(2 / (3 * MILLI)), workers=2, cpu=0.1 * MILLI).low > 2.3
+    assert with_loader(slow_disk, about(2 / (3 * MILLI)), workers=2, cpu=0.1 * MILLI).low > 2.3
 
 
 def test_workers_that_hurt_are_predicted_to() -> None:
     alone = 2 * MILLI
     crowded = replace(
-        SERIAL, workers=4, cores=2.0, wait=0.1 * MILLI, compute=3 * MILLI, model=exactly(1 / (alone - 0.2 * MILLI))
+        SERIAL, workers=4, cores=2.0, wait=0.1 * MILLI, compute=3 * MILLI, model=about(1 / (alone - 0.2 * MILLI))
     )
-    assert with_loader(crowded, exactly(1 / (0.1 * MILLI)), workers=0, cpu=0.1 * MILLI).median > 1.15
+    assert with_loader(crowded, about(1 / (0.1 * MILLI)), workers=0, cpu=0.1 * MILLI).median > 1.15
 
 
 def test_a_step_is_no_shorter_than_the_gpu_is_busy() -> None:
     busy = replace(SERIAL, busy=4 * MILLI)
     assert busy.waiting == pytest.approx(1 / 5)
-    for predicted in (with_loader(busy, exactly(1e9), workers=8), without(busy, compute=1.9 * MILLI * 32)):
+    for predicted in (with_loader(busy, about(1e9), workers=8), without(busy, compute=1.9 * MILLI * 32)):
         assert predicted.high <= 5 / 4 + 1e-9
 
 
 def test_per_step_costs_are_shared_by_more_images() -> None:
-    same = exactly(1 / (1.8 * MILLI))
+    same = about(1 / (1.8 * MILLI))
     assert with_model(SERIAL, same, images=32).median == pytest.approx(1.0)
     assert with_model(SERIAL, same, images=64).median == pytest.approx(5 / 4.9)
 
 
 def test_a_loader_is_no_slower_than_the_run_shows() -> None:
-    hindered = replace(SERIAL, workers=2, wait=0.1 * MILLI, loader=exactly(1 / (9 * MILLI)))  # its ceiling was
-    assert with_model(hindered, exactly(1 / (0.1 * MILLI))).median >= 1
+    hindered = replace(SERIAL, workers=2, wait=0.1 * MILLI, loader=about(1 / (9 * MILLI)))  # its ceiling was
+    assert with_model(hindered, about(1 / (0.1 * MILLI))).median >= 1
     assert without(hindered, compute=MILLI * 32).median >= 1
 
 
-def test_on_a_cpu_cores_are_shared_by_the_ranks_of_a_host() -> None:
-    ranks = {"accelerator": "cpu", "devices": 2, "world_size": 4, "environment": {"usable_cores": 8}, "batch_size": 8}
-    step = step_of(Record({**ranks, "step_seconds": {"total": 0.2, "data_wait": 0.05}}))
+@pytest.mark.parametrize(("accelerator", "cores"), [("cpu", 16), ("cuda", None)])  # of two hosts
+def test_on_a_cpu_cores_are_shared_by_the_ranks_of_a_host(accelerator: str, cores: float | None) -> None:
+    ranks = {"devices": 2, "world_size": 4, "environment": {"usable_cores": 8}, "batch_size": 8}
+    step = step_of(Record({**ranks, "accelerator": accelerator, "step_seconds": {"total": 0.2, "data_wait": 0.05}}))
     assert step is not None
-    assert step.cores == 16  # two hosts
-    gpu = step_of(Record({**ranks, "accelerator": "cuda", "step_seconds": {"total": 0.2, "data_wait": 0.05}}))
-    assert gpu is not None
-    assert gpu.cores is None
+    assert step.cores == cores
 
 
 def test_what_lies_between_steps_stays_unless_it_is_taken_away() -> None:
     step = replace(SERIAL, between=5 * MILLI)
-    assert with_loader(step, exactly(1e12), workers=0).high == pytest.approx(10 / 7)
+    assert with_loader(step, about(1e12), workers=0).high == pytest.approx(10 / 7)
     assert without(step, between=5 * MILLI * 32).median == pytest.approx(2.0)
     assert without(step, between=99.0).median == pytest.approx(2.0)
 

@@ -40,6 +40,10 @@ def call(name: str, ts: float, dur: float, tid: int = MAIN, **args: Any) -> Even
     return event(name, "cuda_runtime", ts, dur, tid, **args)
 
 
+def copied(kind: str, ts: float, dur: float, by: float, lasting: float = 5, **args: Any) -> list[Event]:
+    return launched(f"Memcpy {kind}", "gpu_memcpy", ts, dur, call("cudaMemcpyAsync", by, lasting), **args)
+
+
 def evidence(*events: Event) -> dict[str, Any]:
     found = trace_evidence({"traceEvents": list(events)})
     assert found is not None
@@ -49,21 +53,16 @@ def evidence(*events: Event) -> dict[str, Any]:
 
 def test_a_trace_without_steps_tells_nothing() -> None:
     assert trace_evidence() is None
-    assert (
-        trace_evidence({"traceEvents": [event("aten::mm", "cpu_op", 0, 5), {"ph": "M", "name": "process_name"}]})
-        is None
-    )
+    named = {"ph": "M", "name": "process_name"}
+    assert trace_evidence({"traceEvents": [event("aten::mm", "cpu_op", 0, 5), named]}) is None
     assert trace_evidence({"traceEvents": [step(1, 0, 0)]}) is None
 
 
 def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu() -> None:
     found = evidence(step(4, 100, 50), step(5, 150, 70), event("aten::item", "cpu_op", 110, 5))
-    assert found["steps"] == 2
-    assert found["step_seconds"] == pytest.approx(60e-6)
-    assert found["syncs"] == found["copies"] == []
-    assert found["loader_workers"] == {}
     absent = ("device_busy", "sync_seconds", "kernels_per_step", "kernel_seconds_median", "tensor_core_share")
-    assert [found[name] for name in absent] == [None] * 5
+    known = {"steps": 2, "step_seconds": pytest.approx(60e-6), "syncs": [], "copies": [], "loader_workers": {}}
+    assert found == known | dict.fromkeys(absent)
 
 
 def test_a_gpu_is_busy_while_any_stream_works_within_the_steps() -> None:
@@ -86,14 +85,10 @@ def test_work_counts_for_the_step_that_submits_it() -> None:
         *launched(GEMM, "kernel", 1200, 30, call("cudaLaunchKernel", 1010, 5)),  # done after the step
         *launched(ELEMENTWISE, "kernel", 1240, 10, call("cudaLaunchKernel", 1020, 5)),
         *launched(ELEMENTWISE, "kernel", 1010, 500, call("cudaLaunchKernel", 900, 5)),  # of an earlier one
-        *launched(
-            "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", 1300, 8, call("cudaMemcpyAsync", 1030, 5), bytes=64
-        ),
-        *launched(
-            "Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", 1310, 4, call("cudaMemcpyAsync", 1040, 5), bytes=32
-        ),
-        *launched("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 1320, 20, call("cudaMemcpyAsync", 1050, 5), bytes=9),
-        *launched("Memcpy DtoD (Device -> Device)", "gpu_memcpy", 1340, 1, call("cudaMemcpyAsync", 1060, 5)),
+        *copied("HtoD (Pageable -> Device)", 1300, 8, 1030, bytes=64),
+        *copied("HtoD (Pageable -> Device)", 1310, 4, 1040, bytes=32),
+        *copied("HtoD (Pinned -> Device)", 1320, 20, 1050, bytes=9),
+        *copied("DtoD (Device -> Device)", 1340, 1, 1060),
     )
     assert found["kernels_per_step"] == 2
     assert found["kernel_seconds_median"] == pytest.approx(20e-6)
@@ -112,13 +107,7 @@ def synchronising() -> list[Event]:
             event("mine", "user_annotation", start + 110, 200),
             event("aten::item", "cpu_op", start + 120, 100),
             event("aten::_local_scalar_dense", "cpu_op", start + 121, 98),
-            *launched(
-                "Memcpy DtoH (Device -> Pageable)",
-                "gpu_memcpy",
-                start + 190,
-                2,
-                call("cudaMemcpyAsync", start + 130, 65),
-            ),
+            *copied("DtoH (Device -> Pageable)", start + 190, 2, start + 130, lasting=65),
             call("cudaStreamSynchronize", start + 200, 5),
         ]
     return [
@@ -236,10 +225,7 @@ def test_damaged_and_huge_traces_are_left_out(
     found = read_evidence([good, cut, huge])
     assert found is not None
     assert found["steps"] == 1
-    assert {name: sum(name in line for line in caplog.messages) for name in (cut.name, huge.name)} == {
-        cut.name: 1,
-        huge.name: 1,
-    }
+    assert [sum(name in line for line in caplog.messages) for name in (cut.name, huge.name)] == [1, 1]
     assert read_evidence([cut, tmp_path / "absent.json"]) is None
 
 
@@ -298,13 +284,8 @@ def test_real_traces_of_another_gpu_and_of_a_cpu(a100: Trace) -> None:
 
 
 def test_a_runs_own_trace_shows_its_workers(train: Any) -> None:
-    ended: Ended = train(
-        "profiler=trace",
-        "profiler.active=2",
-        "profiler.repeat=1",
-        "engine.num_workers=1",
-        "trainer.limit_train_batches=5",
-    )
+    profiled = ("profiler=trace", "profiler.active=2", "profiler.repeat=1")
+    ended: Ended = train(*profiled, "engine.num_workers=1", "trainer.limit_train_batches=5")
     assert ended.code == 0
     found = read_evidence([ended.directory / path for path in ended.summary["traces"]])
     assert found is not None

@@ -15,34 +15,21 @@ from strobe.report.terminal import print_summary
 @pytest.fixture
 def early(tmp_path: Path) -> dict[str, Any]:
     """The record of a run that ended before it had data, a trainer or a step."""
-    return {
-        "status": "failed",
-        "error": {"type": "DataError", "message": "data.root=nowhere"},
-        "data": None,
-        "overrides": [],
-        "choices": {"data": "eurosat", "loader": "skimage", "model": "resnet18"},
-        "batch_size": 32,
-        "num_workers": 2,
-        "accelerator": None,
-        "world_size": None,
-        **measure_steps(tmp_path / "none.csv"),
-        "traces": [],
-        "metrics": {},
-    }
+    choices = {"data": "eurosat", "loader": "skimage", "model": "resnet18"}
+    known = {"status": "failed", "choices": choices, "batch_size": 32, "num_workers": 2, "traces": [], "metrics": {}}
+    return known | measure_steps(tmp_path / "none.csv")
 
 
 @pytest.fixture
 def complete(early: dict[str, Any]) -> dict[str, Any]:
-    phases = dict.fromkeys(early["step_seconds"], 0.0)
     return early | {
         "status": "completed",
-        "error": None,
         "data": "generated sample data",
         "accelerator": "cpu",
         "world_size": 2,
         "steps": {"measured": 40, "profiled": 8, "skipped": 3},
         "images_per_second": {"median": 1234.5, "low": 1200.4, "high": 1300.0},
-        "step_seconds": phases | {"total": 0.05, "data_wait": 0.03, "forward": 0.01, "backward": 0.0099, "other": 1e-4},
+        "step_seconds": {"total": 0.05, "data_wait": 0.03, "forward": 0.01, "backward": 0.0099, "other": 1e-4},
         "traces": ["tensorboard/a.pt.trace.json.gz", "tensorboard/b.pt.trace.json.gz"],
         "metrics": {"train/loss": 0.51, "train/accuracy": 0.8125, "test/accuracy": 0.75, "test/accuracy/Forest": 1.0},
     }

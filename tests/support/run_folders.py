@@ -58,8 +58,11 @@ def write_run(folder: Path, overrides: Sequence[str] = (), rate: float = 100.0, 
     return folder
 
 
-def write_sweep(folder: Path, cells: Sequence[tuple[str, Sequence[float | str]]], **changes: Any) -> Path:
-    """A sweep's directory; each cell by its overrides and what its runs came to: a rate, or why one failed at once."""
+def write_sweep(folder: Path, cells: Sequence[tuple[str, Sequence[Any]]], **changes: Any) -> Path:
+    """A sweep's directory; each cell by its overrides and what its runs came to.
+
+    That is a rate, or why one failed at once, or the arguments of ``write_run``.
+    """
     sweep = Sweep("python train.py -m", [], max(len(runs) for _, runs in cells), 0, "2026-01-01", "completed", 9.0)
     for number, (overrides, runs) in enumerate(cells):
         cell = Cell(number, overrides.split())
@@ -68,7 +71,8 @@ def write_sweep(folder: Path, cells: Sequence[tuple[str, Sequence[float | str]]]
             if isinstance(outcome, str):
                 cell.runs.append(Run(repeat, name, "failed", outcome, 1.0))
             else:
-                write_run(folder / name, [*cell.overrides, f"seed={repeat}"], outcome, **changes)
+                told = outcome if isinstance(outcome, dict) else {"rate": outcome}
+                write_run(folder / name, [*cell.overrides, f"seed={repeat}"], **told, **changes)
                 cell.runs.append(Run(repeat, name, "completed", None, 2.5))
         sweep.cells.append(cell)
     sweep.save(folder)

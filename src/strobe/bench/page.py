@@ -52,13 +52,7 @@ _CSS = {"faster": "good", "slower": "bad", "failed": "bad"}
 
 
 def write_page(folder: Path, suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSection] = ()) -> Path:
-    """Write ``report.html`` into a result's folder, whole or not at all, and return its path.
-
-    Args:
-        folder: Exists; the page's links lead to the files beside it.
-        suite: Whose tables are shown.
-        record: That of ``results.json``.
-        sections: Of the suite.
+    """Write ``report.html`` into the folder of ``results.json``, whole or not at all, and return its path.
 
     Raises:
         OSError: The file cannot be written.
@@ -158,7 +152,7 @@ def _table(shown: Shown, file: str) -> Section:
     against = _against(shown)
     parts: list[Part] = [Chart(shown.picture().inline()), _grid(shown, against, errors), *_legend(shown, against)]
     if errors:
-        parts.append(Errors([_error(shown, number, error) for number, error in enumerate(errors, 1)]))
+        parts.append(Errors([(f"[{n}] failed", _ended(shown, error), error) for n, error in enumerate(errors, 1)]))
     parts += note(link(f"{FOLDER}/{file}", "The picture as a file"))
     return Section(anchor, shown.table.title, about, parts, wide=True)
 
@@ -228,7 +222,7 @@ def _against(shown: Shown) -> dict[str, str]:
 
 def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     names = set(against.values())
-    told = [f"Small below a figure: its {shown.ranges}."] if shown.ranges else []
+    told = [f"Small below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
     if names:
         as_what = f"as {names.pop()} it is" if len(names) == 1 else "it is"
         told.append(f"With {TIMES}: how many times as fast {as_what}.")
@@ -243,13 +237,12 @@ def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     return note(*told)
 
 
-def _error(shown: Shown, number: int, error: str) -> tuple[str, str, str]:
-    """An error once, with the cells that it ended."""
+def _ended(shown: Shown, error: str) -> str:
+    """The cells that an error ended."""
     ended = [cell for cell in shown.cells if cell["error"] and str(cell["error"]) == error]
-    named = [(shown.row(cell["row"]), cell["column"], shown.variant(cell)) for cell in ended]
-    names = "; ".join(", ".join(part for part in parts if part) for parts in named)
-    count = f" ({counted(len(ended), 'cell')})" if len(ended) > 1 else ""
-    return f"[{number}] failed", f"{cut(names, 570)}{count}", error
+    named = ([shown.row(cell["row"]), cell["column"], shown.variant(cell)] for cell in ended)
+    names = "; ".join(", ".join(filter(None, parts)) for parts in named)
+    return cut(names, 570) + (f" ({counted(len(ended), 'cell')})" if len(ended) > 1 else "")
 
 
 def baseline(record: Mapping[str, Any]) -> Section:
@@ -259,10 +252,12 @@ def baseline(record: Mapping[str, Any]) -> Section:
         return Section("baseline", title, "", [])
     counts = Counter(entry["verdict"] for entry in compared)
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
-    rows = [
-        (entry["name"], _ratio(entry["ratio"]), Text(entry["verdict"], "span", _CSS.get(entry["verdict"], "none")))
-        for entry in compared
-    ]
+    rows = []
+    for entry in compared:
+        ratio, verdict = entry["ratio"] or {}, entry["verdict"]
+        known = ratio.get("median") is not None
+        speed = strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times)) if known else ""
+        rows.append((entry["name"], speed, Text(verdict, "span", _CSS.get(verdict, "none"))))
     parts: list[Part] = [Paragraph(Text(f"{told}.", "b"))]
     if unlike := record.get("unlike_baseline"):
         lines = [Text(str(words)) for words in unlike]
@@ -273,12 +268,6 @@ def baseline(record: Mapping[str, Any]) -> Section:
     about: list[str | Text] = ["Against", Text(f"{file}.", "code")] if file else []
     about.append(f"Above 1{TIMES} is faster; {verdicts}.")
     return Section("baseline", title, about, parts)
-
-
-def _ratio(ratio: Mapping[str, Any] | None) -> Words:
-    if not ratio or ratio["median"] is None:
-        return ""
-    return strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times))
 
 
 def method(record: Mapping[str, Any]) -> Section:

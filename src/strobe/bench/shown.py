@@ -10,8 +10,8 @@ from strobe.bench.harness.declare import Suite, Table
 from strobe.measure.statistics import ENOUGH
 from strobe.present.charts.bars import Bar, bars
 from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
-from strobe.present.charts.picture import Picture
 from strobe.present.charts.scale import axis
+from strobe.present.charts.svg import Picture
 from strobe.present.format import counted, cut, figure, interval, written
 
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
@@ -57,11 +57,6 @@ class Shown:
         return UNITS[self.table.unit]
 
     @property
-    def better(self) -> str:
-        """In which direction better lies."""
-        return "more is better" if self.table.unit == "images/s" else "less is better"
-
-    @property
     def rows(self) -> list[str]:
         """In the order of the suite."""
         return list(dict.fromkeys(cell["row"] for cell in self.cells))
@@ -75,11 +70,6 @@ class Shown:
     def varying(self) -> list[str]:
         """Of ``threads`` and ``cache``, what differs within the table."""
         return [key for key in ("threads", "cache") if len({cell[key] for cell in self.cells}) > 1]
-
-    @property
-    def ranges(self) -> str:
-        """What stands beside the figures: intervals, ranges of few visits, or both; of single visits nothing."""
-        return ranges(self.cells)
 
     def variant(self, cell: Cell) -> str:
         """What tells a cell from others of its row and column, such as ``4 threads, cold``; mostly nothing."""
@@ -102,10 +92,12 @@ class Shown:
 
     def picture(self) -> Picture:
         """The chart that the table declares."""
-        hint = f"{self.unit}, {self.better}"
+        hint = f"{self.unit}, {'more' if self.table.unit == 'images/s' else 'less'} is better"
         if self.table.chart == "bars":
             return bars(self.table.title, hint, self._bars(), logarithmic=self.table.logarithmic)
-        names = self._places()
+        names: dict[float, str] = {cell["at"]: cell["row"] for cell in self.cells}
+        if None in names or len(names) < len(self.rows):  # one after the other where a place is not known
+            names = {float(number): row for number, row in enumerate(self.rows)}
         series = self._series({row: place for place, row in names.items()})
         if set(names) == {cell["at"] for cell in self.cells}:
             names = {place: written(place) for place in names}
@@ -134,13 +126,6 @@ class Shown:
                 found.append(Bar("" if first == before else first, variant, self.css(cell), title, *much))
                 before = first
         return found
-
-    def _places(self) -> dict[float, str]:
-        """The rows by their place on the axis; one after the other where a place is not known."""
-        known = {cell["at"]: cell["row"] for cell in self.cells}
-        if None in known or len(known) < len(self.rows):
-            return {float(number): row for number, row in enumerate(self.rows)}
-        return known
 
     def _series(self, at: Mapping[str, float]) -> list[Series]:
         """In the table's order, without those of which nothing was measured."""

@@ -93,17 +93,14 @@ def _measured(baseline: Baseline, text: str) -> Baseline:
 
 def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) -> str:
     """Why no cell has a namesake: the keys in which all differ from all, else those in which any do."""
-    values = [{name: {dict(key).get(name) for key in side} for name in _names(ours, theirs)} for side in (ours, theirs)]
+    names = {name for key in (*ours, *theirs) for name, _ in key}
+    values = [{name: {dict(key).get(name) for key in side} for name in names} for side in (ours, theirs)]
     apart = [name for name in values[0] if not values[0][name] & values[1][name]]
     keys = apart or differing([dict(key) for key in (*ours, *theirs)])
     return (
         f"--baseline {text} has no cell of the same overrides as any of those compared: they differ in "
         f"{', '.join(sorted(keys))}; give a sweep of the same overrides, or one run's directory for all"
     )
-
-
-def _names(*sides: Mapping[Key, Any]) -> set[str]:
-    return {name for side in sides for key in side for name, _ in key}
 
 
 def _cell(text: str, cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]) -> Key:

@@ -18,6 +18,7 @@ ACCURACY = ("test/accuracy", "val/accuracy")
 _SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
 _CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
 BATCH = "data.batch_size"
+_KEYS = {"batch_size": BATCH, "num_workers": "engine.num_workers", "threads": "threads"}  # else below ``trainer``
 LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"})  # follow the batch size
 NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
 ALONE = "all else alike"
@@ -49,7 +50,8 @@ def differing(cells: Sequence[Mapping[str, str]]) -> list[str]:
 
 def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
     """The overrides in which a cell differs from others, such as ``loader=native data.batch_size=32``."""
-    return " ".join(_text(key, overrides[key]) for key in keys if key in overrides) or DEFAULTS
+    given = {key: overrides[key] for key in keys if key in overrides}  # ``~key`` deletes one, and has no value
+    return " ".join(f"{key}={value}" if value or key[0] != "~" else key for key, value in given.items()) or DEFAULTS
 
 
 def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell:
@@ -62,26 +64,28 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
     """
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]
+    phases = {name: _mean(_told(measured, "step_seconds", name)) for name in (*PHASES, "total")}
+    cuda = [run for run in runs if run.record.text("accelerator") == "cuda"]
     statuses = {run.status for run in runs}
     errors = [run.error for run in runs if run.error]
     return {
         "name": name_of(overrides, keys),
         "overrides": {key: overrides.get(key, "") for key in keys},
-        "values": _values(runs),
+        "values": max(map(_settings, runs), key=lambda values: sum(value is not None for value in values.values())),
         "status": statuses.pop() if len(statuses) == 1 else "mixed",
         "error": errors[0] if errors else None,
         "runs": [_run(run, folder) for run in runs],
         "images_per_second": _rate(measured),
         "speedup": None,
         "verdict": "not measured",
-        "step_seconds": _phases(measured),
+        "step_seconds": None if phases["total"] is None else phases,
         "images_per_step": _mean([_images_per_step(run) for run in measured]),
         "between_seconds": _mean([_between(run) for run in measured]),
-        "ceilings": {name: _mean([run.record.number("ceilings", name) for run in measured]) for name in CEILINGS},
-        "efficiency": _mean([run.record.number("efficiency") for run in measured]),
-        "memory": {name: _most([run.record.number("memory", name) for run in runs]) for name in MEMORY},
-        "gpu": next((gpu for run in runs if (gpu := _gpu(run))), None),
-        "accuracy": _accuracy(runs),
+        "ceilings": {name: _mean(_told(measured, "ceilings", name)) for name in CEILINGS},
+        "efficiency": _mean(_told(measured, "efficiency")),
+        "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
+        "gpu": next((gpu for run in cuda if (gpu := run.record.text("environment", "gpu"))), None),
+        "accuracy": {name: _mean(told) for name in ACCURACY if (told := _told(measured, "metrics", name))} or None,
         "best": False,
     }
 
@@ -129,16 +133,12 @@ def knees(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for cell in cells:
         size, rate = cell["values"]["batch_size"], cell["images_per_second"]
         if isinstance(size, int) and rate is not None and cell["status"] == "completed":
-            others = tuple(f"{key}={value}" for key, value in _others(cell) if value)
+            given = [(key, value) for key, value in cell["overrides"].items() if value]
+            others = tuple(f"{key}={value}" for key, value in given if key != BATCH and key not in LEARNING_RATE)
             rates = groups.setdefault(others, {})
             rates[size] = max(rates.get(size, 0.0), rate["median"])
     found = [_knee(others, rates) for others, rates in groups.items() if len(rates) > 1]
     return [knee for knee in found if knee["batch_size"] != knee["best_batch_size"]]
-
-
-def _text(key: str, value: str) -> str:
-    """An override as it is typed; ``~key`` deletes one, and has no value."""
-    return f"{key}={value}" if value or not key.startswith("~") else key
 
 
 def _rate(measured: Sequence[Trained]) -> dict[str, Any] | None:
@@ -168,37 +168,19 @@ def _run(run: Trained, folder: Path) -> dict[str, Any]:
     }
 
 
-def _values(runs: Sequence[Trained]) -> dict[str, Any]:
-    """The settings, of the run that tells the most of them; of one that failed early, what its overrides say."""
-    told = [_settings(run) for run in runs]
-    return max(told, key=lambda values: sum(value is not None for value in values.values()))
-
-
 def _settings(run: Trained) -> dict[str, Any]:
+    """The settings as the run's record tells them; of one that failed early, what its overrides say."""
     record, values = run.record, dict[str, Any]()
     for name in _SUMMARY:
         value = record.summary.get(name)
-        values[name] = value if isinstance(value, (int, str)) else _given(run, name)
+        if not isinstance(value, (int, str)):
+            value = run.overrides.get(_KEYS.get(name, f"trainer.{name}"))
+            value = int(value) if value and value.isdecimal() else value
+        values[name] = value
     for name in _CHOICES:
         values[name] = record.text("choices", name) or run.overrides.get(name)
     value = record.setting("model.channels_last")
-    values["channels_last"] = value if isinstance(value, bool) else None
-    return values
-
-
-def _given(run: Trained, name: str) -> int | str | None:
-    """What an override says of a setting that no record tells."""
-    keys = {"batch_size": "data.batch_size", "num_workers": "engine.num_workers", "threads": "threads"}
-    value = run.overrides.get(keys.get(name, f"trainer.{name}"))
-    return int(value) if value and value.isdecimal() else value
-
-
-def _phases(measured: Sequence[Trained]) -> dict[str, float | None] | None:
-    told = [run for run in measured if run.record.number("step_seconds", "total") is not None]
-    if not told:
-        return None
-    names = (*PHASES, "total")
-    return {name: _mean([run.record.number("step_seconds", name) for run in told]) for name in names}
+    return values | {"channels_last": value if isinstance(value, bool) else None}
 
 
 def _between(run: Trained) -> float | None:
@@ -213,26 +195,14 @@ def _images_per_step(run: Trained) -> float | None:
     return None if rate is None or total is None else rate * (total + (_between(run) or 0.0))
 
 
-def _gpu(run: Trained) -> str | None:
-    return run.record.text("environment", "gpu") if run.record.text("accelerator") == "cuda" else None
-
-
-def _accuracy(runs: Sequence[Trained]) -> dict[str, float] | None:
-    told = {name: _mean([run.record.number("metrics", name) for run in runs if run.rate]) for name in ACCURACY}
-    return {name: value for name, value in told.items() if value is not None} or None
+def _told(runs: Sequence[Trained], *path: str) -> list[float]:
+    """A number of the runs' records, of those that tell it."""
+    return [value for run in runs if (value := run.record.number(*path)) is not None]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def _most(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _others(cell: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(key, value) for key, value in cell["overrides"].items() if key != BATCH and key not in LEARNING_RATE]
 
 
 def _knee(others: Sequence[str], rates: Mapping[int, float]) -> dict[str, Any]:

@@ -19,8 +19,6 @@ from strobe.overrides import Parse
 from strobe.records.files import whole, write_summary
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
-_INTERVALS = ("images_per_second", "speedup")
-_ENDS = ("median", "low", "high")
 
 
 def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if_slower: str | None = None) -> int:
@@ -36,12 +34,8 @@ def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if
         DataError: there are no runs, or the comparison cannot be written.
         ConfigError: the baseline names no cell, or the share is none.
     """
-    given = [
-        part
-        for flag, value in (("--baseline", baseline), ("--fail-if-slower", fail_if_slower))
-        if value
-        for part in (flag, value)
-    ]
+    asked = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
+    given = [part for flag, value in asked.items() if value for part in (flag, value)]
     command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *given])
     limit = None if fail_if_slower is None else parse_share(fail_if_slower, "--fail-if-slower ")
     return compare(Asked([sweep_dir], sweep_dir, command, baseline, limit, parse))
@@ -104,28 +98,21 @@ def new_folder() -> Path:
 
 def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:
     """A row for each cell."""
-    keys = comparison["keys"]
-    ends = [(name, end) for name in _INTERVALS for end in _ENDS]
-    phases = (*PHASES, "total")
-    ceilings = list(comparison["cells"][0]["ceilings"])
-    memory = list(comparison["cells"][0]["memory"])
     accuracy = sorted({name for cell in comparison["cells"] for name in cell["accuracy"] or ()})
+    table = []
+    for cell in comparison["cells"]:
+        row = {"name": cell["name"], **cell["overrides"], "status": cell["status"], "verdict": cell["verdict"]}
+        row["runs"] = sum(run["images_per_second"] is not None for run in cell["runs"])
+        for name in ("images_per_second", "speedup"):
+            row |= {f"{name}_{end}": (cell[name] or {}).get(end) for end in ("median", "low", "high")}
+        row["interval_of"] = (cell["images_per_second"] or {}).get("of")
+        row |= {f"{name}_seconds": (cell["step_seconds"] or {}).get(name) for name in (*PHASES, "total")}
+        row |= {name: cell[name] for name in ("between_seconds", "images_per_step")}
+        row |= {f"ceiling_{name}": value for name, value in cell["ceilings"].items()}
+        row |= {"efficiency": cell["efficiency"], **cell["memory"]}
+        row |= {name: (cell["accuracy"] or {}).get(name) for name in accuracy} | {"error": cell["error"]}
+        table.append(row)
     with whole(path) as partial, partial.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(
-            ["name", *keys, "status", "verdict", "runs", *(f"{name}_{end}" for name, end in ends), "interval_of"]
-            + [f"{name}_seconds" for name in phases]
-            + ["between_seconds", "images_per_step", *(f"ceiling_{name}" for name in ceilings), "efficiency"]
-            + [*memory, *accuracy, "error"]
-        )
-        for cell in comparison["cells"]:
-            rate = cell["images_per_second"] or {}
-            rows.writerow(
-                [cell["name"], *(cell["overrides"][key] for key in keys), cell["status"], cell["verdict"]]
-                + [sum(run["images_per_second"] is not None for run in cell["runs"])]
-                + [(cell[name] or {}).get(end) for name, end in ends]
-                + [rate.get("of"), *((cell["step_seconds"] or {}).get(name) for name in phases)]
-                + [cell["between_seconds"], cell["images_per_step"], *(cell["ceilings"][name] for name in ceilings)]
-                + [cell["efficiency"], *(cell["memory"][name] for name in memory)]
-                + [*((cell["accuracy"] or {}).get(name) for name in accuracy), cell["error"]]
-            )
+        rows = csv.DictWriter(file, list(table[0]))
+        rows.writeheader()
+        rows.writerows(table)

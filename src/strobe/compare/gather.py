@@ -70,13 +70,20 @@ def gather(asked: Asked) -> dict[str, Any]:
     lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]
     damaged = damaged_sweeps([*asked.given, *([baseline.where] if baseline.where else [])])
     runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
+    gate = None
+    if asked.limit is not None:  # a cell that only the baseline has, or a damaged record, keeps it closed
+        cases += [Case(name, doubt="only the baseline has measured it") for name in lost]
+        gate = rule(cases, asked.limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
+    path = asked.given[0].absolute()
+    title = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
     return {
         "schema": SCHEMA,
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": asked.command,
-        "title": _title(asked.given),
+        "title": title if len(asked.given) == 1 else f"{title} and {len(asked.given) - 1} more",
         "baseline": name,
-        "environment": _environment(runs),
+        # Where the first run that tells was made; what the others have different is told as ``unlike``.
+        "environment": next((told for run in runs if (told := run.record.mapping("environment"))), {}),
         "against": None if baseline.where is None else str(baseline.where),
         "keys": keys,
         "cells": cells,
@@ -84,7 +91,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         "notes": [*_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
         "knees": knees(cells),
         "operators": None,
-        "regression": None if asked.limit is None else _ruled(cases, asked.limit, lost, damaged),
+        "regression": gate,
     }
 
 
@@ -109,12 +116,6 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key) -
     return Case(cell["name"], ratio, failed, doubt)
 
 
-def _ruled(cases: Sequence[Case], limit: float, lost: Sequence[str], damaged: Sequence[str]) -> dict[str, Any]:
-    """What ``--fail-if-slower`` says; a cell that only the baseline has, or a damaged record, keeps the gate closed."""
-    gone = [Case(name, doubt="only the baseline has measured it") for name in lost]
-    return rule([*cases, *gone], limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
-
-
 def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], folder: Path) -> str | None:
     """The name of the one cell that all are compared with, which becomes a row if it lies elsewhere."""
     if not baseline.runs:
@@ -134,17 +135,6 @@ def _sorted(cells: list[Cell]) -> list[Cell]:
     if measured:
         next((cell for cell in measured if cell["status"] == "completed"), measured[0])["best"] = True
     return measured + [cell for cell in cells if not cell["images_per_second"]]
-
-
-def _environment(runs: Sequence[Trained]) -> dict[str, Any]:
-    """Where the first run that tells was made; what the others have different is told as ``unlike``."""
-    return next((found for run in runs if (found := run.record.mapping("environment"))), {})
-
-
-def _title(given: Sequence[Path]) -> str:
-    path = given[0].absolute()
-    first = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-    return first if len(given) == 1 else f"{first} and {len(given) - 1} more"
 
 
 def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:

@@ -32,7 +32,12 @@ def changed_operators(before: Path, after: Path, *, most: int = MOST) -> dict[st
     for table, device in ((DEVICE_TABLE, "gpu"), (HOST_TABLE, "cpu")):
         was, became = _own_times(before, table), _own_times(after, table)
         if was is not None and became is not None:
-            return {"rows": _changes(was, became)[:most], "device": device}
+            rows: list[dict[str, Any]] = []
+            for name in was.keys() | became.keys():
+                once, now = was.get(name, 0.0), became.get(name, 0.0)
+                rows.append({"name": name, "before_us": once, "after_us": now, "change_us": now - once})
+            rows.sort(key=lambda row: (-abs(row["change_us"]), row["name"]))
+            return {"rows": rows[:most], "device": device}
     return None
 
 
@@ -49,14 +54,6 @@ def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path]
         runs = [Path(run["directory"]) for run in cell["runs"] if run["status"] == "completed"]
         folders.append(next((run for run in runs if (run / "tables").is_dir()), runs[0]))
     return before["name"], best["name"], folders[0], folders[1]
-
-
-def _changes(before: dict[str, float], after: dict[str, float]) -> list[dict[str, Any]]:
-    rows = []
-    for name in before.keys() | after.keys():
-        was, became = before.get(name, 0.0), after.get(name, 0.0)
-        rows.append({"name": name, "before_us": was, "after_us": became, "change_us": became - was})
-    return sorted(rows, key=lambda row: (-abs(row["change_us"]), row["name"]))
 
 
 def _own_times(run: Path, table: str) -> dict[str, float] | None:

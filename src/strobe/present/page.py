@@ -81,7 +81,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"upto": shown, "exact": exact}
+    environment.filters |= {"upto": shown, "exact": exact, "kind": lambda part: type(part).__name__.lower()}
     environment.globals["asset"] = asset
     return environment
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -48,7 +48,6 @@ class Row:
 class Table:
     """Rows below headings; one that starts with ``#`` stands over figures, which are set flush right."""
 
-    kind: ClassVar = "table"
     heads: Sequence[Words | Cell]
     rows: Sequence[Sequence[object] | Row]  # of Words and Cells
     css: str = ""
@@ -66,7 +65,6 @@ class Table:
 class Paragraph:
     """A paragraph; ``css`` may be note, empty, advice or fair."""
 
-    kind: ClassVar = "paragraph"
     text: Words
     css: str = ""
     longest: int = 4000
@@ -76,7 +74,6 @@ class Paragraph:
 class Heading:
     """A heading within a section."""
 
-    kind: ClassVar = "heading"
     text: str
 
 
@@ -84,7 +81,6 @@ class Heading:
 class Facts:
     """Names with values."""
 
-    kind: ClassVar = "facts"
     pairs: Sequence[tuple[str, Words]]
 
 
@@ -92,7 +88,6 @@ class Facts:
 class Command:
     """A command to copy, with a button where there is a script to serve it."""
 
-    kind: ClassVar = "command"
     text: str
     title: str = ""  # a heading above it
 
@@ -101,11 +96,10 @@ class Command:
 class Chart:
     """A drawing, with a heading above it and the keys of its colours below it."""
 
-    kind: ClassVar = "chart"
     drawing: Markup
     title: Words = ""
     keys: "Sequence[Key]" = ()
-    legend: "Sequence[Figure]" = ()
+    legend: Sequence[Mapping[str, str]] = ()  # of each colour ``css``, ``name``, ``text``, ``unit`` and ``share``
     zoom: Mapping[str, Any] | None = None  # the drawing's figures, for a script that draws them anew
 
 
@@ -118,22 +112,9 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """What a colour means, and how much there is of it."""
-
-    css: str
-    name: str
-    text: str
-    unit: str
-    share: str
-    none: bool = False
-
-
-@dataclass(frozen=True)
 class Keys:
     """What colours and marks mean."""
 
-    kind: ClassVar = "keys"
     keys: Sequence[Key]
 
 
@@ -141,7 +122,6 @@ class Keys:
 class Block:
     """Parts that stand close together; side by side with ``css="panels"``; with a title they show when asked for."""
 
-    kind: ClassVar = "block"
     parts: "Sequence[Part]"
     css: str = ""
     title: str = ""
@@ -162,7 +142,6 @@ class Line:
 class Rows:
     """Names, drawings and figures side by side, on one axis; on a phone the drawing moves below its name."""
 
-    kind: ClassVar = "rows"
     lines: Sequence[Line]
     below: Markup  # the axis
     unit: str
@@ -174,7 +153,6 @@ class Rows:
 class Files:
     """Links to files near the page, each with what it is."""
 
-    kind: ClassVar = "files"
     files: Sequence[Text]
     css: str = "files"
 
@@ -183,7 +161,6 @@ class Files:
 class Pre:
     """Text in lines that stay as they are."""
 
-    kind: ClassVar = "pre"
     text: str
 
 
@@ -191,31 +168,18 @@ class Pre:
 class Errors:
     """Errors by number, each with what it ended."""
 
-    kind: ClassVar = "errors"
     errors: Sequence[tuple[str, str, str]]  # the number, what it ended, the message
 
 
 @dataclass(frozen=True)
-class Card:
-    """A finding: what is wrong, why, what to do, what that is predicted to bring, and the command for it."""
-
-    rank: str
-    title: str
-    cause: str
-    texts: Sequence[Paragraph]
-    fine: bool = False
-    gain: str = ""
-    hint: str = ""
-    drawing: Markup | str = ""
-    command: str = ""
-
-
-@dataclass(frozen=True)
 class Cards:
-    """Findings."""
+    """Findings: what is wrong, why, what to do, what that is predicted to bring, and the command for it.
 
-    kind: ClassVar = "cards"
-    cards: Sequence[Card]
+    Each with ``rank``, ``title``, ``cause``, ``texts`` and ``command``; ``fine`` where there is nothing to do; ``gain``
+    with a ``hint`` and a ``drawing`` where it is known.
+    """
+
+    cards: Sequence[Mapping[str, Any]]
 
 
 Part = Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards
@@ -274,8 +238,3 @@ def facts(pairs: Iterable[tuple[str, Words]]) -> list[Part]:
     """Names with values; nothing without any."""
     found = list(pairs)
     return [Facts(found)] if found else []
-
-
-def keys(found: Sequence[Key]) -> list[Part]:
-    """What marks mean; nothing without any."""
-    return [Keys(found)] if found else []

@@ -37,7 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path in dict.fromkeys(given.runs):
         for run in _runs(path):
             try:
-                written.append(_rebuild(run))
+                found = load_record(run)
+                record = Record(dict(found.summary), found.config)
+                conclude(record.summary, record.config, run)
+                written.append(write_report(run, record))
+                print(written[-1])
+                print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
             except DataError as error:
                 failed = True
                 print(error, file=sys.stderr)
@@ -58,22 +63,6 @@ def _runs(path: Path) -> list[Path]:
     if (path / "summary.json").is_file() or not any(path.glob("*/summary.json")):
         return [path]
     return [run for run in runs_in(path) if run.parent == path]
-
-
-def _rebuild(run: Path) -> Path:
-    """Write a run's report, and print its path and the verdict."""
-    record = _judged(load_record(run), run)
-    report = write_report(run, record)
-    print(report)
-    print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
-    return report
-
-
-def _judged(record: Record, run: Path) -> Record:
-    """The record with its conclusions drawn anew."""
-    summary = dict(record.summary)
-    conclude(summary, record.config, run)
-    return Record(summary, record.config)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from strobe.present.charts.rows import Rate, rates
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Paragraph, Part, Section, Table, Text, named, note
 from strobe.records.run import Record, as_number
+from strobe.report.wording import ceiling_rates
 
 _ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
 _FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
@@ -34,17 +35,15 @@ def ceilings(record: Record) -> Section:
 
 def lowest(record: Record) -> str:
     """The lowest ceiling in words; empty where none was measured."""
-    limits = [one for one in _rates(record) if one.css != "measured"]
-    least = min(limits, key=lambda one: one.value, default=None)
-    return "" if least is None else f"{figure(least.value)} images/s: {least.name.lower()}"
+    limits = ceiling_rates(record)
+    least = min(limits, key=lambda name: limits[name], default=None)
+    return "" if least is None else f"{figure(limits[least])} images/s: {_NAMES[least][0].lower()}"
 
 
 def _rates(record: Record) -> list[Rate]:
     found = []
-    for key, (name, hint) in _NAMES.items():
-        value = record.number("ceilings", key)
-        if value is not None and value > 0:
-            found.append(Rate(name, hint, key, value, *_pair(record.mapping("ceilings", "intervals").get(key))))
+    for key, value in ceiling_rates(record).items():
+        found.append(Rate(*_NAMES[key], key, value, *_pair(record.mapping("ceilings", "intervals").get(key))))
     median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
     if median is not None and median > 0:
         found.append(Rate("This run", "as it trained", "measured", median, low, high))

@@ -9,7 +9,7 @@ from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, wh
 from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
-from strobe.present.parts import Card, Cards, Paragraph, Section, Tile
+from strobe.present.parts import Cards, Paragraph, Section, Tile
 from strobe.records.run import Record, as_number, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.ceilings import ceilings, lowest
@@ -165,15 +165,20 @@ def _speedup(entry: dict[str, Any]) -> tuple[float | None, float | None, float |
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
-def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float, float]) -> Card:
+def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
     cause = str(entry.get("cause") or "")
     fine, named = cause == "nothing", cause.replace("_", " ")
-    title = str(entry.get("title") or named or "A finding without a name")
-    texts = [Paragraph(str(entry[key]), key) for key in ("evidence", "advice") if entry.get(key)]
-    command = command_of(record, entry)
     median, low, high = _speedup(entry)
+    card = {
+        "rank": "✓" if fine else f"{number}",
+        "title": str(entry.get("title") or named or "A finding without a name"),
+        "cause": named,
+        "texts": [Paragraph(str(entry[key]), key) for key in ("evidence", "advice") if entry.get(key)],
+        "fine": "fine" * fine,
+        "command": command_of(record, entry),
+    }
     if median is None or fine:
-        return Card("✓" if fine else f"{number}", title, named, texts, fine, command=command)
+        return card | {"gain": ""}
     spread = interval(low, high, times) or "no interval"
     start, width = scale[0], (scale[1] - scale[0]) or 1.0
 
@@ -185,5 +190,5 @@ def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float
     if low is not None and high is not None:
         drawn += whisker(x(low), x(high), base)
     drawn += [dot(gain, base, 3.6, "dot gain"), label(one, _ROW + 11, f"1{TIMES}, as now", "axis", anchor_at(one))]
-    picture = svg(_ROW + 14, f"predicted speed-up {times(median)}, {spread}", drawn)
-    return Card(f"{number}", title, named, texts, False, times(median), f"predicted, {spread}", picture, command)
+    drawing = svg(_ROW + 14, f"predicted speed-up {times(median)}, {spread}", drawn)
+    return card | {"gain": times(median), "hint": f"predicted, {spread}", "drawing": drawing}

@@ -9,7 +9,7 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.rows import Segment, stacked
 from strobe.present.charts.timeline import Point, Timeline
 from strobe.present.format import counted, duration, percent
-from strobe.present.parts import Chart, Key, Paragraph, Part, Section, Table, Text, keys, more, named, note
+from strobe.present.parts import Chart, Key, Keys, Paragraph, Part, Section, Table, Text, more, named, note
 from strobe.records.run import Record, as_number
 from strobe.records.tables import Rows
 from strobe.report.wording import ceiling_rates
@@ -148,7 +148,7 @@ def throughput(record: Record, rows: Rows) -> Section:
         if found := pauses[css]:
             seconds = duration(sum(seconds for _, seconds in found))
             told.append(Key(f"mark {css}", f"{name}: {counted(len(found), 'time')}, {seconds} in all"))
-    parts: list[Part] = [Chart(time.draw(), keys=time.legend(), zoom=time.zoom()), *keys(told)]
+    parts: list[Part] = [Chart(time.draw(), keys=time.legend(), zoom=time.zoom()), *([Keys(told)] if told else [])]
     return Section("throughput", "Throughput", about, parts)
 
 
@@ -167,12 +167,11 @@ def points_of(rows: Rows, unit: str) -> list[Point]:
 
 def _epochs(rows: Rows) -> list[tuple[float, float]]:
     """The first step of each epoch, and its number."""
-    found, last = [], None
+    found: list[tuple[float, float]] = []
     for number, row in enumerate(rows):
-        epoch = row.get("epoch")
-        if epoch is not None and math.isfinite(epoch) and epoch != last:
+        epoch = row.get("epoch", math.nan)
+        if math.isfinite(epoch) and not (found and found[-1][1] == epoch):
             found.append((_step(row, number), epoch))
-            last = epoch
     return found
 
 

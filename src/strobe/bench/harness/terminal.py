@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from strobe.bench.harness.declare import Cell, Section, Suite, Table
+from strobe.bench.harness.declare import Cell, Section, Suite
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.bench.shown import in_unit, ranges
+from strobe.bench.shown import Shown, in_unit, ranges, shown_of
 from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
@@ -40,10 +40,9 @@ class Bar(ProgressDisplay):
 def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
     """torch's table, then each table of the suite with intervals and ratios."""
     console.print(compared, markup=False, highlight=False, soft_wrap=True)
-    for table in suite.tables:
-        cells = [cell for cell in record["cells"] if cell["table"] == table.name]
-        if cells:
-            console.print(_table(table, cells))
+    for shown in shown_of(suite, record):
+        if shown.cells:
+            console.print(_table(shown))
 
 
 def print_conclusions(console: Console, conclusions: Sequence[str], sections: Sequence[Section]) -> None:
@@ -66,27 +65,18 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
         console.print(f"not the same: {difference}", markup=False, highlight=False)
 
 
-def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
-    made = RichTable(title=table.title, title_justify="left")
-    threads = len({cell["threads"] for cell in cells}) > 1
-    cached = len({cell["cache"] for cell in cells}) > 1
+def _table(shown: Shown) -> RichTable:
+    table, cells, before = shown.table, shown.cells, None
     against = any(cell["against"] for cell in cells)
-    headings = [
-        table.rows,
-        "",
-        *(["threads"] * threads),
-        *(["page cache"] * cached),
-        table.unit,
-        ranges(cells) or "range",
-    ]
-    for heading in [*headings, "spread", *(["times as fast"] * against)]:
-        made.add_column(heading)
-    before = None
+    headings = [table.rows, "", *("page cache" if key == "cache" else key for key in shown.varying)]
+    made = RichTable(*headings, table.unit, ranges(cells) or "range", "spread", title=table.title, title_justify="left")
+    if against:
+        made.add_column("times as fast")
     for cell in cells:
         if before not in (None, cell["row"]):
             made.add_section()
         row = [cell["row"] if before != cell["row"] else "", cell["column"]]
-        row += [str(cell["threads"])] * threads + [cell["cache"] or ""] * cached
+        row += [str(cell[key] or "") for key in shown.varying]
         before = cell["row"]
         if cell["visits"]:
             median, low, high = (figure(value) for value in in_unit(table, cell))
@@ -95,7 +85,7 @@ def _table(table: Table, cells: Sequence[Mapping[str, Any]]) -> RichTable:
             row += [median, interval, "" if spread is None else f"{spread:.0%}"]
             row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))
-            row = [""] * (2 + threads + cached)
+            row = [""] * len(headings)
         if cell["error"] or not cell["visits"]:
             row += ["then failed" if cell["visits"] else cell["status"], cell["error"] or ""]
             made.add_row(*map(Text, row))

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
-from strobe.present.charts.picture import Picture
-from strobe.present.charts.scale import Scale, axis
-from strobe.present.charts.svg import anchor_at, label, line, rect, whisker, width_of, words
+from strobe.present.charts.scale import axis
+from strobe.present.charts.svg import Picture, anchor_at, label, line, rect, whisker, width_of, words
 from strobe.present.format import cut, figure, written
 
 PITCH, BAR, GROUP = 20, 12, 30  # pixels: from bar to bar, a bar, a group's heading
@@ -67,17 +64,11 @@ def bars(title: str, hint: str, lines: Sequence[Bar | str], *, logarithmic: bool
     tall = base > _TALL
     hint = f"{hint}{'; logarithmic scale' * logarithmic}"
     names.append(words(0, 14, hint if values else "Nothing was measured.", "soft"))
-    scales = upright(scale, _TOP, base, tall=tall) if values else []
+    scales = [line(0, _TOP - 4, 0, base + 2, "base")] if values else []
+    for mark in scale.marks() if values else ():
+        place = scale.place(mark)
+        scales.append(line(place, _TOP - 4, place, base + 2, "grid"))
+        for height in (_TOP - 10, base + 18)[: 1 + tall]:
+            scales.append(label(place, height, written(mark), "soft", anchor_at(place)))
     height = base + (26 if tall else 8)
     return Picture(f"{title}: bars of {hint}", height, names, [*scales, *drawn], left=end + 10, right=14)
-
-
-def upright(scale: Scale, top: float, bottom: float, *, tall: bool) -> list[Markup]:
-    """The marks of an axis of values that lie from left to right, as lines from top to bottom with their numbers."""
-    found = [line(0, top - 4, 0, bottom + 2, "base")]
-    for mark in scale.marks():
-        place = scale.place(mark)
-        found.append(line(place, top - 4, place, bottom + 2, "grid"))
-        bases = (top - 10, bottom + 18) if tall else (top - 10,)
-        found += [label(place, base, written(mark), "soft", anchor_at(place)) for base in bases]
-    return found

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from strobe.present.charts.picture import Picture
 from strobe.present.charts.scale import Scale, along
-from strobe.present.charts.svg import dot, label, line, path, stretched, width_of, words
+from strobe.present.charts.svg import Picture, dot, label, line, path, stretched, width_of, words
 from strobe.present.format import cut, written
 
 _TOP, _BELOW, _TEXT = 34, 44, 15  # pixels: above and below the plot, and from label to label

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from strobe.present.charts.scale import Scale, around_one
 from strobe.present.charts.svg import anchor_at, label, line, rect, svg, tag, whisker
 from strobe.present.format import duration, figure, interval, milliseconds, percent, written
-from strobe.present.parts import Chart, Figure, Line, Rows, Text, Words
+from strobe.present.parts import Chart, Line, Rows, Text, Words
 
 ROW = 24  # pixels
 BAR = 44
@@ -122,7 +122,9 @@ def stacked(title: str, segments: Sequence[Segment], total: float, widest: float
         return percent(one.seconds / total)
 
     legend = [
-        Figure(one.css, one.name, milliseconds(one.seconds), "ms", share(one), one.seconds == 0) for one in segments
+        {"css": one.css, "none": "none" * (one.seconds == 0), "name": one.name, "share": share(one)}
+        | {"text": milliseconds(one.seconds), "unit": "ms"}
+        for one in segments
     ]
     told = ", ".join(f"{one.name} {share(one)}" for one in segments)
     drawing = svg(

@@ -47,14 +47,9 @@ class Timeline:
     pauses: Mapping[str, Sequence[float]] = field(default_factory=dict)  # steps before one, by the class of its mark
 
     @property
-    def first(self) -> float:
-        """The first step's number."""
-        return self.points[0].step
-
-    @property
-    def last(self) -> float:
-        """The last step's number."""
-        return self.points[-1].step
+    def span(self) -> tuple[float, float]:
+        """The first step's number, and the last one's."""
+        return self.points[0].step, self.points[-1].step
 
     @cached_property
     def top(self) -> float:
@@ -70,7 +65,8 @@ class Timeline:
 
     def x(self, step: float) -> float:
         """Where a step lies, as a share of the width."""
-        return 0.5 if self.last == self.first else 0.008 + 0.984 * (step - self.first) / (self.last - self.first)
+        first, last = self.span
+        return 0.5 if last == first else 0.008 + 0.984 * (step - first) / (last - first)
 
     def y(self, value: float) -> float:
         """Where a rate lies, in pixels from the top."""
@@ -149,11 +145,12 @@ def _band(time: Timeline) -> Iterable[Markup]:
 
 def _buckets(time: Timeline, kind: str) -> list[tuple[float, list[float]]]:
     """The middle step and the rates of each bucket of the whole run's steps that holds any of that kind."""
-    width = (time.last - time.first + 1) / BUCKETS
+    first, last = time.span
+    width = (last - first + 1) / BUCKETS
     found: dict[int, list[Point]] = {}
     for point in time.points:
         if point.kind == kind:
-            found.setdefault(int((point.step - time.first) / width), []).append(point)
+            found.setdefault(int((point.step - first) / width), []).append(point)
     return [
         (statistics.fmean(point.step for point in held), [point.rate for point in held])
         for _, held in sorted(found.items())
@@ -189,7 +186,7 @@ def _lane(time: Timeline) -> Iterable[Markup]:
 
 def _numbers(time: Timeline) -> Iterable[Markup]:
     """The steps' numbers below the plot: round ones, far enough apart for a phone."""
-    base, first, last = HEIGHT + _BELOW - 4, time.first, time.last
+    base, (first, last) = HEIGHT + _BELOW - 4, time.span
     if last == first:
         yield label(0.5, base, f"step {first:,.0f}", "axis", "middle")
         return
