@@ -60,15 +60,13 @@ class DeviceClock:
         self._marks.append(end)
         self._pending.append((True, self._marks))
         self._marks = [end]
-        if len(self._pending) > MOST_PENDING:
-            self._wait_for_oldest()
+        self._bound()
 
     def restart(self) -> None:
         """Begin a step now: what was submitted since the last one ended belongs to none."""
         self._pending.append((False, self._marks))
         self._begin()
-        if len(self._pending) > MOST_PENDING:
-            self._wait_for_oldest()
+        self._bound()
 
     def ready(self) -> list[dict[str, float]]:
         """Seconds of the steps that the device has ended, each given once and in order; does not wait.
@@ -98,11 +96,13 @@ class DeviceClock:
         event.record(self._stream)
         return event
 
-    def _wait_for_oldest(self) -> None:
-        is_step, marks = self._pending[0]
-        if is_step:
-            marks[-1][1].synchronize()
-        self._take_oldest()
+    def _bound(self) -> None:
+        """Wait for the oldest step when too many lie unread."""
+        if len(self._pending) > MOST_PENDING:
+            is_step, marks = self._pending[0]
+            if is_step:
+                marks[-1][1].synchronize()
+            self._take_oldest()
 
     def _take_oldest(self) -> None:
         is_step, marks = self._pending.popleft()

@@ -162,7 +162,7 @@ class MemoryProfiler(Recording):
             self.place(draft)
 
     def _report(self) -> str:
-        peak = _peak_rss()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         lines = [
             f"Memory of rank {self._rank} (process {os.getpid()}) until training step {self._steps}\n",
             f"Peak resident memory: {peak / _MIB:,.1f} MiB ({peak} bytes); loader workers have their own\n",
@@ -176,9 +176,3 @@ class MemoryProfiler(Recording):
                 for name in sorted(path.name for path in self.files if path.suffix == ".pickle")
             ]
         return "".join(lines)
-
-
-def _peak_rss() -> int:
-    """The most memory that this process held so far, in bytes (getrusage(2): kB, but bytes on macOS)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

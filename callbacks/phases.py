@@ -61,11 +61,11 @@ class PhaseWatch(Profiler):
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
         self._names = _names(trainer.callbacks)
-        idle = _idle_hooks(trainer.callbacks) | _idle_module_hooks(trainer.lightning_module)
-        self._known = dict.fromkeys(idle)  # Lightning reports also hooks that do nothing: they interrupt no phase
+        # Lightning reports also hooks that do nothing: they interrupt no phase.
+        self._known = dict.fromkeys(_idle_hooks(trainer.callbacks, trainer.lightning_module))
         self._hooks = [
             register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
-            register_optimizer_step_post_hook(lambda *_: self._leave_update()),
+            register_optimizer_step_post_hook(lambda *_: self._leave(updated=True)),
         ]
 
     def remove(self, trainer: Any) -> None:
@@ -141,14 +141,12 @@ class PhaseWatch(Profiler):
         self._stack.append(phase)
         self.show(phase)
 
-    def _leave(self) -> None:
+    def _leave(self, *, updated: bool = False) -> None:
+        if updated:
+            self.updated()
         if self._stack:  # empty: entered before this watched
             self._stack.pop()
         self.show(self._stack[-1] if self._stack else None)
-
-    def _leave_update(self) -> None:
-        self.updated()
-        self._leave()
 
     def _learn(self, action: str) -> str | None:
         phase = self._known[action] = phase_of(action, self._names)
@@ -231,16 +229,12 @@ def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
     return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
 
 
-def _idle_hooks(callbacks: Iterable[Callback]) -> set[str]:
-    """Actions of hooks that no callback of that name overrides."""
+def _idle_hooks(callbacks: Iterable[Callback], module: LightningModule | None) -> set[str]:
+    """Actions of hooks that no callback of that name overrides, nor the module."""
     idle, busy = set[str](), set[str]()
     for callback in callbacks:
         for hook in dir(Callback):
             into = busy if _overrides(callback, Callback, [hook]) else idle
             into.add(f"[Callback]{callback.state_key}.{hook}")
-    return idle - busy
-
-
-def _idle_module_hooks(module: LightningModule | None) -> set[str]:
     hooks = [hook for hook in STEP_HOOKS[:2] if module and not _overrides(module, LightningModule, [hook])]
-    return {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}
+    return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

@@ -46,13 +46,7 @@ class Recording(Callback):
         """Write what was recorded, also on Ctrl-C and SIGTERM; Lightning calls no `teardown` then."""
         self.finish(trainer)
 
-    def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Write what was recorded if training is over before the last step."""
-        self.finish(trainer)
-
-    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Stop recording if nothing else has."""
-        self.finish(trainer)
+    on_train_end = teardown = on_exception
 
     def finish(self, trainer: Any) -> None:
         """Stop recording and write what there is; a second time does nothing."""

@@ -127,7 +127,9 @@ class OperatorTables:
         own, total = f"self_{side}_time_total", f"{side}_time_total"
         # Kernels are not operators, and a range on the device holds kernels that are counted already.
         chosen = [row for row in table if row.device_type == DeviceType.CPU and row.key not in RANGES]
-        whole = sum(getattr(row, own) for row in table if side == "cpu" or _is_kernel(row)) or 1.0
+        # As torch's own table sums device time: work on the device, and not a range around some.
+        kernels = [r for r in table if (r.is_legacy if r.device_type == DeviceType.CPU else not r.is_user_annotation)]
+        whole = sum(getattr(row, own) for row in (table if side == "cpu" else kernels)) or 1.0
         lines = [
             self._headline(f"self {_NOUNS[side]} time", min(rows, len(chosen)), len(chosen)),
             "",
@@ -138,7 +140,9 @@ class OperatorTables:
             figures = (getattr(row, own) / whole, getattr(row, own) / 1e3, getattr(row, total) / 1e3)
             figure = "| {:.1%} | {:,.3f} | {:,.3f} | {:,} | {:,.1f} |"
             each = getattr(row, total) / row.count
-            lines.append(f"| `{_cell(row.key)}` " + figure.format(*figures, row.count, each))
+            name = " ".join(row.key.translate({ord("|"): "/", ord("`"): "'"}).split())  # these would end the cell
+            name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
+            lines.append(f"| `{name}` " + figure.format(*figures, row.count, each))
         return "\n".join(lines) + "\n"
 
     def _parsed(self) -> list[Any]:
@@ -209,14 +213,3 @@ def _without_shapes(rows: list[Any]) -> list[Any]:
     for row in merged.values():
         row.input_shapes = ""
     return list(merged.values())
-
-
-def _is_kernel(row: Any) -> bool:
-    """Whether the row is work on the device, and not a range around some: as torch's own table sums device time."""
-    return row.is_legacy if row.device_type == DeviceType.CPU else not row.is_user_annotation
-
-
-def _cell(name: str) -> str:
-    """A name as code in a cell of a Markdown table, which these characters would end."""
-    name = " ".join(name.translate({ord("|"): "/", ord("`"): "'"}).split())
-    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."

@@ -39,9 +39,10 @@ def events() -> Profile:
     return profile_events(convolving)
 
 
-@pytest.fixture(scope="module")
-def in_python() -> Profile:
-    return profile_events(convolving, builtins=False)
+@pytest.fixture(scope="module", params=[True, False], ids=["all", "in Python"])
+def either(request: pytest.FixtureRequest, events: Profile) -> Profile:
+    """With functions in C timed, and not."""
+    return events if request.param else profile_events(convolving, builtins=False)
 
 
 @pytest.fixture(scope="module", params=[profile_samples, profile_by_timer], ids=["pyinstrument", "timer"])
@@ -50,58 +51,46 @@ def samples(request: pytest.FixtureRequest) -> Profile:
     return profile
 
 
-def functions(profile: Profile) -> set[str]:
-    return {name.rpartition("(")[2].rstrip(")") for stack in profile.own for name in stack}
-
-
 def named(profile: Profile, function: str) -> list[tuple[str, ...]]:
     """The stacks that end in a function."""
     return [stack for stack in profile.own if stack[-1].endswith(f"({function})")]
 
 
-def test_calls_are_counted_as_in_the_source_document(events: Profile, in_python: Profile) -> None:
-    for profile in (events, in_python):
-        rows = {row.name.rpartition("(")[2].rstrip(")"): row for row in profile.rows}
-        assert rows["_get_indices"].calls == TIMES * 882  # 88,200 of 100 repetitions
-        assert rows["im2col_naive"].calls == rows["by_im2col"].calls == TIMES
-        assert list(profile.rows) == sorted(profile.rows, key=lambda row: (-row.own, row.name))
-        (indices,) = named(profile, "_get_indices")
-        assert profile.calls[indices] == pytest.approx(TIMES * 882)
-        assert [indices[:-1]] == named(profile, "im2col_naive")
+def test_calls_are_counted_as_in_the_source_document_and_stacks_add_up(either: Profile) -> None:
+    rows = {row.name.rpartition("(")[2].rstrip(")"): row for row in either.rows}
+    assert rows["_get_indices"].calls == TIMES * 882  # 88,200 of 100 repetitions
+    assert rows["im2col_naive"].calls == rows["by_im2col"].calls == TIMES
+    assert list(either.rows) == sorted(either.rows, key=lambda row: (-row.own, row.name))
+    (indices,) = named(either, "_get_indices")
+    assert either.calls[indices] == pytest.approx(TIMES * 882)
+    assert [indices[:-1]] == named(either, "im2col_naive")
+    assert {stack[0].rpartition("(")[2] for stack in either.own} == {"convolving)"}
+    assert sum(either.own.values()) == pytest.approx(sum(row.own for row in either.rows))
+    assert sum(either.own.values()) <= either.seconds
+    assert min(either.own.values()) >= 0
+    for row in either.rows[:5]:
+        own = sum(seconds for stack, seconds in either.own.items() if stack[-1] == row.name)
+        assert own == pytest.approx(row.own, rel=1e-3)
 
 
-def test_stacks_of_events_add_up(events: Profile, in_python: Profile) -> None:
-    for profile in (events, in_python):
-        assert {stack[0].rpartition("(")[2] for stack in profile.own} == {"convolving)"}
-        assert sum(profile.own.values()) == pytest.approx(sum(row.own for row in profile.rows))
-        assert sum(profile.own.values()) <= profile.seconds
-        assert min(profile.own.values()) >= 0
-        for row in profile.rows[:5]:
-            own = sum(seconds for stack, seconds in profile.own.items() if stack[-1] == row.name)
-            assert own == pytest.approx(row.own, rel=1e-3)
-
-
-def test_functions_in_c_are_seen_only_when_asked_for(events: Profile, in_python: Profile) -> None:
-    seen = {name for stack in events.own for name in stack}
-    assert "<built-in method numpy.empty>" in seen
+def test_functions_in_c_are_seen_only_when_asked_for(events: Profile, either: Profile) -> None:
+    seen = {name for stack in either.own for name in stack}
+    assert ("<built-in method numpy.empty>" in seen) == (either is events)
     assert not [name for name in seen if "lsprof" in name]  # the profiler's own end
-    assert not [name for stack in in_python.own for name in stack if name.startswith("<")]
+    assert either is events or not [name for name in seen if name.startswith("<")]
     folded = own_by_function(events.own)
     assert sum(folded.values()) == pytest.approx(sum(events.own.values()))
-    assert set(folded) <= {name for stack in in_python.own for name in stack}
+    assert set(folded) <= seen
 
 
-def test_stacks_of_samples_are_the_works(samples: Profile) -> None:
+def test_stacks_of_samples_are_the_works(events: Profile, samples: Profile) -> None:
     assert samples.samples
     assert not samples.calls
     assert {stack[0].rpartition("(")[2] for stack in samples.own} == {"convolving)"}  # neither pytest nor the profiler
     assert named(samples, "_get_indices")
-
-
-def test_all_profilers_use_the_same_names_without_folders(events: Profile, samples: Profile) -> None:
     for function in ("convolving", "__call__", "by_im2col", "im2col_naive", "_get_indices"):
         found = {name for one in (events, samples) for stack in one.own for name in stack if f"({function})" in name}
-        assert len(found) == 1
+        assert len(found) == 1  # the same names, without folders
         assert "/" not in found.pop()
 
 
@@ -214,7 +203,7 @@ def test_a_profiler_ends_with_an_error_of_the_work(profile: Profiling) -> None:
         assert signal.getsignal(signal.SIGALRM) == handler
 
 
-def test_a_timer_that_is_in_use_is_left_alone() -> None:
+def test_a_timer_that_is_in_use_is_left_alone_and_other_threads_are_refused() -> None:
     signal.setitimer(signal.ITIMER_REAL, 60)
     try:
         with pytest.raises(RuntimeError, match="The timer of this process is in use"):
@@ -222,9 +211,6 @@ def test_a_timer_that_is_in_use_is_left_alone() -> None:
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def test_a_timer_interrupts_the_main_thread_only() -> None:
     with ThreadPoolExecutor(1) as pool:
         refused = pool.submit(profile_by_timer, lambda: None)
         assert "Only the main thread" in str(refused.exception())

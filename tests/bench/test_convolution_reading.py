@@ -1,6 +1,5 @@
 """What follows from figures: growth, the distance of profiles, what calls pay, conclusions and answers."""
 
-import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,9 +11,10 @@ import pytest
 
 from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.trial import Report
+from strobe.bench.suites.convolution.page import sections
 from strobe.bench.suites.convolution.profiles import Price, Profile
-from strobe.bench.suites.convolution.reading import corrected, fit_growth, questions, total_variation
-from strobe.bench.suites.convolution.study import (
+from strobe.bench.suites.convolution.reading import conclusions, corrected, fit_growth, questions, total_variation
+from strobe.bench.suites.convolution.suite import (
     CALLS,
     EVENTS,
     LARGEST,
@@ -26,13 +26,11 @@ from strobe.bench.suites.convolution.study import (
     TIME,
     TO_CALLEE,
     TO_CALLER,
+    declare,
 )
-from strobe.bench.suites.convolution.suite import conclude, declare, sections
 from strobe.present.format import figure
 from support.composing import bench_config
 from support.suite_parts import recorded
-
-pytestmark = pytest.mark.usefixtures("own_hydra")
 
 SIDES = [16, 32, 64, 128, 256, 512]
 
@@ -59,13 +57,10 @@ def test_the_interval_holds_the_exponent_as_often_as_it_says() -> None:
     assert 367 <= held <= 393  # 380 are expected, with a standard deviation of 4.4
 
 
-def test_what_every_call_costs_lowers_the_exponent_but_not_where_images_are_large() -> None:
+def test_two_sizes_have_no_interval_and_one_has_no_power() -> None:
     growth = fit_growth({side: 5e-5 + seconds for side, seconds in power(2).items()})
     assert growth
-    assert growth.exponent < 1.5 < growth.local < 2
-
-
-def test_two_sizes_have_no_interval_and_one_has_no_power() -> None:
+    assert growth.exponent < 1.5 < growth.local < 2  # what every call costs shows where images are small
     growth = fit_growth({200: 4.0, 100: 1.0})
     assert growth
     assert growth.interval is None
@@ -95,9 +90,7 @@ def test_the_price_of_calls_is_taken_back(callee: float) -> None:
     assert min(corrected(profile, 100 * price, Price(callee, 1 - callee)).values()) == 0  # nothing beyond nothing
 
 
-@functools.cache
 def declared(*overrides: str) -> Suite:
-    """The suite as these overrides make it; composed once."""
     return declare(bench_config("suite=convolution", *overrides))
 
 
@@ -136,7 +129,7 @@ def bare(sentence: str) -> str:
 def test_figures_become_sentences() -> None:
     suite = declared("quick=true")
     record = made_up(suite, {"four loops": 2, REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75})
-    said = [bare(sentence) for sentence in conclude(record)]
+    said = [bare(sentence) for sentence in conclusions(record)]
     assert said[0] == (
         f"At 64x64, where 4 of 10 ways were measured, native is fastest: {figure(0.008)} ms; {figure(8**0.5)} times as "
         f"fast as torch conv2d, {figure(512)} times as fast as four loops, {figure(8)} times as fast as scipy "
@@ -147,10 +140,10 @@ def test_figures_become_sentences() -> None:
     assert said[3] == "cProfile and pyinstrument disagree about 15.0% of im2col's time."
     assert said[4].endswith("they are off: cProfile by 35.0%, pyinstrument by 20.0%.")
     assert said[5:] == [f"{cell['name']} failed: no timer here" for cell in record["cells"] if cell["error"]]
-    slower = conclude(made_up(suite, {REFERENCE: 1, "native": 1.5, "torch conv2d": 1.25}))
+    slower = conclusions(made_up(suite, {REFERENCE: 1, "native": 1.5, "torch conv2d": 1.25}))
     assert slower[0].startswith("At 64x64, where 3 of 10 ways were measured, scipy convolve2d is fastest:")
     assert f"torch conv2d is {figure(8**0.5)} times as fast as native" in bare(slower[1])
-    same = conclude(made_up(suite, {"native": 1, "torch conv2d": 1}))
+    same = conclusions(made_up(suite, {"native": 1, "torch conv2d": 1}))
     assert "torch conv2d has the shortest time: " in same[0]
     assert "native, which is no difference that the interval would show" in bare(same[0])
     assert "which is no difference that the interval would show" in same[1]
@@ -159,18 +152,18 @@ def test_figures_become_sentences() -> None:
 def test_few_visits_have_no_verdict() -> None:
     suite = declared("quick=true")
     record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, visits=1)
-    first, second, *_ = conclude(record)
+    first, second, *_ = conclusions(record)
     assert "native has the shortest time: " in first
     assert "torch conv2d, by too few visits to tell" in first
     assert second.endswith("by too few visits to tell.")
-    assert "too few" not in conclude(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, visits=2))[0]
+    assert "too few" not in conclusions(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, visits=2))[0]
 
 
 def test_a_way_that_failed_everywhere_is_named() -> None:
     suite = declared("quick=true")
     powers = {"four loops": 2, REFERENCE: 1, "window sums": 1.5}
     record = made_up(suite, powers, {"native": "no compiler", "im2col": "too large"})
-    said = conclude(record)
+    said = conclusions(record)
     assert said[0].startswith("At 64x64, where 3 of 10 ways were measured, ")
     assert [each for each in said if "native" in each] == ["native failed at every size: no compiler"]
     second, third = list(questions(record).values())[1:3]
@@ -210,6 +203,6 @@ def test_the_documents_questions_are_answered_from_the_figures() -> None:
         for each in questions(nothing).values()
     )
     profiled = [f"{cell.name} failed: it broke" for cell in suite.cells if cell.table == PROFILERS]
-    assert conclude(nothing) == [*(f"{name} failed at every size: it broke" for name in LARGEST), *profiled]
+    assert conclusions(nothing) == [*(f"{name} failed at every size: it broke" for name in LARGEST), *profiled]
     waiting = recorded(suite, {})
     assert set(questions(waiting).values()) == {"Not known, for too little of it was measured."}

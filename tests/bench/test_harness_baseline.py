@@ -208,29 +208,21 @@ def test_the_table_has_a_row_for_each_cell(tmp_path: Path) -> None:
     assert rows[2]["seconds_median"] == ""
 
 
+def printed(found: dict[str, Any], table: str) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    print_results(console, suite(cell("a")), found, table)
+    return console.file.getvalue()
+
+
 def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
-    console = Console(file=io.StringIO(), width=160)
-    found = record(a=[1.0, 3.0], b="[no] disk", c=[0.5], d=[])
-    print_results(console, suite(cell("a")), found, "torch's table")
-    text = console.file.getvalue()
-    assert "torch's table" in text
-    assert "[no] disk" in text
-    assert "one trial" in text
-    assert "waiting" in text
-    assert "2.00" in text
-
-
-def test_a_cell_that_fails_later_shows_figures_and_error() -> None:
-    console = Console(file=io.StringIO(), width=160)
-    one = cell("a")
-    results = Results(suite(one), HEADER)
-    results.add(one, 0, Report([0.5], [10]))
-    results.add(one, 1, Failure("no disk"))
-    print_results(console, suite(one), results.record("completed"), "")
-    text = console.file.getvalue()
-    assert "20.0" in text
-    assert "no disk" in text
-    assert "range" in text
+    text = printed(record(a=[1.0, 3.0], b="[no] disk", c=[0.5], d=[]), "torch's table")
+    for words in ("torch's table", "[no] disk", "one trial", "waiting", "2.00"):
+        assert words in text
+    results = measured_as(a=[0.5])
+    results.add(cell("a"), 1, Failure("no disk"))
+    text = printed(results.record("completed"), "")
+    for words in ("20.0", "no disk", "range"):
+        assert words in text
     assert "95% interval" not in text
 
 

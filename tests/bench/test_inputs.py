@@ -12,8 +12,6 @@ from support.composing import bench_config
 from support.photo_files import photograph
 from support.refusals import refusal
 
-pytestmark = pytest.mark.usefixtures("own_hydra")
-
 
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,20 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.app.config.checks import check
 from strobe.app.native import convolution as native
 from strobe.app.native.build import missing
-from strobe.bench.command import own_overrides
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.page import render
 from strobe.bench.suites.convolution import cells
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
-from strobe.bench.suites.convolution.page import LESS
+from strobe.bench.suites.convolution.page import LESS, sections
 from strobe.bench.suites.convolution.profiles import FILE, PAGE, load_profile
 from strobe.bench.suites.convolution.reading import own_of_parts
-from strobe.bench.suites.convolution.study import (
+from strobe.bench.suites.convolution.suite import (
     CALLS,
     EVENTS,
     LARGEST,
@@ -31,9 +29,10 @@ from strobe.bench.suites.convolution.study import (
     REFERENCE,
     TIME,
     TO_CALLEE,
+    declare,
+    profiled_cells,
 )
-from strobe.bench.suites.convolution.suite import convolve, declare, profiled_cells, sections
-from strobe.errors import ConfigError, DataError
+from strobe.errors import DataError
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
@@ -41,8 +40,6 @@ from support.suite_parts import recorded
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)
-
-pytestmark = pytest.mark.usefixtures("own_hydra")
 
 
 @functools.cache
@@ -99,38 +96,6 @@ def test_what_is_chosen_is_measured() -> None:
     assert all(cell.against is None for cell in found.cells if cell.table == TIME)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (
-            ["suite.implementations=[magic]"],
-            r"suite\.implementations has magic, which is none; those are: four loops, ",
-        ),
-        (["suite.implementations=[im2col]", "suite.sizes=[256]"], r"suite\.sizes=\[256\].* give a side of 128 or less"),
-        (["suite.implementations=[]"], r"suite\.implementations=\[\] leaves nothing to measure"),
-        (["suite.sizes=[]"], r"suite\.sizes=\[\] leaves nothing to measure"),
-        (["data=cifar10"], "takes a photo or noise, and data has array; leave data out"),
-    ],
-)
-def test_wrong_values_are_refused(overrides: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        declared(*overrides)
-
-
-@pytest.mark.parametrize("given", ["threads=2", "data.batch_size=8", "loader=native", "engine=spdl"])
-def test_keys_that_change_nothing_are_refused(given: str) -> None:
-    suite = declared()
-    bench_config("suite=convolution", given)
-    with pytest.raises(ConfigError, match=rf"^{given} .*suite=convolution"):
-        own_overrides(suite)
-
-
-@pytest.mark.parametrize("key", ["suite.sizes=[0]", "suite.kernel=0"])
-def test_sides_of_nothing_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=r"suite\.(sizes|kernel)=.*0"):
-        check(bench_config("suite=convolution", key))
-
-
 @pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
 def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
     if name == "native" and (lacking := missing(native.LIBRARY)):
@@ -166,7 +131,7 @@ def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
     assert (image.shape, image.dtype) == ((16, 16), np.float32)
     assert 0 <= image.min() < image.max() <= 1
     assert not (tmp_path / "scratch").exists()  # no links to it
-    with convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
+    with cells.convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
         assert work.repeat() == 1
     (folder / "a.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match=r"a\.jpg cannot be read as a photo .*; remove it, or leave data\.root out"):

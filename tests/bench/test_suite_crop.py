@@ -10,13 +10,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from strobe.app.config.checks import check
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
 from strobe.bench.suites.crop import cells
 from strobe.bench.suites.crop import suite as crop
-from strobe.bench.suites.crop.cells import ACTIVE, PIXELS, WHOLE
+from strobe.bench.suites.crop.cells import ACTIVE, COLOURS, OFFSETS, Prepared, prepare
 from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches
-from strobe.bench.suites.crop.pipeline import COLOURS, DECODE, OFFSETS, RANGES, STEP, Prepared, prepare
+from strobe.bench.suites.crop.suite import DECODE, PIXELS, RANGES, STEP, WHOLE
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
 from strobe.present.parts import Table
@@ -73,30 +72,6 @@ def test_decoders_and_workers_can_be_chosen() -> None:
     assert [(cell.row, cell.column) for cell in steps] == [(r, c) for r in "12" for c in ("torchvision", "native")]
     assert steps[3].against == "step, 2, torchvision, 1 thread"
     assert [cell.make.keywords["traced"] for cell in steps] == [True, True, False, False]  # type: ignore[attr-defined]
-
-
-def checked(cfg: Any) -> Suite:
-    check(cfg)
-    return crop.declare(cfg)
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        (
-            "suite.decoders=[native,jpeg]",
-            r"suite.decoders=.*jpeg.* is not a choice; choose one of pil, torch",
-        ),
-        ("suite.decoders=[]", r"suite.decoders=\[\] is empty"),
-        ("suite.workers=[2,0]", r"suite.workers=\[2, 0\] is out of range; it must be at least 1"),
-        ("suite.batch_size=0", "suite.batch_size=0 is out of range; it must be at least 1"),
-        ("data=cifar10", r"suite=crop crops photos, .*array; give data.root=FOLDER"),
-    ],
-)
-def test_wrong_values_are_named(override: str, words: str) -> None:
-    cfg = composed(override)
-    with pytest.raises(ConfigError, match=words):
-        checked(cfg)
 
 
 def test_only_photos_that_a_crop_fits_into_are_used(photos: Path, tmp_path: Path) -> None:

@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.harness.declare import Done, Input, Suite, Trial
 from strobe.bench.suites.engines import cells
 from strobe.bench.suites.engines import suite as engines
 from strobe.bench.suites.engines.suite import ALONE, BUFFERS, BY_HAND
-from strobe.errors import ConfigError
 from support.composing import bench_config
-from support.refusals import refusal
 from support.suite_parts import NETWORK
 from support.suite_records import record_of
 
@@ -59,19 +57,6 @@ def test_tables_loaders_and_numbers_can_be_chosen() -> None:
     buffers = declared("suite.tables=[buffers]", "suite.batch_sizes=[16]").cells
     assert [(cell.row, cell.column) for cell in buffers] == [("16", way) for way in BUFFERS]
     assert {cell.table for cell in declared("data=cifar10").cells} == {"memory", "buffers", "training"}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("suite.loaders=[pil]", "suite.loaders: 'pil' cannot be measured: "),
-        ("data.batch_size=81", "batches of 81 are more than the 80 images"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_before(sample_root: Path, tmp_path: Path, given: str, said: str) -> None:
-    own = (f"data.root={sample_root}", "data.tiles_per_class=10", *([given] if "data" in given else []))
-    cfg = bench_config("suite=engines", *own, given)
-    assert said in refusal(lambda: engines._find(Request(cfg, "sample", own), tmp_path), ConfigError)
 
 
 @pytest.mark.parametrize(

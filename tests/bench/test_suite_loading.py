@@ -11,7 +11,7 @@ from strobe.app.data.base import ImageData
 from strobe.bench.harness.declare import Input, Request, Suite, Trial
 from strobe.bench.suites.loading import cells
 from strobe.bench.suites.loading import suite as loading
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import StrobeError
 from support.composing import bench_config
 from support.photo_files import photograph
 from support.refusals import refusal
@@ -72,34 +72,6 @@ def test_tiles_are_loaded_beside_floors_and_photos_by_crop_policy() -> None:
     assert columns["random_crop"] == ["pil", "native", "spdl", "torchvision"]
     assert columns["random_resized_crop"] == [*columns["random_crop"], "native dct_scaling=false"]
     assert set(columns["resize"]) == {*columns["random_resized_crop"], "packed"}
-    said = refusal(lambda: declared("suite.tables=[crop_policies]"), ConfigError)
-    assert said == "suite.tables=['crop_policies']: none of them is measured on data of the form tiles"
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("suite.loaders=[]", "suite.loaders=[] must name one or more, each once; such as"),
-        ("suite.loaders=[native,native]", "suite.loaders=[native,native] must name one or more, each once"),
-        ("suite.loaders=[pil]", "pil is no loader of this data; loaders that fit: "),
-        ('suite.loaders=["native threads=2"]', "'native threads=2' may set keys of its loader only; give native"),
-    ],
-)
-def test_wrong_loaders_are_refused(given: str, said: str) -> None:
-    assert said in refusal(lambda: declared(given), ConfigError)
-
-
-@pytest.mark.parametrize(
-    ("loader", "said"),
-    [("native loader.thread=2", "loader.thread"), ("native loader.threads=0", "loader.threads=0 is out of range")],
-)
-def test_overrides_that_cannot_be_are_refused_before_measuring(
-    sample_root: Path, tmp_path: Path, loader: str, said: str
-) -> None:
-    where = (f"data.root={sample_root}", FEW)
-    text = refusal(lambda: found("sample", tmp_path, *where, f'suite.loaders=["{loader}"]'), ConfigError)
-    assert text.startswith(f"suite.loaders: '{loader}' cannot be measured: ")
-    assert said in text
 
 
 def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,6 @@ from strobe.measure.timing import Window
 from support.composing import bench_config
 from support.suite_parts import trial_of
 
-pytestmark = pytest.mark.usefixtures("own_hydra")
-
 
 def test_phases_are_those_of_the_timed_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits = [100.0, 50.0, 20.0, 3.0, 2.0, 1.0]  # of which the last three were timed

@@ -1,13 +1,10 @@
 """The clock of a GPU's phases, on a device that is simulated: a queue of work, and a host that runs ahead of it."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from strobe.callbacks import device_clock
-from strobe.callbacks.columns import PHASES
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
 
 
@@ -86,10 +83,6 @@ def seconds(total: float, **phases: float) -> Any:
     return pytest.approx(dict.fromkeys((*DEVICE_PHASES, "idle"), 0.0) | {"total": total} | phases)
 
 
-def test_phases_are_those_of_the_host() -> None:
-    assert set(DEVICE_PHASES) < set(PHASES)
-
-
 def test_work_goes_to_the_phase_that_submits_it_however_late_it_is_done(clock: DeviceClock, device: Device) -> None:
     for scale in (1, 2, 3):
         step(clock, device, scale)
@@ -104,51 +97,42 @@ def test_work_goes_to_the_phase_that_submits_it_however_late_it_is_done(clock: D
     assert device.waited == 0
 
 
-def test_a_device_that_waits_for_data_is_idle_and_one_that_has_work_left_is_not(
-    clock: DeviceClock, device: Device
-) -> None:
-    clock.mark("data_wait")
-    device.host(3)
-    clock.mark("forward")
-    device.submit(2)
-    clock.mark("data_wait")
-    device.host(0.5)
-    clock.lap()
-    clock.mark("forward")
-    device.submit(1)
-    clock.mark("callbacks")
-    clock.lap()
-    device.host(10)
-    assert clock.ready() == [seconds(5, idle=3, forward=2), seconds(1, forward=1)]
-
-
-def test_work_outside_the_four_phases_and_starving_within_one(clock: DeviceClock, device: Device) -> None:
-    clock.mark("callbacks")
-    device.submit(1)
-    clock.mark("backward")
-    device.host(5)
-    device.submit(2)
-    clock.mark("other")
-    clock.lap()
-    assert clock.finish() == [seconds(7, idle=1, backward=6)]
-
-
-def test_a_phase_that_comes_twice_is_added_up(clock: DeviceClock, device: Device) -> None:
-    for phase, work in (("optimizer", 1.0), ("forward", 2.0), ("backward", 3.0), ("optimizer", 4.0)):
-        clock.mark(phase)
-        device.submit(work)
-    clock.lap()
-    assert clock.finish() == [seconds(10, optimizer=5, forward=2, backward=3)]
-
-
-def test_a_phase_may_reach_over_the_end_of_a_step(clock: DeviceClock, device: Device) -> None:
-    clock.mark("forward")
-    device.submit(1)
-    clock.lap()
-    device.submit(2)
-    clock.mark(None)
-    clock.lap()
-    assert clock.finish() == [seconds(1, forward=1), seconds(2, forward=2)]
+@pytest.mark.parametrize(
+    ("script", "steps"),
+    [
+        pytest.param(
+            "data_wait host3 forward device2 data_wait host0.5 lap forward device1 callbacks lap",
+            [seconds(5, idle=3, forward=2), seconds(1, forward=1)],
+            id="waits for data, or has work left",
+        ),
+        pytest.param(
+            "callbacks device1 backward host5 device2 other lap",
+            [seconds(7, idle=1, backward=6)],
+            id="outside the four phases, and starving within one",
+        ),
+        pytest.param(
+            "optimizer device1 forward device2 backward device3 optimizer device4 lap",
+            [seconds(10, optimizer=5, forward=2, backward=3)],
+            id="a phase twice",
+        ),
+        pytest.param(
+            "forward device1 lap device2 other lap",
+            [seconds(1, forward=1), seconds(2, forward=2)],
+            id="a phase over the end of a step",
+        ),
+    ],
+)
+def test_time_on_the_device_goes_to_phases(clock: DeviceClock, device: Device, script: str, steps: list[Any]) -> None:
+    for word in script.split():
+        if word == "lap":
+            clock.lap()
+        elif word.startswith("host"):
+            device.host(float(word.removeprefix("host")))
+        elif word.startswith("device"):
+            device.submit(float(word.removeprefix("device")))
+        else:
+            clock.mark(word)
+    assert clock.finish() == steps
 
 
 def test_what_lies_between_a_lap_and_a_restart_belongs_to_no_step(clock: DeviceClock, device: Device) -> None:
@@ -167,13 +151,8 @@ def test_what_lies_between_a_lap_and_a_restart_belongs_to_no_step(clock: DeviceC
     assert clock.ready() == []
     assert clock.finish() == [seconds(7.5, **WORK), seconds(15, **{phase: 2 * each for phase, each in WORK.items()})]
     assert clock.finish() == []
-
-
-def test_a_restart_after_the_step_was_read(clock: DeviceClock, device: Device) -> None:
-    step(clock, device)
-    assert len(clock.finish()) == 1
     device.submit(50)
-    clock.restart()
+    clock.restart()  # after the step before was read
     step(clock, device)
     assert clock.finish() == [seconds(7.5, **WORK)]
 
@@ -229,17 +208,3 @@ def test_a_step_with_very_many_changes_keeps_few_events(
     clock.lap()
     step(clock, device)
     assert clock.finish() == [seconds(100, transfer=10, idle=90), seconds(7.5, **WORK)]
-
-
-def test_a_mark_costs_little(clock: DeviceClock, device: Device) -> None:
-    def cost(mark: Callable[[str], None]) -> float:
-        """Microseconds of a mark that records nothing; the least of many, as other processes disturb."""
-        best = float("inf")
-        for _ in range(50):
-            start = time.perf_counter()
-            for _ in range(100):
-                mark("callbacks")
-            best = min(best, (time.perf_counter() - start) / 100)
-        return 1e6 * best
-
-    assert cost(clock.mark) < 1

@@ -1,13 +1,10 @@
 """Python profiles of real training runs, read back from their files."""
 
 import cProfile
-import csv
 import importlib.util
-import os
 import pickle
 import pstats
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
-from pyinstrument import Profiler
+from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader, Dataset
 
 from strobe.callbacks.python_profile import PythonProfiler
-from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
@@ -107,18 +101,6 @@ def test_sampling_that_begins_and_ends_outside_the_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("recorder_first", [False, True])
-def test_profiled_steps_are_marked(tmp_path: Path, kind: str, recorder_first: bool) -> None:
-    profiler = PythonProfiler(tmp_path / "tables", kind=kind, skip_first=2, steps=2)
-    recorder = StepRecorder(tmp_path / "steps.csv")
-    ours = (recorder, profiler) if recorder_first else (profiler, recorder)
-    fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
-    rows = csv.DictReader(recorder.path.read_text().splitlines())
-    assert [row["profiled"] for row in rows] == list("011100")  # also the step that starts the profiler
-    assert not profiler.recording
-
-
-@pytest.mark.parametrize("kind", FILES)
 def test_an_error_passes_and_its_step_is_in_the_profile(tmp_path: Path, kind: str) -> None:
     profiler = PythonProfiler(tmp_path, kind=kind, skip_first=1, interval=FINE)
     with pytest.raises(ArithmeticError, match="the run's own"):
@@ -127,27 +109,6 @@ def test_an_error_passes_and_its_step_is_in_the_profile(tmp_path: Path, kind: st
     if kind == "events":
         assert calls(tmp_path, "training_step") == 2 * 4
     assert not profiler.recording
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_an_interrupt_leaves_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
-    with pytest.raises(SystemExit):
-        fit(PythonProfiler(tmp_path, kind=kind, skip_first=1), model=Model(3, KeyboardInterrupt))
-    assert names(tmp_path) == FILES[kind]
-
-
-class Terminate(Callback):
-    def on_train_batch_end(self, trainer: Trainer, module: Model, *_: Any) -> None:
-        if module.batches == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-def test_a_termination_leaves_a_profile(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        fit(Terminate(), PythonProfiler(tmp_path, skip_first=1))
-    assert names(tmp_path) == EVENTS
-    assert calls(tmp_path, "training_step") == 2 * 2
 
 
 def test_a_run_shorter_than_its_start_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -169,29 +130,6 @@ def test_another_profiler_is_left_alone(tmp_path: Path, kind: str, caplog: pytes
     assert not (tmp_path / "tables").exists()
     stats: Any = pstats.Stats(other)
     assert sum(row[1] for (_, _, name), row in stats.stats.items() if "method 'run_backward'" in name) == 6
-
-
-def test_a_profile_that_cannot_be_written_does_not_end_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "tables").write_text("a file")
-    profiler, model = PythonProfiler(tmp_path / "tables", steps=2), Model()
-    fit(profiler, model=model)
-    assert (model.batches, profiler.files) == (6, [])
-    assert "The Python profile could not be written" in caplog.text
-
-
-def test_a_profiler_that_breaks_does_not_hide_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_: Any, **__: Any) -> str:
-        raise RuntimeError("the profiler's own")
-
-    monkeypatch.setattr(Profiler, "output", broken)
-    with pytest.raises(ArithmeticError, match="the run's own"):
-        fit(PythonProfiler(tmp_path, kind="sampling"), model=Model(4))
-    assert "The Python profile is missing" in caplog.text
-    assert names(tmp_path) == []
 
 
 def test_ranks_have_files_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

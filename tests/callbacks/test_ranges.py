@@ -2,13 +2,15 @@
 
 import csv
 import time
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback
 from lightning.pytorch.plugins import MixedPrecision
 
 from strobe.callbacks.columns import PHASES
@@ -67,35 +69,46 @@ def phases(path: Path) -> list[Event]:
     return sorted((event for event in read(path)[1] if event["name"] in NAMES), key=lambda event: event["ts"])
 
 
-@pytest.mark.parametrize(
-    ("model", "trainer"),
-    [
-        pytest.param(Model, {}, id="automatic"),
-        pytest.param(Manual, {}, id="manual"),
-        pytest.param(ByHand, {}, id="by hand"),
-        pytest.param(Model, {"plugins": "scaler"}, id="scaler"),
-        pytest.param(Model, {"accumulate_grad_batches": 2}, id="accumulation"),
-        pytest.param(Model, {"gradient_clip_val": 0.5}, id="clipping"),
-        pytest.param(Model, SOME_VALIDATION, id="validation"),
-        pytest.param(Model, {"data": Stream()}, id="no length"),
-    ],
-)
-def test_phases_lie_side_by_side_within_their_steps(
-    tmp_path: Path, model: type[LightningModule], trainer: dict[str, Any]
-) -> None:
-    if "plugins" in trainer:
-        trainer = {"plugins": MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))}
-    profiler = TraceProfiler(tmp_path, active=4)
-    fit(profiler, Busy(), model=model(), **trainer)
-    (path,) = profiler.traces
+KINDS: dict[str, tuple[type[Model], dict[str, Any]]] = {
+    "automatic": (Model, {}),
+    "manual": (Manual, {}),
+    "by hand": (ByHand, {}),
+    "scaler": (Model, {}),
+    "accumulation": (Model, {"accumulate_grad_batches": 2}),
+    "clipping": (Model, {"gradient_clip_val": 0.5}),
+    "validation": (Model, SOME_VALIDATION | {"max_epochs": 2}),
+    "no length": (Model, {"data": Stream()}),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TraceProfiler]:
+    """A recording of each kind of training, made when it is first asked for."""
+
+    @cache
+    def record(kind: str) -> TraceProfiler:
+        model, settings = KINDS[kind]
+        profiler = TraceProfiler(tmp_path_factory.mktemp("traces"), active=8 if kind == "validation" else 4)
+        fit(profiler, Busy(), model=model(), **settings | scaled(kind == "scaler"))
+        return profiler
+
+    return record
+
+
+def scaled(wanted: bool) -> dict[str, Any]:
+    return {"plugins": MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))} if wanted else {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_phases_lie_side_by_side_within_their_steps(recorded: Callable[[str], TraceProfiler], kind: str) -> None:
+    (path,) = recorded(kind).traces
     steps, _ = read(path)
     found = phases(path)
     assert all(before["ts"] + before["dur"] <= after["ts"] for before, after in pairwise(found))
     assert {event["tid"] for event in found} == {steps[0]["tid"]}
     for step in steps:
         inside = {event["name"] for event in found if step["ts"] <= event["ts"] and ends(event) <= ends(step)}
-        expected = set(NAMES) - ({"optimizer"} if "accumulate_grad_batches" in trainer else set())
-        assert expected <= inside
+        assert set(NAMES) - ({"optimizer"} if kind == "accumulation" else set()) <= inside
     assert not crossing(read_trace(path)["traceEvents"])
 
 
@@ -114,11 +127,10 @@ class SlowModel(Model):
         time.sleep(0.04)
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_what_comes_before_an_update_is_charged_as_in_steps_csv(tmp_path: Path, scaled: bool) -> None:
-    plugins = [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))] if scaled else []
+@pytest.mark.parametrize("scaler", [False, True])
+def test_what_comes_before_an_update_is_charged_as_in_steps_csv(tmp_path: Path, scaler: bool) -> None:
     profiler, recorder = TraceProfiler(tmp_path / "traces", **TWO), StepRecorder(tmp_path / "steps.csv")
-    fit(profiler, Slow(), recorder, model=SlowModel(), plugins=plugins)
+    fit(profiler, Slow(), recorder, model=SlowModel(), **scaled(scaler))
     with recorder.path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for step in profiler.steps:
@@ -131,11 +143,9 @@ def test_what_comes_before_an_update_is_charged_as_in_steps_csv(tmp_path: Path, 
             assert float(rows[step.number][name]) == pytest.approx(measured[name], abs=0.003)
 
 
-@pytest.mark.parametrize("model", [Model, Manual, ByHand])
-def test_what_a_phase_does_lies_in_it(tmp_path: Path, model: type[LightningModule]) -> None:
-    profiler = TraceProfiler(tmp_path, **TWO)
-    fit(profiler, model=model())
-    (path,) = profiler.traces
+@pytest.mark.parametrize("kind", ["automatic", "manual", "by hand"])
+def test_what_a_phase_does_lies_in_it(recorded: Callable[[str], TraceProfiler], kind: str) -> None:
+    (path,) = recorded(kind).traces
     found, ranges = phases(path), read(path)[1]
 
     def around(pattern: str) -> set[str]:
@@ -148,7 +158,7 @@ def test_what_a_phase_does_lies_in_it(tmp_path: Path, model: type[LightningModul
 
     assert around("enumerate(DataLoader)") == {"fetch"}
     assert around("Optimizer.step#") <= {"optimizer", "other"}
-    if model is Model:
+    if kind == "automatic":
         assert around("batch ") == {"forward"}
         assert around("aten::linear") == {"forward"}
     steps = [event for event in ranges if event["name"].startswith("Optimizer.step#")]
@@ -159,22 +169,19 @@ def test_what_a_phase_does_lies_in_it(tmp_path: Path, model: type[LightningModul
         assert not [event for event in found if event["name"] == "forward" and step["ts"] <= event["ts"] < ends(step)]
 
 
-def test_validation_lies_between_steps(tmp_path: Path) -> None:
-    profiler = TraceProfiler(tmp_path, wait=0, warmup=0, active=9)
-    fit(profiler, max_epochs=2, **SOME_VALIDATION)
-    steps, ranges = read(profiler.traces[0])
+def test_validation_lies_between_steps(recorded: Callable[[str], TraceProfiler]) -> None:
+    steps, ranges = read(recorded("validation").traces[0])
     validations = [event for event in ranges if event["name"] == "validation"]
-    assert len(validations) == 4
+    assert len(validations) == 3  # two within an epoch, one at its end
     for event in validations:
         assert not [step for step in steps if step["ts"] < ends(event) and event["ts"] < ends(step)]
 
 
-def test_the_callback_measures_what_the_trace_shows(tmp_path: Path) -> None:
-    profiler = TraceProfiler(tmp_path, active=4)
-    fit(profiler, **SOME_VALIDATION)
+def test_the_callback_measures_what_the_trace_shows(recorded: Callable[[str], TraceProfiler]) -> None:
+    profiler = recorded("validation")
     steps, _ = read(profiler.traces[0])
     shown = phases(profiler.traces[0])
-    assert [step.number for step in profiler.steps] == [2, 3, 4, 5]
+    assert [step.number for step in profiler.steps] == list(range(2, 10))
     for step, event in zip(profiler.steps, steps, strict=True):
         assert (step.end - step.start) / 1e3 == pytest.approx(event["dur"], abs=500)
         assert {interval.name for interval in step.phases} <= set(PHASES)

@@ -113,26 +113,6 @@ def test_a_checkpoint_is_in_its_step_within_an_epoch_and_in_none_between_epochs(
     assert seconds(recorder, "callbacks") == pytest.approx([0, 0, 0, NAP, 0, 0])
 
 
-@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
-@pytest.mark.parametrize(
-    ("schedule", "profiled"),
-    [
-        ({"wait": 2, "warmup": 1, "active": 1}, [0, 1, 1, 1, 0, 0]),  # also the step that starts the profiler
-        ({"wait": 0, "warmup": 0, "active": 2}, [1, 1, 0, 0, 0, 0]),
-        ({"wait": 1, "warmup": 1, "active": 1, "repeat": 2}, [1, 1, 1, 1, 1, 1]),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("recorder_first", [False, True])
-def test_profiled_steps_are_marked(
-    recorder: StepRecorder, tmp_path: Path, recorder_first: bool, schedule: dict[str, int], profiled: list[int]
-) -> None:
-    trace = TraceProfiler(tmp_path / "traces", **schedule)
-    ours = (recorder, trace) if recorder_first else (trace, recorder)
-    fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
-    assert column(recorder, "profiled") == profiled
-
-
 @pytest.mark.parametrize(
     ("error", "raised"), [(ArithmeticError, ArithmeticError), (KeyboardInterrupt, SystemExit)], ids=["error", "Ctrl-C"]
 )

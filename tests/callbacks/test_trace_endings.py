@@ -2,7 +2,6 @@
 
 import pickle
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from torch.profiler import ProfilerAction
 
 from strobe.callbacks.trace import TraceProfiler
-from support.fitting import Model, break_profiler_stop, fit
+from support.fitting import Model, fit
 from support.traces import TWO, written
 
 pytestmark = [
@@ -54,23 +53,6 @@ def test_an_error_passes_and_its_step_is_in_the_trace(tmp_path: Path, fail_at: i
     assert written(profiler) == expected
     assert all("_rank0_partial." in path.name for path in profiler.traces)
     assert len(profiler.steps) == max(0, fail_at - 2)
-
-
-def test_an_interrupt_leaves_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
-    profiler = TraceProfiler(tmp_path, active=9)
-    with pytest.raises(SystemExit):
-        fit(profiler, model=Model(3, KeyboardInterrupt))
-    assert written(profiler) == [[2, 3]]
-
-
-def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    break_profiler_stop(monkeypatch)
-    with pytest.raises(ArithmeticError, match="the run's own"):
-        fit(TraceProfiler(tmp_path), model=Model(3))
-    assert "failed and is off" in caplog.text
 
 
 def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -206,7 +206,10 @@ def show(overrides: Sequence[str]) -> None:
     if of_one and len(asked) != 1:
         raise ConfigError(f"{of_one} is a key of one suite; give suite=NAME too")
     for name in asked or names():
-        _print(console, _suite(name, others))
+        suite = _suite(name, others)
+        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", style="bold", markup=False)
+        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)):
+            console.print(line, markup=False, highlight=False)
 
 
 def _suite(name: str, overrides: Sequence[str]) -> Suite:
@@ -218,10 +221,3 @@ def _suite(name: str, overrides: Sequence[str]) -> Suite:
         return declared(cfg)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(" ".join(str(error).split())) from error
-
-
-def _print(console: Console, suite: Suite) -> None:
-    console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", style="bold", markup=False)
-    console.print(suite.about, markup=False, highlight=False)
-    for cell in suite.cells:
-        console.print(f"  {cell.name}", markup=False, highlight=False)

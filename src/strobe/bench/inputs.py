@@ -57,14 +57,9 @@ def require_sound(entry: str, overrides: Sequence[str]) -> None:
         raise ConfigError(f"{entry} cannot be measured: {' '.join(str(error).split())}") from error
 
 
-def is_given(overrides: Sequence[str]) -> bool:
-    """Whether the user says where files are, or asks for them to be fetched; else input is generated."""
-    keys = {key_of(override) for override in overrides}
-    return bool({"data.root", "data.download"} & keys) or "STROBE_DATA" in os.environ
-
-
-def _gives_root(overrides: Sequence[str]) -> bool:
-    return any(override.lstrip("+").startswith("data.root=") for override in overrides)
+def gives(overrides: Sequence[str], *keys: str) -> bool:
+    """Whether the user gives one of these keys."""
+    return any(key_of(override) in keys for override in overrides)
 
 
 def find_data(asked: Request, scratch: Path) -> Input:
@@ -77,11 +72,12 @@ def find_data(asked: Request, scratch: Path) -> Input:
     """
     extra: tuple[str, ...] = (f"data={asked.data}",)
     told = ""
-    generated = asked.data == "cifar10" and not is_given(asked.overrides)
+    files = gives(asked.overrides, "data.root", "data.download") or "STROBE_DATA" in os.environ
+    generated = asked.data == "cifar10" and not files
     if generated:
         write_cifar10(scratch / "cifar-10-batches-py")
         extra += (f"data.root={scratch}", "data.verify=false")
-    elif asked.data == "image_folder" and not _gives_root(asked.overrides):
+    elif asked.data == "image_folder" and not gives(asked.overrides, "data.root"):
         photos = find_photos(asked, scratch, most=MOST_FILES)
         told, generated = photos.told, photos.generated
         folder = class_folders([Path(path) for path in photos.facts["paths"]], scratch / "classes")
@@ -120,7 +116,7 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     Raises:
         DataError: there are none.
     """
-    given = _gives_root(asked.overrides)
+    given = gives(asked.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())

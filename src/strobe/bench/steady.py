@@ -93,7 +93,7 @@ def apply(
     torch.manual_seed(0)
     parts = build(cfg, folder)
     window = window_of(cfg, parts, seconds, **options)
-    _fit(parts, window, besides, without)
+    fit(parts, Stepping(window.add), *besides, without=without)
     if not window.seconds:
         raise ConfigError(
             f"training ended by itself after {window.steps} timed steps, before its measurement; leave out what ends "
@@ -105,13 +105,14 @@ def apply(
 def profile(cfg: DictConfig, folder: Path, profiler: Callback, *, most: int) -> None:
     """Train as the application does with a profiler, until it ends training, or for about ``most`` steps."""
     torch.manual_seed(0)
-    _fit(build(cfg, folder), Window(math.inf, warmup=1, most=most), [profiler])
+    fit(build(cfg, folder), Stepping(Window(math.inf, warmup=1, most=most).add), profiler)
 
 
-def _fit(parts: Parts, window: Window, besides: Sequence[Callback], without: type[Callback] | None = None) -> None:
+def fit(parts: Parts, *besides: Callback, without: type[Callback] | None = None) -> None:
+    """Train with further callbacks, and without those of one kind."""
     trainer: Any = parts.trainer
     kept = [callback for callback in trainer.callbacks if without is None or not isinstance(callback, without)]
-    trainer.callbacks = [*kept, Stepping(window.add), *besides]
+    trainer.callbacks = [*kept, *besides]
     trainer.fit(parts.model, datamodule=parts.data)
 
 

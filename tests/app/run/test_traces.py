@@ -60,11 +60,11 @@ def test_a_run_that_is_stopped_leaves_a_trace(
 def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
     ended = train(
         "profiler=trace",
-        "profiler.active=4",
+        "profiler.active=6",
         "profiler.warmup=2",
         "profiler.repeat=1",
         "engine.num_workers=2",
-        "trainer.limit_train_batches=9",
+        "trainer.limit_train_batches=11",
         "loader=tifffile",
     )
     assert ended.code == 0, ended.output
@@ -75,13 +75,14 @@ def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert not crossing(events)
     steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
-    assert len(steps) == 4
+    assert len(steps) == 6
     work = [event for event in events if event.get("cat") == "loader"]
     assert {event["pid"] for event in work} == workers.keys()
     batches = {event["args"]["batch"]: event for event in work if event["name"] == "batch"}
     files = Counter(e["args"]["batch"] for e in work if e["name"] == "decode" and e["args"]["batch"] in batches)
-    began = min(step["ts"] for step in steps)  # of a batch that was begun before, files may have been read before
-    whole = [n for n, event in batches.items() if event["ts"] > began and "unfinished" not in event["args"]]
+    firsts = {pid: min(event["ts"] for event in batches.values() if event["pid"] == pid) for pid in workers}
+    kept = {n: event for n, event in batches.items() if event["ts"] > firsts[event["pid"]]}  # begun within the trace
+    whole = [number for number, event in kept.items() if "unfinished" not in event["args"]]
     assert {files[number] for number in whole} == {4}
     for step in steps:  # its batch was made before it was fetched, and waited from then on
         number = int(step["name"].partition("#")[2])

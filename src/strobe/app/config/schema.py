@@ -276,7 +276,7 @@ class CropSuiteConfig(SuiteConfig):
 class TrainingSuiteConfig(SuiteConfig):
     """Changes that make a training faster, one after the other."""
 
-    devices: list[str] | None = None  # cpu, gpu; null: those that there are
+    devices: list[str] | None = knob(None, choices=["cpu", "gpu"])  # null: those that there are
     batch_size: int = knob(32, min=2)  # of the first rows
     workers: int | None = knob(None, min=1)  # null: 8, or 2 in quick mode
     large_batch: int | None = knob(None, min=2)  # null: 2048, or 128 in quick mode
@@ -310,8 +310,9 @@ class WorkersSuiteConfig(SuiteConfig):
     """Pipelines from photos to batches; worker processes or threads."""
 
     pipelines: list[str] | None = None  # such as [torch,spdl,"strobe loader.dct_scaling=false"]; null: all
-    workers: list[int] | None = None  # null: of 1, 2, 4, 8, 16, 32 those for which there are cores, and 4 at least
-    stages: list[str] | None = None  # of resize, batch, normalise, transfer; null: transfer only with a GPU
+    workers: list[int] | None = knob(None, min=1)  # null: of 1, 2, 4 ... 32 those for which there are cores, and 4
+    # null: transfer only with a GPU
+    stages: list[str] | None = knob(None, choices=["resize", "batch", "normalise", "transfer"])
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -66,15 +66,14 @@ class Trial:
 Make = Callable[[Trial], AbstractContextManager[Work]]
 
 
-def deferred(place: str, **options: Any) -> Make:
-    """The function ``module:name`` below ``strobe.bench.suites`` with these options; imported where the cell runs."""
+def deferred(place: str, **options: Any) -> Callable[..., Any]:
+    """The function ``module:name`` below ``strobe.bench.suites`` with these options; imported where it is called."""
     return partial(_imported, place, **options)
 
 
-def _imported(place: str, trial: Trial, **options: Any) -> AbstractContextManager[Work]:
+def _imported(place: str, *arguments: Any, **options: Any) -> Any:
     module, _, name = place.partition(":")
-    work: AbstractContextManager[Work] = getattr(import_module(f"strobe.bench.suites.{module}"), name)(trial, **options)
-    return work
+    return getattr(import_module(f"strobe.bench.suites.{module}"), name)(*arguments, **options)
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,13 @@ class Cell:
         """Unique within a suite."""
         parts = [self.table, self.row, self.column, f"{self.threads} threads" if self.threads > 1 else "1 thread"]
         return ", ".join(part for part in (*parts, self.cache or "") if part)
+
+
+def row(table: str, name: str, columns: Mapping[str, Make], reference: str = "", **options: Any) -> list[Cell]:
+    """A cell for each column; the ratios are to that of ``reference``, if it is there, or to the first."""
+    cells = [Cell(table, name, column, make, **options) for column, make in columns.items()]
+    held = next((cell.name for cell in cells if cell.column == (reference or cells[0].column)), None)
+    return [cell if cell.name == held else replace(cell, against=held) for cell in cells]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Done, Input, Plan, Request, Suite, Table, Trial, Work, row
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import find_data, require_batch
 from strobe.measure.statistics import Interval
@@ -27,7 +27,6 @@ PAIRS = (  # what is asked, by what is held against what
     ("A trace callback that waits against none", WAITING, APPLICATION),
     ("A trace that records against one that waits", RECORDING, WAITING),
 )
-VARIANTS = (PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING)
 NEVER = 10**9  # steps
 MOST = 200  # timed steps: a trace must be able to hold them
 QUICK, FULL = 1.0, 5.0  # seconds timed in a trial
@@ -37,11 +36,10 @@ def declare(cfg: DictConfig) -> Suite:
     """One row, a cell for each way of training."""
     seconds = cfg.turn_seconds or (QUICK if cfg.quick else FULL)
     threads = cfg.threads or len(os.sched_getaffinity(0))
-    cells: list[Cell] = []
-    for variant in VARIANTS:
-        make = partial(train, variant=variant, seconds=seconds)
-        against = cells[0].name if cells else None
-        cells.append(Cell("training", f"batch {cfg.data.batch_size}", variant, make, threads, against=against))
+    ways = {
+        variant: partial(train, variant=variant, seconds=seconds)
+        for variant in (PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING)
+    }
     return Suite(
         name="overhead",
         title="What the application costs",
@@ -50,7 +48,7 @@ def declare(cfg: DictConfig) -> Suite:
         "phase timers that write steps.csv; with a trace callback that waits all the time; and with one that records "
         f"all the time, less the writing of its file. A trial times {seconds:g} s of one training, or {MOST} steps, "
         "after its first steps; its seconds are those of a step.",
-        cells=cells,
+        cells=row("training", f"batch {cfg.data.batch_size}", ways, threads=threads),
         tables=[Table("training", "Training steps, each with more around them")],
         quick=Plan(rounds=2, turn=QUICK, budget=40),
         full=Plan(rounds=15, turn=FULL, budget=900),

@@ -19,7 +19,7 @@ from strobe.bench.suites.convolution.profiles import (
     timed,
 )
 from strobe.bench.suites.convolution.reading import own_of_parts
-from strobe.bench.suites.convolution.study import (
+from strobe.bench.suites.convolution.suite import (
     CALLS,
     EVENTS,
     EVENTS_OF_PYTHON,

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from strobe.app.native.convolution import convolve
-from strobe.bench.suites.convolution.study import REFERENCE
+from strobe.bench.suites.convolution.suite import REFERENCE
 
 Array = NDArray[Any]  # float32 or float64
 Border = Literal["fill", "symmetric", "wrap"]

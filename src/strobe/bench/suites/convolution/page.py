@@ -18,7 +18,7 @@ from strobe.bench.suites.convolution.reading import (
     shares,
     total_variation,
 )
-from strobe.bench.suites.convolution.study import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
+from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.present.format import TIMES, duration, estimate, interval, percent, times
 from strobe.present.parts import (
     Block,

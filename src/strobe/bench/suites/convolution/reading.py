@@ -11,7 +11,7 @@ from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
 from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
-from strobe.bench.suites.convolution.study import (
+from strobe.bench.suites.convolution.suite import (
     CALLS,
     CONV2D,
     EVENTS,
@@ -39,6 +39,7 @@ from strobe.present.format import percent
 Cell = Mapping[str, Any]  # of results.json
 UNKNOWN = "Not known, for too little of it was measured."
 _, _INDICES, _REST = PARTS
+_WHY_SUMS = "It leaves the two loops over the kernel to NumPy, and pays for two calls of it for each pixel."
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,10 @@ def questions(record: Mapping[str, Any]) -> dict[str, str]:
     found = read(record)
     asked: dict[str, tuple[Callable[[Reading], list[str]], Sequence[str]]] = {
         "How do four loops compare with SciPy, on larger images too?": (_loops, (LOOPS, REFERENCE)),
-        "Is the sum of each window's products by NumPy faster than four loops?": (_sums, (WINDOW_SUMS, LOOPS)),
+        "Is the sum of each window's products by NumPy faster than four loops?": (
+            lambda found: _compare(found, WINDOW_SUMS, LOOPS, ends=True, why=_WHY_SUMS),
+            (WINDOW_SUMS, LOOPS),
+        ),
         "And im2col?": (_im2col, (IM2COL, LOOPS, WINDOW_SUMS, REFERENCE)),
         "What does the profile of im2col tell?": (_profile, (PLAIN, *LOOKING)),
         "What of the last implementation, the recursive one?": (_recursive, (RECURSIVE, IM2COL, VIEW, REFERENCE)),
@@ -282,9 +286,10 @@ def _failures(found: Reading) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _compare(found: Reading, name: str, *others: str, ends: bool = False) -> list[str]:
-    """The same as sentences."""
-    return [f"A{words[1:]}." for other in others for words in found.compared(name, other, ends=ends)]
+def _compare(found: Reading, name: str, *others: str, ends: bool = False, why: str = "") -> list[str]:
+    """The same as sentences, and behind them, if there are some, why it is so."""
+    told = [f"A{words[1:]}." for other in others for words in found.compared(name, other, ends=ends)]
+    return [*told, why] if told and why else told
 
 
 def _loops(found: Reading) -> list[str]:
@@ -298,12 +303,6 @@ def _loops(found: Reading) -> list[str]:
             "small the image is."
         )
     return told
-
-
-def _sums(found: Reading) -> list[str]:
-    told = _compare(found, WINDOW_SUMS, LOOPS, ends=True)
-    why = "It leaves the two loops over the kernel to NumPy, and pays for two calls of it for each pixel."
-    return [*told, why] if told else []
 
 
 def _im2col(found: Reading) -> list[str]:

@@ -1,26 +1,33 @@
-"""What ``suite=convolution`` measures, by name. Imports neither torch nor SciPy before it is asked."""
+"""What ``suite=convolution`` measures, by name, and at which sizes. Imports neither torch nor SciPy."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
-from strobe.bench.inputs import find_photos
-from strobe.bench.suites.convolution.study import (
-    IM2COL,
-    LARGEST,
-    LOOKING,
-    PLAIN,
-    PROFILERS,
-    REFERENCE,
-    TIME,
-    fits,
-)
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
+from strobe.bench.inputs import find_photos, gives
 from strobe.errors import ConfigError
+
+TIME, PROFILERS = "time", "profilers"  # tables
+
+REFERENCE = "scipy convolve2d"
+LOOPS, WINDOW_SUMS, IM2COL, RECURSIVE = "four loops", "window sums", "im2col", "im2col recursive"
+VIEW, CONV2D, NATIVE = "sliding_window_view", "torch conv2d", "native"
+_SLOW = {LOOPS: 256, WINDOW_SUMS: 512, IM2COL: 128}  # side of an image that takes about a second, kernel 3x3
+LARGEST: dict[str, int | None] = {  # side at which each is measured; None: any
+    **_SLOW,
+    **dict.fromkeys((RECURSIVE, VIEW, REFERENCE, "scipy fftconvolve", CONV2D, "torch unfold", NATIVE)),
+}
+
+PLAIN = "no profiler"
+EVENTS, EVENTS_OF_PYTHON = "cProfile", "cProfile, builtins off"
+SAMPLES, TIMER = "pyinstrument", "timer"
+LOOKING = (EVENTS_OF_PYTHON, EVENTS, SAMPLES, TIMER)
+
+PARTS = ("im2col_naive", "_get_indices", "the rest")  # of the profiled work: its two functions, and all others
+CALLS, SEEN = "calls", "samples"  # figures of profilers' cells, besides own seconds of the parts
+TO_CALLEE, TO_CALLER = "price to the called", "price to the caller"
 
 SIZES, QUICK_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024), (8, 32, 64)
 REPETITIONS, QUICK_REPETITIONS = 100, 20  # of the profiled work
@@ -31,16 +38,20 @@ def declare(cfg: DictConfig) -> Suite:
     if cfg.data.form != "photos":
         raise ConfigError(f"suite=convolution takes a photo or noise, and data has {cfg.data.form}; leave data out")
     chosen = cfg.suite
-    for key in ("implementations", "sizes"):
-        if chosen[key] is not None and not chosen[key]:
-            raise ConfigError(f"suite.{key}=[] leaves nothing to measure; name at least one, or leave it out for all")
+    if chosen.implementations is not None and not chosen.implementations:
+        raise ConfigError("suite.implementations=[] leaves nothing to measure; name at least one, or leave it out")
     names = list(dict.fromkeys(chosen.implementations or LARGEST))
     sizes = list(dict.fromkeys(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES)))
     check_names(names, sizes, chosen.kernel, asked=chosen.implementations is not None)
     repetitions = QUICK_REPETITIONS if cfg.quick else REPETITIONS
-    cells = [
-        _timing(name, side, chosen.kernel, names) for side in sizes for name in names if fits(name, side, chosen.kernel)
-    ]
+    cells: list[Cell] = []
+    for side in sizes:
+        ways = {
+            name: deferred("convolution.cells:convolve", name=name, side=side, kernel=chosen.kernel)
+            for name in names
+            if fits(name, side, chosen.kernel)
+        }
+        cells += row(TIME, str(side), ways, REFERENCE, at=float(side))
     bounded = ", ".join(f"{name} {largest}" for name, largest in LARGEST.items() if largest and name in names)
     kernel = f"{chosen.kernel}x{chosen.kernel}"
     return Suite(
@@ -60,8 +71,8 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=2, turn=0.05, budget=28),
         full=Plan(rounds=9, turn=0.15, budget=330),
         find=_find,
-        conclude=conclude,
-        sections=sections,
+        conclude=deferred("convolution.reading:conclusions"),
+        sections=deferred("convolution.page:sections"),
         varies={
             "threads": "nothing, for every way is measured on one thread,",
             "data.batch_size": "suite.sizes=[N,...], for each repetition is one image,",
@@ -70,6 +81,11 @@ def declare(cfg: DictConfig) -> Suite:
         },
         packages=["scipy", "pyinstrument"],
     )
+
+
+def fits(name: str, side: int, kernel: int) -> bool:
+    """Whether an implementation is measured on an image of that side: not where it would take many seconds."""
+    return side * kernel <= 3 * (LARGEST[name] or side * kernel)
 
 
 def check_names(names: Sequence[str], sizes: Sequence[int], kernel: int, *, asked: bool) -> None:
@@ -84,58 +100,19 @@ def check_names(names: Sequence[str], sizes: Sequence[int], kernel: int, *, aske
             )
 
 
-def _timing(name: str, side: int, kernel: int, names: Sequence[str]) -> Cell:
-    held = Cell(TIME, str(side), REFERENCE, partial(convolve, name=REFERENCE, side=side, kernel=kernel)).name
-    make = partial(convolve, name=name, side=side, kernel=kernel)
-    against = held if name != REFERENCE and REFERENCE in names else None
-    return Cell(TIME, str(side), name, make, against=against, at=float(side))
-
-
 def profiled_cells(repetitions: int) -> list[Cell]:
     """The same work alone and under each profiler."""
-    row = f"{IM2COL}, {repetitions} repetitions on 7x7"
-    plain = Cell(PROFILERS, row, PLAIN, partial(profile, profiler=PLAIN, repetitions=repetitions))
-    others = (
-        Cell(PROFILERS, row, name, partial(profile, profiler=name, repetitions=repetitions), against=plain.name)
-        for name in LOOKING
-    )
-    return [plain, *others]
-
-
-def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> AbstractContextManager[Work]:
-    """One image by one implementation."""
-    from strobe.bench.suites.convolution import cells
-
-    return cells.convolve(visit, name=name, side=side, kernel=kernel)
-
-
-def profile(visit: Trial, *, profiler: str, repetitions: int) -> AbstractContextManager[Work]:
-    """The same work under one profiler."""
-    from strobe.bench.suites.convolution import cells
-
-    return cells.profile(visit, profiler=profiler, repetitions=repetitions)
+    profiled = {
+        name: deferred("convolution.cells:profile", profiler=name, repetitions=repetitions)
+        for name in (PLAIN, *LOOKING)
+    }
+    return row(PROFILERS, f"{IM2COL}, {repetitions} repetitions on 7x7", profiled)
 
 
 def _find(asked: Request, scratch: Path) -> Input:
     """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
-    if not any(override.lstrip("+").startswith("data.root=") for override in asked.overrides):
+    if not gives(asked.overrides, "data.root"):
         return Input("noise, generated", generated=True)
-    from strobe.bench.suites.convolution.cells import grey_image
-
     path = find_photos(asked, scratch).facts["paths"][0]
-    grey_image(path, 8)
+    deferred("convolution.cells:grey_image")(path, 8)  # which says so if it is none
     return Input(f"the middle of {Path(path).name}, in grey", facts={"photo": path})
-
-
-def conclude(record: Mapping[str, Any]) -> list[str]:
-    """Which way is fastest, and how far profilers can be believed."""
-    from strobe.bench.suites.convolution.reading import conclusions
-
-    return conclusions(record)
-
-
-def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
-    """The study's questions, growth, and what the profilers saw."""
-    from strobe.bench.suites.convolution import page
-
-    return page.sections(record, folder)

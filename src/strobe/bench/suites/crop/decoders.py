@@ -25,20 +25,14 @@ Size = tuple[int, int]
 """Height and width of a photo."""
 
 
-def _pil() -> Decode:
-    def decode(photo: bytes, top: int, left: int) -> Tensor:
-        whole: Tensor = pil_to_tensor(Image.open(BytesIO(photo)))
-        return whole[:, top : top + CROP, left : left + CROP]
-
-    return decode
+def _pil(photo: bytes, top: int, left: int) -> Tensor:
+    whole: Tensor = pil_to_tensor(Image.open(BytesIO(photo)))
+    return whole[:, top : top + CROP, left : left + CROP]
 
 
-def _torchvision() -> Decode:
-    def decode(photo: bytes, top: int, left: int) -> Tensor:
-        whole: Tensor = decode_jpeg(torch.frombuffer(bytearray(photo), dtype=torch.uint8), ImageReadMode.RGB)
-        return whole[:, top : top + CROP, left : left + CROP]
-
-    return decode
+def _torchvision(photo: bytes, top: int, left: int) -> Tensor:
+    whole: Tensor = decode_jpeg(torch.frombuffer(bytearray(photo), dtype=torch.uint8), ImageReadMode.RGB)
+    return whole[:, top : top + CROP, left : left + CROP]
 
 
 def _spdl() -> Decode:
@@ -67,8 +61,8 @@ def _native() -> Decode:
 
 
 DECODERS: dict[str, Callable[[], Decode]] = {
-    "pil": _pil,
-    "torchvision": _torchvision,
+    "pil": lambda: _pil,
+    "torchvision": lambda: _torchvision,
     "spdl": _spdl,
     "native": _native,
 }

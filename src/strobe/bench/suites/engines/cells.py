@@ -18,8 +18,7 @@ from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import loader_keys, prepared
 from strobe.bench.steady import apply, ready
 from strobe.bench.suites.engines.suite import BY_HAND
-from strobe.bench.suites.workers.jobs import Draining
-from strobe.bench.suites.workers.pipelines import end_workers
+from strobe.bench.suites.workers.pipelines import Draining, end_workers
 from strobe.measure.timing import clock
 
 PREFETCH = 4  # batches for each worker, twice torch's default

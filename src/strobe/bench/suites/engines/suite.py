@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import find_data, loader_keys, prepared, require_batch, require_sound
 from strobe.present.format import estimate as ratio
@@ -87,31 +87,26 @@ def declare(cfg: DictConfig) -> Suite:
 
 def _engines(loader: str, workers: int, threads: int, cache: Cache | None) -> list[Cell]:
     """A row: every engine that can have so many workers."""
-    row: list[Cell] = []
-    for engine in (BY_HAND, "torch", "spdl", *(["resident"] if workers == 0 else [])):
-        make = deferred("engines.cells:deliver", loader=loader, engine=engine, workers=workers)
-        against = row[0].name if row else None
-        row.append(Cell(loader, str(workers), engine, make, threads, cache, against, float(workers)))
-    return row
+    ways = {
+        engine: deferred("engines.cells:deliver", loader=loader, engine=engine, workers=workers)
+        for engine in (BY_HAND, "torch", "spdl", *(["resident"] if workers == 0 else []))
+    }
+    return row(loader, str(workers), ways, threads=threads, cache=cache, at=float(workers))
 
 
 def _buffers(size: int, threads: int) -> list[Cell]:
-    made: dict[str, Cell] = {}
-    for way, against in BUFFERS.items():
-        make = deferred("engines.cells:fill", way=way, size=size)
-        reference = made[against].name if against else None
-        made[way] = Cell("buffers", str(size), way, make, threads, against=reference, at=float(size))
-    return list(made.values())
+    ways = [(way, deferred("engines.cells:fill", way=way, size=size)) for way in BUFFERS]
+    options: dict[str, Any] = {"threads": threads, "at": float(size)}
+    return [cell for some in (ways[:3], ways[3:]) for cell in row("buffers", str(size), dict(some), **options)]
 
 
 def _trainings(trainings: Sequence[str], threads: int, seconds: float) -> list[Cell]:
     """The model alone, then what is held against it."""
-    alone = deferred("engines.cells:train", loader=trainings[0], threads=threads, seconds=seconds, alone=True)
-    cells = [Cell("training", str(threads), ALONE, alone, threads)]
-    for loader in trainings:
-        make = deferred("engines.cells:train", loader=loader, threads=threads, seconds=seconds, alone=False)
-        cells.append(Cell("training", str(threads), loader, make, threads, against=cells[0].name))
-    return cells
+    ways = {
+        name: deferred("engines.cells:train", loader=loader, threads=threads, seconds=seconds, alone=name == ALONE)
+        for name, loader in {ALONE: trainings[0], **dict(zip(trainings, trainings, strict=True))}.items()
+    }
+    return row("training", str(threads), ways, threads=threads)
 
 
 def _find(asked: Request, scratch: Path) -> Input:

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.app.config.checks import loaders_for
-from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import MOST_FILES, find_data, loader_keys, prepared, require_sound
 from strobe.errors import ConfigError
@@ -103,22 +103,10 @@ def check_loaders(loaders: Sequence[str], form: str) -> None:
 
 
 def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batches: int) -> list[Cell]:
-    """One cell for each loader; the ratios are to the first."""
-    row: list[Cell] = []
-    for loader in loaders:
-        row.append(
-            Cell(
-                "load",
-                str(size),
-                _label(loader),
-                deferred("loading.cells:load", loader=loader, size=size, batches=batches, cold=cache == "cold"),
-                threads=threads,
-                cache=cache,
-                against=row[0].name if row else None,
-                at=float(size),
-            )
-        )
-    return row
+    """One cell for each loader."""
+    options = {"size": size, "batches": batches, "cold": cache == "cold"}
+    ways = {_label(loader): deferred("loading.cells:load", loader=loader, **options) for loader in loaders}
+    return row("load", str(size), ways, threads=threads, cache=cache, at=float(size))
 
 
 def _label(loader: str) -> str:
@@ -127,30 +115,20 @@ def _label(loader: str) -> str:
 
 def _floors(size: int) -> list[Cell]:
     """Every loader of tiles, held against skimage; then what each of them must do at least."""
-    row: list[Cell] = []
     names = ["skimage", *(name for name in loaders_for("tiles") if name != "skimage")]
     ways = {name: deferred("loading.cells:raw", loader=name, size=size) for name in names}
     ways |= {kind: deferred("loading.cells:floor", kind=kind, size=size) for kind in (PLAIN, FLOOR, COPY)}
-    for name, make in ways.items():
-        against = row[0].name if row else None
-        row.append(Cell("floors", str(size), name, make, cache="warm", against=against, at=float(size)))
-    return row
+    return row("floors", str(size), ways, cache="warm", at=float(size))
 
 
 def _crops(policy: str) -> list[Cell]:
     """Every loader of photos, held against Pillow's; a pack holds photos that were resized."""
-    names = [
-        "pil",
-        *(name for name in loaders_for("photos") if name != "pil" and (name != "packed" or policy == "resize")),
-    ]
+    packed = {"packed"} if policy == "resize" else set()
+    names = ["pil", *(name for name in loaders_for("photos") if name not in {"pil", "packed"} - packed)]
     names += ["native loader.dct_scaling=false"] * (policy != "random_crop")
     keys = (f"data.framing={policy}", f"data.size={CROP_POLICIES[policy]}")
-    row: list[Cell] = []
-    for name in names:
-        make = deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys)
-        against = row[0].name if row else None
-        row.append(Cell("crop_policies", policy, _label(name), make, cache="warm", against=against))
-    return row
+    ways = {_label(name): deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys) for name in names}
+    return row("crop_policies", policy, ways, cache="warm")
 
 
 def _find(asked: Request, scratch: Path) -> Input:
@@ -178,11 +156,9 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     for size in sorted(sizes & {32.0, max(sizes, default=0)}):
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
         ratios = ", ".join(f"{cell['column']} {estimate(cell['ratio'])}" for cell in cells)
-        told += (
-            [f"Times as fast as {_first(measured, cells[0])} at batch {size:.0f}, one thread: {ratios}."]
-            if cells
-            else []
-        )
+        if cells:
+            first = measured[cells[0]["against"]]["column"]
+            told.append(f"Times as fast as {first} at batch {size:.0f}, one thread: {ratios}.")
     told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
     most = max((cell["threads"] for cell in measured.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
@@ -197,10 +173,6 @@ def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
         if loader in cells and floor in cells and (times := by_round(cells[floor], cells[loader])):
             told.append(f"Batches of {row}: {loader} takes {estimate(times)} times as long as {words} alone.")
     return told
-
-
-def _first(measured: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
-    return str(measured[cell["against"]]["column"])
 
 
 def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:

@@ -21,6 +21,7 @@ from strobe.app.build.instantiate import build
 from strobe.app.config.compose import configure
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done, Trial, Work
+from strobe.bench.steady import fit
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure.timing import Meter, mirrored
@@ -221,7 +222,4 @@ def _configured(trial: Trial, *own: str) -> DictConfig:
 def train(cfg: DictConfig, folder: Path, *besides: Callback) -> None:
     """The application's training with further callbacks, the last of which does not see itself profiled."""
     torch.manual_seed(0)
-    parts = build(cfg, folder)
-    trainer: Any = parts.trainer
-    trainer.callbacks = [*(one for one in trainer.callbacks if not isinstance(one, StepRecorder)), *besides]
-    trainer.fit(parts.model, datamodule=parts.data)
+    fit(build(cfg, folder), *besides, without=StepRecorder)

@@ -82,45 +82,33 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """A sentence for each cell that was measured."""
     measured = [cell for cell in record["cells"] if cell["visits"]]
     steps = [cell["figures"]["unwatched"]["median"] for cell in measured if cell["table"] in {"traces", "python"}]
-    sentences = {"callbacks": _callback, "traces": _trace, "spans": _span, "python": _python}
-    return [sentences[cell["table"]](cell, min(steps, default=None)) for cell in measured]
+    return [_sentence(cell, cell["figures"], min(steps, default=0.0)) for cell in measured]
 
 
-def _callback(cell: Mapping[str, Any], step: float | None) -> str:
-    cost = cell["figures"]["cost"]
-    share = f", {100 * cost['median'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
-    return f"{cell['column'].capitalize()}: {_times(cost, 1e6)} us a step{share}."
+def _sentence(cell: Mapping[str, Any], found: Mapping[str, Any], step: float) -> str:
+    """What a cell tells, beside the seconds of a ``step`` that nobody watches, or 0."""
 
+    def scaled(name: str, scale: float) -> str:
+        return ratio(found[name], lambda value: figure(scale * value))
 
-def _trace(cell: Mapping[str, Any], _: float | None) -> str:
-    found = cell["figures"]
+    column, middle = cell["column"], {name: values["median"] for name, values in found.items()}
+    match cell["table"]:
+        case "callbacks":
+            share = f", {100 * middle['cost'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
+            return f"{column.capitalize()}: {scaled('cost', 1e6)} us a step{share}."
+        case "traces":
+            return (
+                f"A trace with {column}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
+                f"{figure(middle['bytes'] / 1e3)} kB a step, and a stall of {scaled('stall', 1e3)} ms a cycle."
+            )
+        case "spans":
+            other = "switched off" if column == "recorded" else "absent"
+            longer = ratio(found["times"], lambda value: f"{value - 1:.2%}")
+            return (
+                f"Spans {column}: loading takes {longer} longer than with spans {other}; one takes "
+                f"{scaled('span', 1e6)} us, and two a file are {middle['share']:.2%} of loading."
+            )
     return (
-        f"A trace with {cell['column']}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
-        f"{figure(found['bytes']['median'] / 1e3)} kB a step, and a stall of {_times(found['stall'], 1e3)} ms a cycle."
+        f"A profile by {column}: a step takes {ratio(found['times'])} times as long, and loading seems to take "
+        f"{middle['share']:.1%} of it, not {middle['share_unwatched']:.1%}."
     )
-
-
-def _span(cell: Mapping[str, Any], _: float | None) -> str:
-    found, other = cell["figures"], "switched off" if cell["column"] == "recorded" else "absent"
-    return (
-        f"Spans {cell['column']}: loading takes {_longer(found['times'])} longer than with spans {other}; one takes "
-        f"{_times(found['span'], 1e6)} us, and two a file are {found['share']['median']:.2%} of loading."
-    )
-
-
-def _python(cell: Mapping[str, Any], _: float | None) -> str:
-    found = cell["figures"]
-    return (
-        f"A profile by {cell['column']}: a step takes {ratio(found['times'])} times as long, and loading seems to take "
-        f"{found['share']['median']:.1%} of it, not {found['share_unwatched']['median']:.1%}."
-    )
-
-
-def _times(interval: Mapping[str, float], factor: float) -> str:
-    """An interval in another unit."""
-    return ratio(interval, lambda value: figure(factor * value))
-
-
-def _longer(times: Mapping[str, float]) -> str:
-    """A ratio as a share that is added."""
-    return ratio(times, lambda value: f"{value - 1:.2%}")

@@ -3,24 +3,29 @@
 import json
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
+from strobe.bench.harness.results import by_round
+from strobe.bench.harness.schedule import slug
 from strobe.bench.inputs import find_data, require_batch
-from strobe.bench.suites.training.report import DEVICES, TRACES, conclude, sections, traced
+from strobe.callbacks.columns import PHASES
 from strobe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from lightning.pytorch.callbacks import Callback
+from strobe.present import parts
+from strobe.present.charts.rows import stacked
+from strobe.present.format import duration, figure, milliseconds, percent
+from strobe.present.format import estimate as written
+from strobe.report.steps import DEVICE, segments
 
 DRIVER = Path("/dev/nvidiactl")
 LOADERS = {"array": ["loader=memory", "loader.batched=false"], "tiles": ["loader=skimage"], "photos": ["loader=pil"]}
@@ -32,6 +37,9 @@ BEST = {  # by the form of data; and by the device
     "gpu": ["model.channels_last=true", "trainer.precision=bf16-mixed"],
 }
 QUICK, FULL = 1.0, 15.0  # seconds timed in a trial
+TRACES = "tensorboard"  # a run's folder, with one of each row's traces in it
+DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
+INTERVAL = 6  # trials, from which on the order statistics enclose the median in 95 of 100 cases
 MOST = 20  # steps of a profiled training, which its profiler ends earlier: wait 1, warm up 1, record 3, twice
 
 
@@ -107,12 +115,9 @@ def _devices(cfg: DictConfig) -> list[str]:
     given = cfg.suite.devices
     if given is None:
         return ["cpu", "gpu"] if DRIVER.exists() else ["cpu"]
-    devices = list(dict.fromkeys(given))
-    if not devices or not set(devices) <= set(DEVICES):
-        raise ConfigError(f"suite.devices={given} is not a choice of devices; choose from cpu and gpu")
-    if "gpu" in devices and not DRIVER.exists():
+    if "gpu" in given and not DRIVER.exists():
         raise ConfigError(f"suite.devices={given}: there is no NVIDIA GPU here, or no driver; give suite.devices=[cpu]")
-    return devices
+    return list(dict.fromkeys(given))
 
 
 def _threads(cfg: DictConfig, overrides: list[str]) -> int:
@@ -149,19 +154,121 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
 def train(trial: Trial, *, row: str, overrides: tuple[str, ...], seconds: float) -> Iterator[Work]:
     """A training with these overrides, which warms itself up; after the first trial's measurement it is profiled."""
     from strobe.bench.steady import profile, ready, with_phases
+    from strobe.callbacks import TraceProfiler
 
     cfg = ready([*trial.overrides, *overrides])
     with TemporaryDirectory(prefix="strobe-") as scratch:
         yield Work(partial(with_phases, cfg, Path(scratch), seconds), warm_up=lambda: None, once=True)
         if trial.number == 0:
+            traces, tables = (
+                trial.folder.parents[1] / kind / slug(f"{cfg.trainer.accelerator} {row}") for kind in (TRACES, "tables")
+            )
             try:
-                profile(cfg, Path(scratch), _profiler(trial.folder.parents[1], cfg.trainer.accelerator, row), most=MOST)
+                profiler = TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)
+                profile(cfg, Path(scratch), profiler, most=MOST)
             except Exception:  # what was measured before is worth more
                 traceback.print_exc()
 
 
-def _profiler(folder: Path, device: str, row: str) -> "Callback":
-    from strobe.callbacks import TraceProfiler
+Measured = Mapping[str, Any]  # a cell of results.json
 
-    traces, tables = (place / traced(device, row) for place in (folder / TRACES, folder / "tables"))
-    return TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """For each device the first row's speed, what each change brings, and all of them together; and a GPU's gain."""
+
+    def ratio(one: Measured, other: Measured, words: str, than: str = "") -> list[str]:
+        times = by_round(one, other)
+        return [f"{words}: {written(times)} times as fast{than}"] if times else []
+
+    found = [
+        f"{cell['name']} was not measured: {cell['error']}"
+        for cell in record["cells"]
+        if cell["error"] and not cell["visits"]
+    ]
+    devices = _by_device(record)
+    for device, cells in devices.items():
+        first, last, on = cells[0], cells[-1], f"n {DEVICES[device]}"
+        if first["visits"]:
+            found.append(f"O{on}, {first['row']}: {_speed(first)}.")
+        for before, cell in pairwise(cells):
+            found += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
+        if last["visits"]:
+            found += ratio(last, first, f"Together, o{on}", f"; {_speed(last)}.")
+    measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
+    if measured and devices.get("cpu"):
+        cpu, gpu = devices["cpu"][0], devices["gpu"][0]
+        best = max(measured, key=lambda cell: cell["images_per_second"]["median"])
+        found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
+        found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
+    return found
+
+
+def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
+    """An epoch's time and a step's phases of each row, for each device."""
+    return [
+        _section(device, measured, folder)
+        for device, cells in _by_device(record).items()
+        if (measured := [cell for cell in cells if cell["visits"]])
+    ]
+
+
+def _by_device(record: Mapping[str, Any]) -> dict[str, list[Measured]]:
+    found: dict[str, list[Measured]] = {}
+    for cell in record["cells"]:
+        found.setdefault(cell["table"], []).append(cell)
+    return found
+
+
+def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
+    rows, lines, bars = [], [], []
+    for cell in cells:
+        phases, epoch, how = _phases(cell), f"{written(cell['seconds'])} s", _how(cell)
+        total = sum(phases.values())
+        shares = {name: percent(value / total) if total else "" for name, value in phases.items()}
+        wait = shares.get("data_wait", shares.get("idle", percent(0) if total else ""))
+        rate = figure(cell["images_per_second"]["median"])
+        rows.append([cell["row"], epoch, how, rate, f"{milliseconds(total)} ms", wait])
+        told = ", ".join(f"{name.replace('_', ' ')} {share}" for name, share in shares.items() if share)
+        lines.append(f"{cell['row']}: {epoch} an epoch, {how}; a step of {duration(total)}: {told}")
+        bars += [stacked(cell["row"], segments(phases), total, total)] if total else []
+    waits, clock = ("Waiting for data", "the host's clock") if device == "cpu" else ("Idle", "the GPU's own clock")
+    note = (
+        f"An epoch is the input's {cells[0]['images']:,.0f} training images, without validation. It is measured where "
+        "the timed steps make up a whole one at least, and else extrapolated from them. Phases are means of steps, by "
+        f"{clock}; each bar is one step, as wide as the others. "
+    )
+    if min(len(cell["visits"]) for cell in cells) < INTERVAL:
+        note += f"Brackets hold the range of the trials where these are fewer than {INTERVAL}. "
+    without = [
+        cell["row"]
+        for cell in cells
+        if not any((folder / TRACES / slug(f"{device} {cell['row']}")).glob("*.pt.trace.json*"))
+    ]
+    if len(without) == len(cells):
+        note += "There are no traces."
+    else:
+        lack = f", but for {' and '.join(without)}" if without else ""
+        note += f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows "
+        note += "them; tables of their operators lie in tables/."
+    heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits}")
+    body: list[parts.Part] = [parts.Paragraph(note), parts.Table(heads, rows, "cells"), *bars]
+    return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
+
+
+def _phases(cell: Measured) -> dict[str, float]:
+    """Mean seconds of a step by phase: the GPU's, where it was asked, else the host's."""
+    means = {name: interval["median"] for name, interval in cell["figures"].items() if interval["median"] is not None}
+    prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
+    return {name: means[prefix + name] for name in names if prefix + name in means}
+
+
+def _speed(cell: Measured) -> str:
+    epoch = f"{written(cell['seconds'])} s an epoch of {cell['images']:,.0f} images, {_how(cell)}"
+    return f"{written(cell['images_per_second'])} images/s, {epoch}"
+
+
+def _how(cell: Measured) -> str:
+    """Whether an epoch was timed in every trial."""
+    if cell["figures"]["epochs"]["low"] >= 1:
+        return "measured"
+    return f"extrapolated from {cell['figures']['timed_images']['median']:,.0f} images"

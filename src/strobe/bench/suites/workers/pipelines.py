@@ -4,9 +4,11 @@ The published ones are those of SPDL's example ``multi_thread_preprocessing``. A
 standardise by the data set's mean and standard deviation.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from itertools import cycle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,107 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, default_collate
 from torchvision.datasets import ImageFolder as Photos
 from torchvision.io import ImageReadMode, decode_jpeg
-from torchvision.transforms import Compose, PILToTensor, Resize
+from torchvision.transforms import Compose, Normalize, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
 from strobe.app.build.trainer import lone_trainer
-from strobe.bench.suites.workers.jobs import Job, Pipeline, Run, moved, standardiser
-from strobe.bench.suites.workers.spdl import spdl_batches, spdl_source
+from strobe.app.data.image_folder import ImageFolder
+from strobe.app.loaders.base import Batch
+from strobe.app.loaders.spdl import SpdlLoader
+from strobe.bench.harness.declare import Done, Trial, Work
+from strobe.bench.inputs import prepared
+from strobe.bench.suites.workers.suite import ONE_BY_ONE, OURS, PUBLISHED, own_overrides
+from strobe.measure import environment
+from strobe.measure.timing import Clock, clock, repeated
 
+LEAST_SECONDS = 0.05  # of a repetition
 PREFETCH = 4  # batches for each worker of a tuned DataLoader, twice torch's default
+GPU = "cuda"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a pipeline delivers, without an end: all photos in order, again and again.
+
+    One photo at a time has no batch, (C, H, W) or (1, C, H, W); else it is (N, C, H, W). It is uint8 or, standardised,
+    float32. A device is that to which it goes; without one it stays where it is.
+    """
+
+    data: ImageFolder  # set up; its loader and engine are ours
+    cfg: Any  # the configuration that it was built by
+    workers: int
+    batched: bool
+    normalised: bool = False
+    device: torch.device | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Photos of one item."""
+        return self.data.batch_size if self.batched else 1
+
+    @property
+    def folder(self) -> str:
+        """The class folders of the photos."""
+        return str(Path(self.data.root, "train"))
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether memory should be pinned on the way."""
+        return self.device is not None and self.device.type == "cuda"
+
+    def finish(self, pixels: Tensor) -> Tensor:
+        """In the training process: to the device, and standardised there, in place."""
+        if self.device is not None:
+            pixels = pixels.to(self.device, non_blocking=True)
+        return self.data.normalise(pixels) if self.normalised else pixels
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What runs now."""
+
+    take: Callable[[], Tensor]  # the next item
+    holds: int  # items that may lie ready, once it runs
+
+
+Run = Callable[[Job], AbstractContextManager[Pipeline]]
+"""Begins a pipeline; all its processes and threads have ended when the context has."""
+
+
+class Draining:
+    """Takes items for a while and tells the time of one; before that, those that became ready before the clock ran.
+
+    Args:
+        take: gives the next item.
+        items: that workers deliver in turn, so that a repetition takes a multiple of them.
+        holds: how many may lie ready.
+        clock: seconds.
+    """
+
+    def __init__(self, take: Callable[[], Any], items: int, holds: int, clock: Clock) -> None:
+        self._take, self._items, self._ready, self._clock = take, items, holds, clock
+
+    def __call__(self) -> Done:
+        """One repetition: the images of an item, and its share of the seconds."""
+        block = repeated(
+            lambda: 1 if (pixels := self._take()).ndim == 3 else len(pixels),
+            LEAST_SECONDS,
+            warmup=self._ready,
+            multiple=self._items,
+            clock=self._clock,
+        )
+        self._ready = 0
+        return Done(block.images // block.steps, block.seconds / block.steps)
+
+
+def standardiser(job: Job) -> Normalize:
+    """``Normalize`` as published: out of place, after division by 255."""
+    return Normalize(mean=job.data.mean.tolist(), std=job.data.std.tolist())
+
+
+def moved(pixels: Tensor, job: Job) -> Tensor:
+    """As the published ones do it: the transfer is waited for."""
+    return pixels if job.device is None else pixels.to(job.device)
 
 
 class Endless(Sampler[int]):
@@ -80,6 +175,73 @@ def decode_quickly(path: str, size: int) -> Tensor:
 
 
 @contextmanager
+def spdl_source(job: Job) -> Iterator[Pipeline]:
+    """The published SPDL pipeline, photo by photo.
+
+    But for two arguments: ``scale_mode=None``, without which photos keep their aspect and get black borders, and
+    ``max_failures=0``, without which a photo that cannot be read is left out and nobody knows.
+    """
+    io, builder = _spdl()
+    side = job.data.size
+    filters = io.get_video_filter_desc(scale_width=side, scale_height=side, scale_mode=None)
+    photos = Photos(job.folder, loader=lambda path: io.decode_packets(io.demux_image(path), filter_desc=filters))
+    standardise = standardiser(job)
+
+    def convert(items: list[Any]) -> Any:
+        frames, labels = list(zip(*items, strict=True))
+        return io.to_torch(io.convert_frames(frames)).permute(0, 3, 1, 2), labels
+
+    builder = builder.add_source(cycle(range(len(photos)))).pipe(photos.__getitem__, concurrency=job.workers)
+    builder = builder.aggregate(job.batch_size).pipe(convert)
+    if job.normalised:
+        builder = builder.pipe(lambda item: (standardise(item[0].float() / 255), item[1]))
+    if job.device is not None:
+        builder = builder.pipe(lambda item: (moved(item[0], job), item[1]))
+    pipeline = builder.add_sink(job.workers).build(num_threads=job.workers, max_failures=0)
+    with pipeline.auto_stop():  # between stages lie two items each
+        batches = iter(pipeline)
+        yield Pipeline(lambda: next(batches)[0], holds=job.workers + 8)
+
+
+@contextmanager
+def spdl_batches(job: Job) -> Iterator[Pipeline]:
+    """SPDL with one item a batch, its own function for that, a cheaper filter, and standardised as by us."""
+    io, builder = _spdl()
+    side = job.data.size
+    filters = io.get_video_filter_desc(scale_width=side, scale_height=side, scale_mode=None, scale_algo="bilinear")
+    samples = cycle(Photos(job.folder).samples)
+
+    def load(chosen: tuple[tuple[str, int], ...]) -> Batch:
+        paths, labels = zip(*chosen, strict=True)
+        buffer = io.load_image_batch(paths, width=side, height=side, filter_desc=filters)
+        pixels = io.to_torch(buffer).permute(0, 3, 1, 2)
+        return (pixels.pin_memory() if job.on_gpu else pixels), torch.tensor(labels)
+
+    pipeline = (
+        builder.add_source(iter(lambda: tuple(islice(samples, job.batch_size)), ()))
+        .pipe(load, concurrency=job.workers)
+        .add_sink(job.workers)
+        .build(num_threads=job.workers, max_failures=0)
+    )
+    with pipeline.auto_stop():
+        batches = iter(pipeline)
+        yield Pipeline(lambda: job.finish(next(batches)[0]), holds=2 * job.workers + 2)
+
+
+def _spdl() -> tuple[Any, Any]:
+    """``spdl.io`` and a new builder.
+
+    Raises:
+        DataError: SPDL or FFmpeg's libraries are not installed; says how to install them.
+    """
+    SpdlLoader(scale="device")
+    import spdl.io
+    from spdl.pipeline import PipelineBuilder
+
+    return spdl.io, PipelineBuilder()
+
+
+@contextmanager
 def ours(job: Job) -> Iterator[Pipeline]:
     """The DataModule's own batches, by its loader and engine, as a training gets them; standardised as there."""
     if job.on_gpu:
@@ -124,3 +286,26 @@ def end_workers(batches: Any) -> None:
     """End the worker processes of torch's iterator of batches; None has none."""
     if batches is not None:
         batches._shutdown_workers()
+
+
+@contextmanager
+def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
+    """One pipeline's items, as fast as it makes them."""
+    name = pipeline.split(maxsplit=1)[0]
+    before = torch.get_num_threads()
+    if name in PUBLISHED and not limited:
+        torch.set_num_threads(environment.usable_cores())
+    data, cfg = prepared([*trial.overrides, *own_overrides(pipeline, stage, workers, trial.input.facts)])
+    assert isinstance(data, ImageFolder)
+    device = torch.device(GPU) if stage == "transfer" else None
+    job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
+    try:
+        with PIPELINES["strobe" if name in OURS else name](job) as running:
+            items = workers * (ONE_BY_ONE if stage == "resize" else 1)
+            yield Work(
+                Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
+                warm_up=lambda: [running.take() for _ in range(items)],
+                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
+            )
+    finally:
+        torch.set_num_threads(before)

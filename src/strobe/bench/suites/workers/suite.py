@@ -1,21 +1,19 @@
 """``suite=workers``: photos by torch's DataLoader, SPDL and ours, over numbers of workers, in four stages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
+from strobe.bench.harness.results import by_round, reaches
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
-from strobe.bench.suites.workers.conclusions import conclusions
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
+from strobe.present.format import estimate, figure
 
 STAGES = {  # each does what those before it do
     "resize": "Decode and resize, one photo at a time",
@@ -35,9 +33,11 @@ OURS = {"strobe": ("loader=native", "engine=spdl"), "packed": ("loader=packed", 
 PUBLISHED = ("torch", "spdl")  # in whose processes torch computes on all cores, as nobody told it otherwise
 FULL_MODE = ("strobe loader.dct_scaling=false", "strobe engine=torch")  # columns of the full mode alone
 WORKERS = (1, 2, 4, 8, 16, 32)
+IN_FULL = "dct_scaling=false"  # in the name of ours that decodes photos at their full size
+AIMS = {"torch": 2.7, "spdl": 1.5}  # times as many images/s as the published pipelines, with as many workers
+Measured = Mapping[str, Any]  # a cell of results.json
 LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
 ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
-GPU = "cuda"
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which there is where there is a GPU that torch may use
 
 
@@ -48,14 +48,14 @@ def declare(cfg: DictConfig) -> Suite:
     if cfg.data.form != "photos":
         raise ConfigError("suite=workers measures photos; leave data=... out, or give data=image_folder data.root=DIR")
     has_gpu = _has_gpu()
-    stages = _chosen("stages", cfg.suite.stages, STAGES, _stages(cfg.quick, has_gpu))
+    possible = [stage for stage in STAGES if stage != "transfer" or has_gpu]
+    stages = list(cfg.suite.stages or ([possible[0], possible[-1]] if cfg.quick else possible))
     if "transfer" in stages and not has_gpu:
         raise ConfigError(f"suite.stages=[{','.join(stages)}]: transfer needs a GPU, and there is none; leave it out")
-    pipelines = _chosen(
-        "pipelines", cfg.suite.pipelines, COLUMNS, [*COLUMNS, *FULL_MODE] if not cfg.quick else [*COLUMNS]
-    )
-    cores = usable_cores()
-    workers = _workers(cfg.suite.workers, cores, cfg.quick)
+    every = [*COLUMNS, *(() if cfg.quick else FULL_MODE)]
+    pipelines = _pipelines(every if cfg.suite.pipelines is None else cfg.suite.pipelines)
+    most = 2 if cfg.quick else max(4, usable_cores())
+    workers = list(cfg.suite.workers or [count for count in WORKERS if count <= most])
     cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, cfg.threads)]
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
     return Suite(
@@ -74,7 +74,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=1, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=1.0, budget=1500),
         find=_find,
-        conclude=partial(conclusions, stages=STAGES, columns=COLUMNS),
+        conclude=conclude,
         varies={
             "engine": 'suite.workers=[N,...], or suite.pipelines=["strobe engine.KEY=VALUE",...]',
             "loader": 'suite.pipelines=["strobe loader=NAME",...]',
@@ -85,42 +85,26 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _stages(quick: bool, has_gpu: bool) -> list[str]:
-    if quick:
-        return ["resize", "transfer" if has_gpu else "normalise"]
-    return [stage for stage in STAGES if stage != "transfer" or has_gpu]
-
-
-def _workers(given: Sequence[int] | None, cores: int, quick: bool) -> list[int]:
-    if given is None:
-        return [1, 2] if quick else [count for count in WORKERS if count <= max(4, cores)]
-    wrong = [count for count in given if count < 1]
-    if wrong or not given or len(set(given)) < len(given):
-        listed = ",".join(map(str, given))
-        raise ConfigError(f"suite.workers=[{listed}] must be numbers of 1 or more, each once, such as [1,2,4]")
-    return list(given)
-
-
-def _chosen(key: str, given: Sequence[str] | None, known: Mapping[str, str], otherwise: Sequence[str]) -> list[str]:
+def _pipelines(given: Sequence[str]) -> list[str]:
     """What the user chose; only ``strobe`` takes overrides after its name."""
-    chosen = list(otherwise if given is None else given)
-    for entry in chosen:
+    for entry in given:
         name, *overrides = entry.split() or [""]
-        if name not in known:
-            raise ConfigError(f"suite.{key} does not know {entry!r}; choose from {', '.join(known)}")
+        if name not in COLUMNS:
+            raise ConfigError(f"suite.pipelines does not know {entry!r}; choose from {', '.join(COLUMNS)}")
         if overrides and name not in OURS:
-            raise ConfigError(f"suite.{key}: {entry!r} cannot be configured, as ours can; give {name} alone")
-        for override in overrides:
-            path = key_of(override)
+            raise ConfigError(f"suite.pipelines: {entry!r} cannot be configured, as ours can; give {name} alone")
+        for path in map(key_of, overrides):
             if path.partition(".")[0] not in {"loader", "engine"} or path == "engine.num_workers":
                 raise ConfigError(
-                    f"suite.{key}: {entry!r} sets {path}, which all pipelines must share; only loader and engine may "
-                    "differ, and numbers of workers are suite.workers=[N,...]"
+                    f"suite.pipelines: {entry!r} sets {path}, which all pipelines must share; only loader and engine "
+                    "may differ, and numbers of workers are suite.workers=[N,...]"
                 )
-    if not chosen or len(set(chosen)) < len(chosen):
-        listed = ",".join(chosen)
-        raise ConfigError(f"suite.{key}=[{listed}] must name one or more, each once; choose from {', '.join(known)}")
-    return chosen
+    if not given or len(set(given)) < len(given):
+        listed = ",".join(given)
+        raise ConfigError(
+            f"suite.pipelines=[{listed}] must name one or more, each once; choose from {', '.join(COLUMNS)}"
+        )
+    return list(given)
 
 
 def _has_gpu() -> bool:
@@ -133,26 +117,13 @@ def _has_gpu() -> bool:
 
 def _row(stage: str, workers: int, pipelines: Sequence[str], threads: int | None) -> list[Cell]:
     """One cell for each pipeline; what torch computes on in the published ones is set when they run."""
-    row = [
-        Cell(
-            stage,
-            str(workers),
-            column(entry),
-            partial(deliver, pipeline=entry, stage=stage, workers=workers, limited=threads is not None),
-            threads=threads or 1,
-            cache="warm",
-            at=float(workers),
-        )
+    options = {"stage": stage, "workers": workers, "limited": threads is not None}
+    ways = {
+        " ".join([COLUMNS[name], *overrides]): deferred("workers.pipelines:deliver", pipeline=entry, **options)
         for entry in pipelines
-    ]
-    reference = next((cell.name for cell in row if cell.column == COLUMNS["torch"]), None)
-    return [cell if cell.name == reference else replace(cell, against=reference) for cell in row]
-
-
-def column(entry: str) -> str:
-    """How a pipeline's column is called."""
-    name, *overrides = entry.split()
-    return " ".join([COLUMNS[name], *overrides])
+        for name, *overrides in [entry.split()]
+    }
+    return row(stage, str(workers), ways, COLUMNS["torch"], threads=threads or 1, cache="warm", at=float(workers))
 
 
 def _find(asked: Request, scratch: Path) -> Input:
@@ -170,7 +141,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     class_folders(list(islice(cycle(paths), 2)), root / "val")
     facts = {"root": str(root), "packs": str(scratch / "packs")}
     for entry in asked.cfg.suite.pipelines or ():
-        keys = ["data=image_folder", *asked.overrides, *_own(entry, "batch", 1, facts)]
+        keys = ["data=image_folder", *asked.overrides, *own_overrides(entry, "batch", 1, facts)]
         require_sound(f"suite.pipelines: {entry!r}", keys)
     return Input(found.told, found.generated, found.overrides, facts)
 
@@ -186,39 +157,7 @@ def _require_readable(paths: Sequence[str], size: int) -> None:
             pass
 
 
-@contextmanager
-def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: bool = False) -> Iterator[Work]:
-    """One pipeline's items, as fast as it makes them."""
-    import torch
-
-    from strobe.app.data.image_folder import ImageFolder
-    from strobe.bench.inputs import prepared
-    from strobe.bench.suites.workers.jobs import Draining, Job
-    from strobe.bench.suites.workers.pipelines import PIPELINES
-    from strobe.measure.environment import usable_cores
-    from strobe.measure.timing import clock
-
-    name = pipeline.split(maxsplit=1)[0]
-    before = torch.get_num_threads()
-    if name in PUBLISHED and not limited:
-        torch.set_num_threads(usable_cores())
-    data, cfg = prepared([*trial.overrides, *_own(pipeline, stage, workers, trial.input.facts)])
-    assert isinstance(data, ImageFolder)
-    device = torch.device(GPU) if stage == "transfer" else None
-    job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
-    try:
-        with PIPELINES["strobe" if name in OURS else name](job) as running:
-            items = workers * (ONE_BY_ONE if stage == "resize" else 1)
-            yield Work(
-                Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
-                warm_up=lambda: [running.take() for _ in range(items)],
-                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
-            )
-    finally:
-        torch.set_num_threads(before)
-
-
-def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:
+def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:
     """The overrides of a cell."""
     name, *more = pipeline.split()
     own = [f"data.root={facts['root']}", "data.framing=resize", *OURS.get(name, ()), *more]
@@ -229,3 +168,60 @@ def _own(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> l
     if stage == "resize":
         own.append("data.batch_size=1")
     return own
+
+
+def conclude(record: Mapping[str, Any]) -> list[str]:
+    """For each stage the best of ours against the others with as many workers, and where throughput peaks.
+
+    What was not measured is told last.
+    """
+    told: list[str] = []
+    for stage, title in STAGES.items():
+        cells = [cell for cell in record["cells"] if cell["table"] == stage]
+        measured = [cell for cell in cells if cell["visits"]]
+        if measured:
+            told += _of_stage(title, measured)
+    failed: dict[str, list[str]] = {}
+    for cell in record["cells"]:
+        if cell["status"] == "failed":
+            failed.setdefault(cell["error"], []).append(cell["column"])
+    return told + [f"Not measured, {', '.join(dict.fromkeys(names))}: {error}" for error, names in failed.items()]
+
+
+def _of_stage(title: str, cells: list[Measured]) -> list[str]:
+    ours = [cell for cell in cells if cell["column"].startswith(COLUMNS["strobe"]) and "packed" not in cell["column"]]
+    told = []
+    if ours:
+        best = max(ours, key=_rate)
+        told.append(f"{title}: the best of ours, {_beside(best, cells)}.")
+        in_full = [cell for cell in ours if IN_FULL in cell["column"]]
+        if in_full and best not in in_full:
+            told.append(f"{title}, photos decoded in full: {_beside(max(in_full, key=_rate), cells)}.")
+    peaks = []
+    for name in dict.fromkeys(cell["column"] for cell in cells):
+        peak = max((cell for cell in cells if cell["column"] == name), key=_rate)
+        peaks.append(f"{name} {figure(_rate(peak))} with {_numbered(peak)}")
+    if len({cell["at"] for cell in cells}) > 1:
+        told.append(f"{title}: throughput peaks at, in images/s, {'; '.join(peaks)}.")
+    return told
+
+
+def _beside(ours: Measured, cells: list[Measured]) -> str:
+    """What it delivers, against the others with as many workers."""
+    beside = {cell["column"]: cell for cell in cells if cell["at"] == ours["at"]}
+    against = []
+    for name in ("torch", "spdl", "torch_tuned", "spdl_batches"):
+        other = beside.get(COLUMNS[name])
+        if other and (found := by_round(ours, other)) and found["median"] is not None:
+            aimed = f" (aim {AIMS[name]:g}: {reaches(found, AIMS[name])})" if name in AIMS else ""
+            against.append(f"{estimate(found)} times {other['column']}{aimed}")
+    words = f"{ours['column']} with {_numbered(ours)}, delivers {estimate(ours['images_per_second'])} images/s"
+    return f"{words}: {', '.join(against)}" if against else words
+
+
+def _rate(cell: Measured) -> float:
+    return float(cell["images_per_second"]["median"])
+
+
+def _numbered(cell: Measured) -> str:
+    return f"{cell['at']:g} worker{'s'[: cell['at'] != 1]}"

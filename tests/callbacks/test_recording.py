@@ -1,0 +1,107 @@
+"""What all callbacks have in common that record some steps: their marks in steps.csv, and how they end."""
+
+import csv
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from pyinstrument import Profiler
+
+from strobe.callbacks.memory import MemoryProfiler
+from strobe.callbacks.python_profile import PythonProfiler
+from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.trace import TraceProfiler
+from support.fitting import Model, break_profiler_stop, fit
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
+]
+
+Made = Callable[[Path], Any]
+RECORDERS: dict[str, Made] = {
+    "memory": lambda folder: MemoryProfiler(folder, active=9),
+    "events": lambda folder: PythonProfiler(folder, skip_first=1),
+    "sampling": lambda folder: PythonProfiler(folder, kind="sampling", skip_first=1),
+    "trace": lambda folder: TraceProfiler(folder, active=9),
+}
+
+
+@pytest.mark.parametrize("recorder_first", [False, True])
+@pytest.mark.parametrize(
+    ("made", "marked"),
+    [  # also the step that starts the profiler
+        (lambda folder: TraceProfiler(folder, wait=2, active=1), "011100"),
+        (lambda folder: TraceProfiler(folder, wait=0, warmup=0, active=2), "110000"),
+        (lambda folder: TraceProfiler(folder, active=1, repeat=2), "111111"),
+        (lambda folder: MemoryProfiler(folder, wait=2, active=1), "011100"),
+        (lambda folder: MemoryProfiler(folder, wait=0, warmup=0, active=2), "110000"),
+        (lambda folder: PythonProfiler(folder, skip_first=2, steps=2), "011100"),
+        (lambda folder: PythonProfiler(folder, kind="sampling", skip_first=2, steps=2), "011100"),
+    ],
+)
+def test_recorded_steps_are_marked(tmp_path: Path, recorder_first: bool, made: Made, marked: str) -> None:
+    profiler, recorder = made(tmp_path / "files"), StepRecorder(tmp_path / "steps.csv")
+    ours = (recorder, profiler) if recorder_first else (profiler, recorder)
+    fit(*ours, ModelCheckpoint(tmp_path), enable_checkpointing=True)
+    rows = csv.DictReader(recorder.path.read_text().splitlines())
+    assert [row["profiled"] for row in rows] == list(marked)
+    assert not profiler.recording
+
+
+class Terminate(Callback):
+    def on_train_batch_end(self, trainer: Trainer, module: Model, *_: Any) -> None:
+        if module.batches == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", [ArithmeticError, KeyboardInterrupt, "SIGTERM"])
+@pytest.mark.parametrize("name", RECORDERS)
+def test_a_run_that_breaks_off_leaves_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, how: type[BaseException] | str
+) -> None:
+    profiler = RECORDERS[name](tmp_path)
+    if how is KeyboardInterrupt:
+        monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would leave SIGINT ignored
+    model = Model() if isinstance(how, str) else Model(4, how)
+    with pytest.raises(ArithmeticError if how is ArithmeticError else SystemExit):
+        fit(*([Terminate()] if isinstance(how, str) else []), profiler, model=model)
+    assert not profiler.recording
+    found = set(tmp_path.iterdir())
+    assert found == set(getattr(profiler, "traces", None) or profiler.files)
+    assert len(found) >= (1 if name == "trace" else 2)
+
+
+@pytest.mark.parametrize("name", ["memory", "sampling", "trace"])
+def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> str:
+        raise RuntimeError("the profiler's own")
+
+    break_profiler_stop(monkeypatch)
+    monkeypatch.setattr(Profiler, "output", broken)
+    with pytest.raises(ArithmeticError, match="the run's own"):
+        fit(RECORDERS[name](tmp_path), model=Model(4))
+    said = {"memory": "The memory profile is missing", "sampling": "The Python profile is missing"}
+    assert said.get(name, "failed and is off") in caplog.text
+    assert name != "sampling" or not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(("name", "files"), [("memory", 2), ("events", 1)])  # tables and peaks; the profile
+def test_what_cannot_be_written_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, files: int
+) -> None:
+    (tmp_path / "tables").write_text("a file")
+    profiler, model = RECORDERS[name](tmp_path / "tables"), Model()
+    fit(profiler, model=model)
+    assert (model.batches, profiler.files) == (6, [])
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == files
+    assert all("could not be written" in record.message and record.exc_info is None for record in warnings)
