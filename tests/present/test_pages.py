@@ -10,7 +10,7 @@ import pytest
 
 from strobe.bench import page as suite_page
 from strobe.compare import page as comparison_page
-from strobe.present.page import TEMPLATES, asset, exact, shown, write_whole
+from strobe.present.page import exact, shown, write_whole
 from strobe.records.run import Record
 from strobe.report import page as report_page
 from support import comparisons, suite_records
@@ -97,11 +97,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_whole(path, "x" * 10_000)
     assert path.read_bytes() == before
     assert names(tmp_path) == ["page.html"]
-
-
-def test_templates_lie_beside_the_package_and_name_only_what_they_hold() -> None:
-    assert {path.name for path in TEMPLATES.iterdir()} >= {"page.html", "parts.html", "style.css", "copy.js"}
-    assert asset("style.css")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -193,6 +194,24 @@ class ImageData(LightningDataModule, ABC):
         key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
         seed = int(np.random.SeedSequence(key).generate_state(1)[0])
         return torch.Generator(device).manual_seed(seed)
+
+
+def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind: str, data: Any) -> dict[str, Tensor]:
+    """Indices (N,) of each split: `data.train_fraction` of each class for training, the rest halved.
+
+    Raises:
+        DataError: a class has too few images; names its folder. `kind`: a tile, a photo.
+    """
+    held_out = (1 - data.train_fraction) / 2
+    try:
+        parts = stratified_split(labels, (data.train_fraction, held_out, held_out), data.seed)
+    except ValueError as error:
+        label, count = error.args
+        raise DataError(
+            f"{folder / classes[label]} holds {count} {kind}{'s'[: count != 1]}, but at least {len(SPLITS)} are "
+            f"needed, for training, validation and test; add {kind}s or remove the folder"
+        ) from None
+    return {split: torch.tensor(part) for split, part in zip(SPLITS, parts, strict=True)}
 
 
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.augment import flip
-from strobe.app.data.base import SPLITS, ImageData, stratified_split
+from strobe.app.data.base import SPLITS, ImageData, split_classes
 from strobe.app.data.folders import class_folders, files_of_classes
 from strobe.app.loaders.crop_policy import Framing
 from strobe.app.loaders.sources import PathTable, PhotoSource
@@ -78,16 +78,7 @@ class ImageFolder(ImageData):
         found = _find(root)
         self.classes = tuple(found)
         paths, targets = _flat(found)
-        held_out = (1 - self.train_fraction) / 2
-        try:
-            parts = stratified_split(targets.tolist(), (self.train_fraction, held_out, held_out), self.seed)
-        except ValueError as error:
-            label, count = error.args
-            raise DataError(
-                f"{root / self.classes[label]} holds {count} photo{'s'[: count != 1]}, but at least {len(SPLITS)} are "
-                "needed, for training, validation and test; add photos or remove the folder"
-            ) from None
-        return paths, targets, {split: torch.tensor(part) for split, part in zip(SPLITS, parts, strict=True)}
+        return paths, targets, split_classes(root, self.classes, targets.tolist(), "photo", self)
 
     def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders make."""

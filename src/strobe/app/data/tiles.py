@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.augment import dihedral
-from strobe.app.data.base import SPLITS, ImageData, stratified_split
+from strobe.app.data.base import ImageData, split_classes
 from strobe.app.data.folders import class_folders, visible
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.sources import PathTable, TileSource
@@ -52,19 +52,11 @@ class Tiles(ImageData):
         bands = list(self.channel_bands)
         self.mean = torch.tensor(MEAN)[bands] / self.full_scale
         self.std = torch.tensor(STD)[bands] / self.full_scale
-        held_out = (1 - self.train_fraction) / 2
-        try:
-            parts = stratified_split(labels, (self.train_fraction, held_out, held_out), self.seed)
-        except ValueError as error:
-            label, count = error.args
-            raise DataError(
-                f"{folder / self.classes[label]} holds {count} tile{'s'[: count != 1]}, but at least {len(SPLITS)} are "
-                "needed, for training, validation and test; add tiles or remove the folder"
-            ) from None
+        indices = split_classes(folder, self.classes, labels, "tile", self)
         table, targets = PathTable(paths), torch.tensor(labels)
         return {
-            split: TileSource(table, targets, torch.tensor(part), shape, self.channel_bands, self.full_scale)
-            for split, part in zip(SPLITS, parts, strict=True)
+            split: TileSource(table, targets, chosen, shape, self.channel_bands, self.full_scale)
+            for split, chosen in indices.items()
         }
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:

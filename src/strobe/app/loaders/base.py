@@ -53,14 +53,19 @@ class LoadedData(Dataset[Batch]):
     collate: Callable[[Any], Batch] = staticmethod(default_collate)
     varies = False  # whether an image's pixels change from epoch to epoch
 
+    def __init__(self, loader: Any, source: Any) -> None:
+        self.loader = loader
+        self.source = source
+
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self.source)
 
 
 class BatchData(LoadedData, ABC):
     """A data set that makes whole batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, loader: Any, source: Any) -> None:
+        super().__init__(loader, source)
         self.buffers = BufferPool()  # batches are made in these
 
     @abstractmethod
@@ -105,13 +110,12 @@ class TileLoader(Loader[TileSource]):
 class TileData(LoadedData):
     """Tiles, read when they are asked for."""
 
-    def __init__(self, loader: TileLoader, source: TileSource) -> None:
-        self.loader = loader
-        self.source = source
-        self.labels = source.labels
+    loader: TileLoader
+    source: TileSource
 
-    def __len__(self) -> int:
-        return len(self.source)
+    def __init__(self, loader: TileLoader, source: TileSource) -> None:
+        super().__init__(loader, source)
+        self.labels = source.labels
 
     def __getitem__(self, index: int) -> Batch:
         pixels = torch.from_numpy(self.loader.pixels(self.source.path(index), self.source))

@@ -25,12 +25,8 @@ class MemoryLoader(Loader[ArraySource]):
 class ArrayData(LoadedData):
     """One image at a time."""
 
-    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
-        self.loader = loader
-        self.source = source
-
-    def __len__(self) -> int:
-        return len(self.source)
+    loader: MemoryLoader
+    source: ArraySource
 
     def __getitem__(self, index: int) -> Batch:
         chosen = self.source.indices[index]
@@ -42,13 +38,8 @@ class ArrayData(LoadedData):
 class GatheredData(BatchData):
     """A whole batch at once."""
 
-    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
-        super().__init__()
-        self.loader = loader
-        self.source = source
-
-    def __len__(self) -> int:
-        return len(self.source)
+    loader: MemoryLoader
+    source: ArraySource
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W) and labels (N,)."""

@@ -67,15 +67,13 @@ class NativeTiles(BatchData):
     Those that the operator does not read (compressed, tiled, planar, big-endian, BigTIFF) go through tifffile.
     """
 
-    def __init__(self, loader: NativeLoader, source: TileSource) -> None:
-        super().__init__()
-        load(native_tiles.LIBRARY)
-        self.loader = loader
-        self.source = source
-        self.others = TifffileLoader(scale="device")
+    loader: NativeLoader
+    source: TileSource
 
-    def __len__(self) -> int:
-        return len(self.source)
+    def __init__(self, loader: NativeLoader, source: TileSource) -> None:
+        super().__init__(loader, source)
+        load(native_tiles.LIBRARY)
+        self.others = TifffileLoader(scale="device")
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, bands, H, W) and labels (N,).
@@ -112,18 +110,16 @@ class NativePhotos(BatchData):
     once, whichever worker process does so, forked or spawned.
     """
 
+    loader: NativeLoader
+    source: PhotoSource
+
     def __init__(self, loader: NativeLoader, source: PhotoSource) -> None:
-        super().__init__()
+        super().__init__(loader, source)
         load(native_photos.LIBRARY)
-        self.loader = loader
-        self.source = source
         self.varies = source.framing.varies
         self.others = PilLoader(scale="device")
         # Height and width; 0: not known; -1: not for the operators. In memory that all workers share.
         self.sizes = shared_zeros((len(source), 2), torch.int32)
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, 3, size, size) uint8 and labels (N,).

@@ -65,24 +65,18 @@ class PackedData(BatchData):
     def __init__(
         self, loader: PackedLoader, source: TileSource | PhotoSource, images: MappedImages, bands: Sequence[int]
     ) -> None:
-        super().__init__()
-        self.loader = loader
+        super().__init__(loader, replace(source, paths=PathTable(())))  # a spawned worker need not get the paths
         self.images = images
         self.planes = MappedPlanes(images, [images.layout.bands.index(band) for band in bands])
-        self.indices, self.targets = source.indices, source.targets
-        self.full_scale = source.full_scale
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""
         count = len(indices)
-        chosen = self.indices.index_select(0, torch.from_numpy(np.fromiter(indices, np.int64, count)))
+        chosen = self.source.indices.index_select(0, torch.from_numpy(np.fromiter(indices, np.int64, count)))
         with span("read", count):
             pixels = self.buffers.take((count, *self.planes.shape), self.planes.dtype)
             self.planes.gather(chosen, pixels)
-        return self.loader.scaled(pixels, self.full_scale, count), self.targets.index_select(0, chosen)
+        return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets.index_select(0, chosen)
 
 
 def tiles(source: TileSource) -> Contents:

@@ -45,14 +45,12 @@ class PhotoLoader(Loader[PhotoSource]):
 class PhotoData(BatchData):
     """Photos, read when they are asked for."""
 
-    def __init__(self, loader: PhotoLoader, source: PhotoSource) -> None:
-        super().__init__()
-        self.loader = loader
-        self.source = source
-        self.varies = source.framing.varies
+    loader: PhotoLoader
+    source: PhotoSource
 
-    def __len__(self) -> int:
-        return len(self.source)
+    def __init__(self, loader: PhotoLoader, source: PhotoSource) -> None:
+        super().__init__(loader, source)
+        self.varies = source.framing.varies
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, 3, size, size) uint8 and labels (N,)."""

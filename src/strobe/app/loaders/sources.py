@@ -37,13 +37,11 @@ class PathTable(Sequence[str]):
         return os.fsdecode(self.text[start : self.ends[index]].tobytes())
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """A set of files, one image each, and which of them belong to this split."""
+class Source:
+    """A split of a set of M images."""
 
-    paths: PathTable  # M, of the whole set
     targets: Tensor  # (M,) int64
-    indices: Tensor  # (N,) int64 into the two above
+    indices: Tensor  # (N,) int64, which of the set belong to this split
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -52,6 +50,15 @@ class FileSource:
     def labels(self) -> Tensor:
         """Labels (N,) int64."""
         return self.targets[self.indices]
+
+
+@dataclass(frozen=True)
+class FileSource(Source):
+    """Files, one image each."""
+
+    paths: PathTable  # M, of the whole set
+    targets: Tensor
+    indices: Tensor
 
     def path(self, index: int) -> str:
         """The file of the split's image ``index``."""
@@ -87,21 +94,13 @@ class PhotoSource(FileSource):
 
 
 @dataclass(frozen=True)
-class ArraySource:
-    """Images held in memory, and which of them belong to this split."""
+class ArraySource(Source):
+    """Images held in memory."""
 
     images: Tensor  # (M, C, H, W) uint8
-    targets: Tensor  # (M,) int64
-    indices: Tensor  # (N,) int64 into the two above
+    targets: Tensor
+    indices: Tensor
     full_scale: float = 255.0
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels (N,) int64."""
-        return self.targets[self.indices]
 
 
 def _words(shape: tuple[int, ...]) -> str:

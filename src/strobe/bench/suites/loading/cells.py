@@ -40,7 +40,7 @@ def load(trial: Trial, *, loader: str, size: int, batches: int, cold: bool) -> I
         def elsewhere() -> None:
             """Warm up the memory and the code of a batch, but touch no page of the pack."""
             pixels = dataset.buffers.take((size, *dataset.planes.shape), dataset.planes.dtype)
-            data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.full_scale, size))
+            data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.source.full_scale, size))
 
         yield Work(repeat, warm_up=elsewhere if cold else one, files=[str(dataset.images.path)], once=cold)
     else:
