@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 TIMES = "\u00d7"
+WIDEST = 100  # the factor between the ends of an interval, beyond which they are not shown
 _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))
 
 
@@ -65,8 +66,10 @@ def size(count: float) -> str:
 
 
 def interval(low: float | None, high: float | None, show: Callable[[float], str] = figure) -> str:
-    """The two ends: ``75.0 to 80.7``; empty where one is unknown."""
-    return "" if low is None or high is None else f"{show(low)} to {show(high)}"
+    """The two ends: ``75.0 to 80.7``; empty where one is unknown, words where they lie too far apart to say much."""
+    if low is None or high is None:
+        return ""
+    return "too wide to tell" if 0 < WIDEST * low < high else f"{show(low)} to {show(high)}"
 
 
 def estimate(value: Mapping[str, Any] | None, show: Callable[[float], str] = figure) -> str:

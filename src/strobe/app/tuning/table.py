@@ -52,7 +52,7 @@ def _sum(tuning: Tuning) -> str:
     if proof["verdict"] == "faster":
         return f"{times(proof['ratio'])} as fast as what was given, measured anew."
     if proof["ratio"] is not None:
-        return f"Figure anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
+        return f"Measured anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
     product = math.prod(trial["measured"]["median"] for trial in tuning.kept)
     return f"About {product:.2f} times as fast, the product of what was kept; not proved: {proof['error']}."
 

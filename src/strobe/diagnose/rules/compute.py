@@ -167,7 +167,7 @@ def _slowed(rate: Figure, seconds: float) -> Figure:
 
 
 def _changing(record: Record, key: str) -> list[Alternative]:
-    """Figure alternatives of the model that change this key alone."""
+    """Measured alternatives of the model that change this key alone."""
     return [entry for entry in record.alternatives("model") if entry.changes.keys() == {key}]
 
 
