@@ -230,6 +230,16 @@ def test_an_old_record_has_a_step_too() -> None:
     assert step.noise > 0.1  # unknown is not zero
 
 
+def test_an_interval_without_bounds_ends_in_no_error() -> None:
+    """Two steps of different length have one that reaches over many powers of ten."""
+    rates = {"median": 40.0, "low": 1e-3, "high": 1.6e6}
+    seconds = {"total": 0.2, "data_wait": 0.05}
+    step = step_of(Record({"batch_size": 8, "step_seconds": seconds, "images_per_second": rates}))
+    assert step is not None
+    found = without(step, compute=0.01)
+    assert 0 < found.low < found.median < found.high < math.inf
+
+
 @pytest.mark.parametrize(
     "seconds", [None, {}, {"total": None}, {"total": 0.0}, {"total": 0.1, "data_wait": 0.1}, "0.1"]
 )

@@ -18,6 +18,7 @@ from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
 NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
+MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
 Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
 
@@ -253,4 +254,4 @@ def _noise(record: Record) -> float:
     middle, low, high = (record.number("images_per_second", name) for name in ("median", "low", "high"))
     if not middle or low is None or high is None:
         return UNKNOWN_NOISE
-    return max(0.0, (high - low) / (2 * middle))
+    return min(max(0.0, (high - low) / (2 * middle)), MOST_NOISE)
