@@ -198,7 +198,7 @@ def test_a_wide_interval_does_not_hide_the_others() -> None:
     assert [bar / bars[0] for bar in bars] == [pytest.approx(rate / rates[0], abs=1e-3) for rate in rates]
     assert bars[0] > 70
     assert page.text.count("cut off") == 3  # over batch size and workers, and of the speed-ups
-    assert "0.00100 to 1,000,000" in page.text
+    assert "too wide to tell" in page.text
 
 
 def test_phases_add_up_to_what_an_image_costs() -> None:

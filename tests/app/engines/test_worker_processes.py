@@ -49,6 +49,7 @@ def test_the_same_workers_serve_all_epochs(name: str) -> None:
 @pytest.mark.parametrize(
     ("by", "said"), [(signal.SIGKILL, "the loader worker with process id"), (signal.SIGBUS, "/dev/shm")]
 )
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # torch raises wherever Python just is
 @pytest.mark.parametrize("name", PROCESSES)
 def test_a_lost_worker_is_one_sentence(name: str, by: signal.Signals, said: str) -> None:
     batches = loader(name, Pids(last=17, by=by), in_order(), 2)
