@@ -112,6 +112,12 @@ def sample_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def unread_root(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> Path:
+    """As ``sample_root``, for this process alone: what another one reads cannot be thrown out of the page cache."""
+    return Path(shutil.copytree(sample_root, tmp_path_factory.mktemp("unread") / "data"))
+
+
+@pytest.fixture(scope="session")
 def tiles(sample_root: Path) -> Path:
     """A folder of class folders: real tiles where there are some, else generated ones. Not to be changed."""
     real = DATA / "EuroSAT_MS"

@@ -26,10 +26,10 @@ FEW = (*LOADING, "suite.cold_batch_size=null")
 
 
 @pytest.fixture(scope="module")
-def loading(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def loading(unread_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A result of ``suite=loading``, which is not to be changed, and what was printed."""
     folder = tmp_path_factory.mktemp("bench") / "loading"
-    code, said = measured_here(folder, *LOADING, f"data.root={sample_root}", "rounds=2")
+    code, said = measured_here(folder, *LOADING, f"data.root={unread_root}", "rounds=2")
     assert code == 0
     return folder, said
 
@@ -51,7 +51,7 @@ def test_a_result_is_complete(loading: tuple[Path, str]) -> None:
 
 
 def test_a_finished_result_is_judged_again_without_measuring(
-    loading: tuple[Path, str], sample_root: Path, tmp_path: Path
+    loading: tuple[Path, str], unread_root: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(loading[0], tmp_path / "run")
     before = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -61,7 +61,7 @@ def test_a_finished_result_is_judged_again_without_measuring(
             trial["seconds"] = [seconds / 1000 for seconds in trial["seconds"]]
     faster["cells"].append({**faster["cells"][0], "name": "load, 2, moon", "column": "moon"})
     (tmp_path / "then.json").write_text(json.dumps(faster))
-    given = (*LOADING, f"data.root={sample_root}", f"baseline={tmp_path}/then.json", "rounds=2")
+    given = (*LOADING, f"data.root={unread_root}", f"baseline={tmp_path}/then.json", "rounds=2")
     code, said = measured_here(tmp_path / "run", *given, "fail_if_slower=5%")
     assert code == 3
     assert "Going on with" in said

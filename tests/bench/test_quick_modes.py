@@ -42,7 +42,7 @@ def measure(suite: str, folder: Path, *overrides: str) -> None:
 
 @pytest.mark.parametrize("suite", command.names())
 def test_a_suite_measures_and_concludes(
-    suite: str, tmp_path: Path, sample_root: Path, monkeypatch: pytest.MonkeyPatch
+    suite: str, tmp_path: Path, unread_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In this process, but with cells as another one gets them."""
 
@@ -58,7 +58,7 @@ def test_a_suite_measures_and_concludes(
     monkeypatch.setattr("strobe.bench.steady.profile", lambda *_, **__: None)
     monkeypatch.setattr(command, "Campaign", partial(Campaign, run=run))
     monkeypatch.setattr(command, "in_fresh_process", find)
-    measure(suite, tmp_path / "run", "rounds=1", *(given.format(tiles=sample_root) for given in SMALL.get(suite, ())))
+    measure(suite, tmp_path / "run", "rounds=1", *(given.format(tiles=unread_root) for given in SMALL.get(suite, ())))
 
 
 @pytest.mark.slow  # as `make bench` does

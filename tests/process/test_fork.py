@@ -59,7 +59,6 @@ def test_an_interrupted_start_leaves_nothing() -> None:
     assert not living(left)
 
 
-@pytest.mark.slow  # takes up to a minute, and once in several runs it does not end in time
 def test_it_ends_with_the_command_also_while_it_stands_still() -> None:
     with subprocess.Popen(
         [sys.executable, standing.__file__], stdout=subprocess.PIPE, text=True, start_new_session=True

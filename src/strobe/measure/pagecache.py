@@ -69,7 +69,7 @@ def require_cold(files: Sequence[str]) -> None:
     if share is not None and share > STILL_THERE:
         raise DataError(
             f"{share:.0%} of the pages of {files[0]} and {len(files) - 1} other files stay in memory when they are "
-            "thrown out of the page cache; measure only warm, or files on a disk"
+            "thrown out of the page cache; measure only warm, or files on a disk that no other process reads"
         )
 
 

@@ -20,7 +20,7 @@ LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
 PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
 GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
 MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
-BEGIN = None  # the first message to each
+BEGIN = None  # the first message to each, and of a guard
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class FreshProcess:
             with _uninterrupted():  # else the server would have begun a process of which nobody knows
                 if guarded:
                     self._guard = FreshProcess(_guard, preload=preload)
+                    self._guard.pipe.recv()  # it leads its session: what kills the command's group leaves it
                 self._process.start()
                 assert self._process.pid is not None
                 self.pid = self._process.pid
@@ -183,6 +184,8 @@ def _lead(body: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
 
 def _guard(pipe: Connection) -> None:
     """End a session, whose number comes first, when the process at the pipe's other end has ended."""
+    with contextlib.suppress(BrokenPipeError):
+        pipe.send(BEGIN)
     with contextlib.suppress(EOFError):
         session = pipe.recv()
         with contextlib.suppress(EOFError):
