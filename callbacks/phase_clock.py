@@ -11,7 +11,6 @@ from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
 from .phases import PhaseWatch
 
-
 SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
 # a prime, so that steps with and without an update take part where gradients are accumulated
 
