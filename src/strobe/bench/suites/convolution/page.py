@@ -148,7 +148,7 @@ def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
     )
     rows.append(["distance from timing one by one", *distances])
     rows.append(["times as long as without it", *slower])
-    why = [Heading("Why"), *map(Paragraph, _reasons(found, away))]
+    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found, away))]
     table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
     return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
 
