@@ -22,7 +22,7 @@ def burning(seconds: float) -> list[str]:
 @pytest.fixture
 def stranger() -> Iterator[int]:
     """A process that computes, and that is nobody's child."""
-    start = f"import subprocess; print(subprocess.Popen({burning(60)}, stdout=subprocess.DEVNULL).pid)"
+    start = f"import subprocess; print(subprocess.Popen({burning(60)}, stdout=-3, stderr=-3).pid)"  # DEVNULL
     pid = int(subprocess.run([sys.executable, "-S", "-c", start], capture_output=True, text=True, check=True).stdout)
     yield pid
     os.kill(pid, signal.SIGKILL)

@@ -53,7 +53,9 @@ def read() -> Reading:
         stolen,
         None if throttled is None else throttled / 1e6,
         None if starved is None else starved / 1e6,
-        sum(int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages if page is not None) if None not in pages else None,
+        sum(int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages if page is not None)
+        if None not in pages
+        else None,
         {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
     )
 
