@@ -8,7 +8,7 @@ import torch
 from strobe.errors import ConfigError
 
 
-def require_room(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
+def require_memory(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
     """Raise a :class:`ConfigError` when splits, and batches of them, do not fit into the memory of the device.
 
     Args:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.memory_check import in_words, require_room
-from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.memory_check import in_words, require_memory
+from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.buffer_pool import BufferPool
@@ -103,13 +103,13 @@ class ResidentEngine:
     def _load(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         count = len(dataset)
         first = _first_image(dataset, batches.split)
-        self._require_room(device)
+        self._require_memory(device)
         source = getattr(dataset, "source", None)
         if isinstance(source, ArraySource) and first.dtype == source.images.dtype:
             return Split(source.images[source.indices].to(device), source.labels.to(device))
         pixels = torch.empty(count, *first.shape[1:], dtype=first.dtype, device=device)
         labels = torch.empty(count, dtype=torch.int64, device=device)
-        order = ShardedBatches(EpochOrder(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
+        order = ShardedBatches(EpochSampler(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
         done, told = 0, time.monotonic()
         for loaded, classes in self.first.loader(dataset, order, seed=0, device=torch.device("cpu")):
             pixels[done : done + len(classes)].copy_(loaded)
@@ -123,7 +123,7 @@ class ResidentEngine:
     def _expect(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> None:
         self._expected.setdefault(dataset, {})[device] = Expected(batches.split, batches.batch_size)
 
-    def _require_room(self, device: torch.device) -> None:
+    def _require_memory(self, device: torch.device) -> None:
         splits: Counter[str] = Counter()
         batch = 0
         for dataset, devices in list(self._expected.items()):
@@ -134,7 +134,7 @@ class ResidentEngine:
             splits[expected.name] += len(dataset) * image.nbytes
             images = min(len(dataset), expected.batch_size)
             batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
-        require_room(splits, BATCHES * batch, device)
+        require_memory(splits, BATCHES * batch, device)
 
 
 def _first_image(dataset: LoadedData, split: str) -> Tensor:

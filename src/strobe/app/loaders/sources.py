@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.errors import DataError
 
 
@@ -89,7 +89,7 @@ class TileSource(FileSource):
 class PhotoSource(FileSource):
     """Photos of any size, of which a square is taken: colours, uint8."""
 
-    framing: Framing
+    framing: CropPolicy
     full_scale: float = 255.0
 
 
