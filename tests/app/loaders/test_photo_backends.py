@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from strobe.app.engines.sampler import Indices
-from strobe.app.loaders import pil, spdl
+from strobe.app.loaders import photos as by_photo
+from strobe.app.loaders import spdl
 from strobe.app.loaders.crop_policy import CropPolicy
+from strobe.app.loaders.pil import PilLoader
 from strobe.errors import DataError
 from support.photo_files import made, photo_source, photograph, reference, save
 from support.places import DATA
@@ -63,7 +65,8 @@ def test_pillow_reads_no_photo_that_would_fill_the_memory(pixels: tuple[int, int
     Image.new("1", pixels).save(bomb)
     with warnings.catch_warnings():
         warnings.resetwarnings()
-        loader = runpy.run_path(pil.__file__)["PilLoader"](scale="device")
+        runpy.run_path(by_photo.__file__)
+        loader = PilLoader(scale="device")
         with pytest.raises(DataError, match=r"bomb\.png cannot be read as a photo .* exceeds limit of \d+ pixels"):
             loader.pixels(str(bomb), lambda height, width: (0, 0, 8, 8), 8)
 

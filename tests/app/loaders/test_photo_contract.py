@@ -90,9 +90,7 @@ def test_whole_photos_are_resized(name: str, size: int, photos: list[str], tmp_p
 
 @kinds(*RANDOM)
 @pytest.mark.parametrize("name", FRAMED)
-def test_a_crop_is_alike_in_any_batch(
-    name: str, framing: CropPolicy, photos: list[str], tmp_path: Path
-) -> None:
+def test_a_crop_is_alike_in_any_batch(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
     chosen = [5, 0, 7, 2, 6]
     whole = made(name, photo_source(photos, framing), tmp_path)
     part = made(name, photo_source(photos, framing, chosen), tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.app.engines.memory_check import require_memory
+from strobe.app.engines.resident import require_memory
 from strobe.app.engines.torch import lost_batch
 from strobe.app.tuning import trainee as trainees
 from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, failure_of
