@@ -22,7 +22,7 @@ def _statuses(out: Tensor, *_: object) -> Tensor:
 
 LIBRARY = Library(
     "photos",
-    ("photos.cpp", "jpeg.cpp", "units.cpp", "huffman.cpp", "resample.cpp", "pool.cpp"),
+    ("photos.cpp", "jpeg.cpp", "units.cpp", "resample.cpp", "pool.cpp"),
     links=("jpeg",),
     header="jpeglib.h",
     packages=("g++", "libjpeg-dev"),
