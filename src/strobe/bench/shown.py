@@ -91,13 +91,11 @@ class Shown:
         """None where nothing was measured."""
         if not cell["visits"]:
             return None
-        if self.table.unit == "ms":
-            ends = [1e3 * cell["seconds"][end] for end in ("median", "low", "high")]
-        else:
-            ends = [cell["images_per_second"][end] for end in ("median", "low", "high")]
+        of, scale = ("seconds", 1e3) if self.table.unit == "ms" else ("images_per_second", 1.0)
+        median, low, high = (scale * cell[of][end] for end in ("median", "low", "high"))
         if self.table.unit == "us an image":
-            ends = [1e6 / ends[end] for end in (0, 2, 1)]
-        return Value(*ends, len(cell["visits"]))
+            median, low, high = 1e6 / median, 1e6 / high, 1e6 / low
+        return Value(median, low, high, len(cell["visits"]))
 
     def picture(self) -> Picture:
         """The chart that the table declares."""
