@@ -80,8 +80,8 @@ def head(compared: Comparison) -> dict[str, Any]:
     """The title, the verdict, the figures, and warnings."""
     record, said, title = compared.record, verdict(compared), compared.record.summary["title"]
     environment = record.mapping("environment")
-    what: list[Any] = ["comparison", environment.get("host"), *(compared.gpus or [environment.get("cpu")])]
-    what.append(record.summary["made"].replace("T", " ")[:16])
+    device, made = " · ".join(compared.gpus) or environment.get("cpu"), record.summary["made"].replace("T", " ")[:16]
+    what = ["comparison", environment.get("host"), device, made]
     return {
         "title": f"{title} - Strobe",
         "name": title,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from strobe.present.charts.scale import Scale
-from strobe.present.charts.svg import anchor_at, label, line, rect, svg, whisker
-from strobe.present.format import duration, figure, interval, milliseconds, percent, written
+from strobe.present.charts.svg import anchor_at, label, line, rect, svg
+from strobe.present.format import duration, milliseconds, percent, written
 from strobe.present.parts import Chart, Line, Rows, Text, Words
 
 ROW = 24  # pixels
@@ -36,18 +36,6 @@ class Stack:
     def total(self) -> float:
         """Seconds of all parts."""
         return sum(one.seconds for one in self.segments)
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A rate in images/s with its interval; ``css``: measured, or the name of a ceiling."""
-
-    name: str
-    hint: str
-    css: str
-    value: float
-    low: float | None
-    high: float | None
 
 
 def stacks(rows: Sequence[Stack], of: str = "an image") -> Rows:
@@ -88,31 +76,9 @@ def stacked(title: str, segments: Sequence[Segment], total: float, widest: float
     return Chart(drawing, heading, legend=legend)
 
 
-def rates(found: Sequence[Rate], top: float, measured: float | None) -> Rows:
-    """Rates from 0 to ``top`` as bars with their intervals; the ``measured`` one crosses the others as a line."""
-    lines, middle = [], ROW / 2 + 1
-    for one in found:
-        share = one.value / top
-        parts = [rect(0, 6, min(1.0, share), ROW - 10, f"fill rate-{one.css}")]
-        if share > 1:  # it goes on
-            parts += [rect(0.965 + 0.012 * number, 0, 0.005, ROW + 2, "gap") for number in (0, 1)]
-        elif one.low is not None and one.high is not None:
-            low, high = sorted((max(0.0, min(1.0, one.low / top)), max(0.0, min(1.0, one.high / top))))
-            parts += whisker(low, high, middle)
-        if measured and one.css != "measured":
-            parts.append(line(measured / top, 0, measured / top, ROW + 2, "reference"))
-        spread, value = interval(one.low, one.high), figure(one.value)
-        said = f"{one.name}: {value} images/s" + (f", {spread}" if spread else "")
-        name, much = Text(one.name, "b", small=[one.hint]), Text(value, "b", small=[spread or "no interval"])
-        lines.append(Line(name, svg(ROW + 2, said, parts), much, one.css))
-    scale = Scale(0.0, top)
-    return Rows(lines, _axis(scale, scale.marks(5), below=True), "images/s")
-
-
 def on_axis(lines: Sequence[Line], scale: Scale, marks: Sequence[float], unit: str) -> Rows:
     """Rows between two axes, as comparisons have them: with room for long names."""
-    above, below = (_axis(scale, marks, below=below) for below in (False, True))
-    return Rows(lines, below, unit, above, "compared")
+    return Rows(lines, axis(scale, marks), unit, axis(scale, marks, below=False), "compared")
 
 
 def _stacked(  # noqa: PLR0917
@@ -137,11 +103,12 @@ def _stacked(  # noqa: PLR0917
 
 
 def grid(scale: Scale, marks: Sequence[float]) -> list[Markup]:
-    """The axis's marks, as lines behind a row."""
+    """The marks as lines behind a row."""
     return [line(scale.place(mark), -1, scale.place(mark), ROW + 1, "grid") for mark in marks]
 
 
-def _axis(scale: Scale, marks: Sequence[float], *, below: bool) -> Markup:
+def axis(scale: Scale, marks: Sequence[float], *, below: bool = True) -> Markup:
+    """The marks with their numbers, for below or above the rows."""
     (start, end), base = ((0, 5), 18) if below else ((15, 20), 11)
     parts = []
     for mark in marks:
