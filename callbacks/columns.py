@@ -3,5 +3,6 @@
 PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")  # add up to the step
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
 DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU, after ``device_``
+CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
-COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS)
+COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS, *CPU)

@@ -11,6 +11,9 @@ from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
 from .phases import PhaseWatch
 
+SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
+# a prime, so that steps with and without an update take part where gradients are accumulated
+
 
 @dataclass(frozen=True)
 class Lap:
@@ -18,13 +21,17 @@ class Lap:
 
     spent: dict[str, int]
     updates: int  # how often an optimizer stepped
+    computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
 
     @cached_property
     def phases(self) -> dict[str, float]:
         """Seconds of each of ``PHASES``."""
-        seconds = {phase: self.spent.get(phase, 0) / 1e9 for phase in PHASES}
-        seconds["callbacks"] = sum(spent for name, spent in self.spent.items() if name.startswith(OWNED)) / 1e9
-        return seconds
+        return _by_phase(self.spent)
+
+    @property
+    def cpu(self) -> dict[str, float] | None:
+        """Core-seconds of this process in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.computed)
 
     def owned(self, name: str) -> float:
         """Seconds of the hooks of one callback, logger or module."""
@@ -43,7 +50,7 @@ class PhaseClock(PhaseWatch):
         self.device = device
         self._loggers: list[Any] = []
         self._current = self._rest = "other"
-        self._since = 0
+        self._since = self._cpu_since = self._steps = 0
         self._begin(time.perf_counter_ns())
 
     def restart(self, *, epoch: bool = False) -> Lap:
@@ -59,6 +66,7 @@ class PhaseClock(PhaseWatch):
 
     def lap(self) -> Lap:
         """End a step, and begin the next one."""
+        self._steps += 1
         lap = self._lap()
         if self.device is not None:
             self.device.lap()
@@ -70,6 +78,8 @@ class PhaseClock(PhaseWatch):
         spent, current = self._spent, self._current
         spent[current] = spent.get(current, 0) + now - self._since
         self._since = now
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
         self._current = phase or self._rest
         if phase == "data_wait":
             self._rest = "other"
@@ -109,7 +119,9 @@ class PhaseClock(PhaseWatch):
         self.settle()
         now = time.perf_counter_ns()
         self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
-        lap = Lap(self._spent, self._updates)
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
+        lap = Lap(self._spent, self._updates, self._computed)
         self._begin(now)
         return lap
 
@@ -117,3 +129,18 @@ class PhaseClock(PhaseWatch):
         self._spent: dict[str, int] = {}
         self._updates = 0
         self._since = now
+        self._computed: dict[str, int] | None = None
+        if self._steps % SAMPLED == SAMPLED // 2:
+            self._computed, self._cpu_since = {}, time.process_time_ns()
+
+    def _charge_cpu(self, computed: dict[str, int]) -> None:
+        now = time.process_time_ns()
+        computed[self._current] = computed.get(self._current, 0) + now - self._cpu_since
+        self._cpu_since = now
+
+
+def _by_phase(spent: dict[str, int]) -> dict[str, float]:
+    """Nanoseconds as seconds of each phase."""
+    seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
+    seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
+    return seconds

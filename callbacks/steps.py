@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
-from .columns import COLUMNS, DEVICE, GAPS, OWNED
+from .columns import COLUMNS, CPU, DEVICE, GAPS, OWNED
 from .device_clock import DeviceClock
 from .phase_clock import Lap, PhaseClock
 from .phases import checkpoint_names, owners
@@ -72,7 +72,8 @@ class StepRows:
                 break
             self._waiting.popleft()
             phases = row.lap.phases
-            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values()]
+            cpu = (row.lap.cpu or dict.fromkeys(CPU)).values()
+            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu]
             if self._device:
                 values += [row.device.get(name) if row.device else None for name in DEVICE]
             values += [row.lap.owned(owner) for owner in self._owners]
@@ -94,10 +95,11 @@ class StepRecorder(Callback):
     ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
     batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
     has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
-    written there, and the rest. ``images`` are those on all ranks, empty for a kind of batch whose size Lightning
-    cannot tell. ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1
-    while a profiler disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets
-    the phases of an undisturbed step, as ``step_seconds/<phase>``.
+    written there, and the rest. ``cpu_<phase>``, in one row of seven, are core-seconds of this process.
+    ``images`` are those on all ranks, empty for a kind of batch whose size Lightning cannot tell. ``updates`` counts
+    the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler disturbed the
+    step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed
+    step, as ``step_seconds/<phase>``.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from strobe.bench.harness.declare import Suite
 from strobe.bench.harness.trial import Report
 from strobe.bench.suites.convolution.page import sections
-from strobe.bench.suites.convolution.profiles import Price, Profile
+from strobe.bench.suites.convolution.profiles import Profile
 from strobe.bench.suites.convolution.reading import conclusions, corrected, fit_growth, questions, total_variation
 from strobe.bench.suites.convolution.suite import (
     CALLS,
@@ -85,9 +85,9 @@ def test_the_price_of_calls_is_taken_back(callee: float) -> None:
     added = (callee + 1000 * (1 - callee), 1000 * callee + 3000 * (1 - callee), 3000 * callee)
     own = {stack: true + price * more for (stack, true), more in zip(TRUTH.items(), added, strict=True)}
     profile = Profile(sum(own.values()), own, calls)
-    assert corrected(profile, price, Price(callee, 1 - callee)) == pytest.approx(TRUTH)
-    assert corrected(profile, -price, Price(callee, 1 - callee)) == own  # noise, not a price
-    assert min(corrected(profile, 100 * price, Price(callee, 1 - callee)).values()) == 0  # nothing beyond nothing
+    assert corrected(profile, price, callee) == pytest.approx(TRUTH)
+    assert corrected(profile, -price, callee) == own  # noise, not a price
+    assert min(corrected(profile, 100 * price, callee).values()) == 0  # nothing beyond nothing
 
 
 def declared(*overrides: str) -> Suite:

@@ -168,7 +168,7 @@ def recorded(naps: Naps, folder: Path, updates: str = "automatic", **settings: A
     trainer.fit(Sleepy(naps, updates))
     assert "log_metrics" not in vars(log)  # given back
     with recorder.path.open(newline="") as file:
-        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
 
 PLACES = {

@@ -20,6 +20,7 @@ from strobe.callbacks.phase_clock import Lap, PhaseClock
 from strobe.callbacks.progress import ProgressBar
 from strobe.callbacks.steps import COLUMNS, StepRecorder, StepRows
 from strobe.callbacks.trace import TraceProfiler
+from strobe.records.steps import measure_steps
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
 
 __all__ = ["standstill"]
@@ -280,3 +281,22 @@ def test_seconds_of_undisturbed_steps_reach_every_logger(recorder: StepRecorder,
         for name in (*PHASES, "total"):
             logged = [float(row[f"step_seconds/{name}"]) for row in found]
             assert logged == pytest.approx([float(row[name]) for row in expected], abs=1e-6)
+
+
+def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorder: StepRecorder) -> None:
+    class Sleeping(Model):
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            time.sleep(0.02)
+            return super().training_step(batch)
+
+    class Computing(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            until = time.process_time() + 0.02
+            while time.process_time() < until:
+                pass
+
+    fit(recorder, Computing(), model=Sleeping(), data=UNEVEN, max_epochs=4)
+    assert [int(row["step"]) for row in rows(recorder) if row["cpu_forward"]] == [3, 10, 17]
+    used = measure_steps(recorder.path)["cores_used"]
+    assert used["data_wait"] is not None
+    assert used["forward"] < 0.5 < used["callbacks"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
+from strobe.callbacks.columns import CPU, DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
 
@@ -34,6 +34,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
         "between_seconds": {
             name: statistics.fmean(row.get(name, 0.0) for row in rows) if rows else None for name in GAPS
         },
+        "cores_used": _cores_used(counted),
         "callbacks": _callbacks(counted),
         "updates": statistics.fmean(row.get("updates", 1.0) for row in counted) if counted else None,
         "epoch_starts": {"count": len(waits), "data_wait": statistics.fmean(waits) if waits else None},
@@ -64,6 +65,14 @@ def _overall_rate(rows: Sequence[dict[str, float]], counted: Sequence[dict[str, 
 
 def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
     return {name: statistics.fmean(row.get(prefix + name, 0.0) for row in rows) if rows else None for name in names}
+
+
+def _cores_used(rows: Sequence[dict[str, float]]) -> dict[str, float | None]:
+    """Cores on which this process computed in each phase, on the mean of the steps of which that was asked."""
+    asked = [row for row in rows if CPU[0] in row]
+    seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
+    computed = {phase: sum(row.get(f"cpu_{phase}", 0.0) for row in asked) for phase in PHASES}
+    return {phase: computed[phase] / seconds[phase] if seconds[phase] else None for phase in PHASES}
 
 
 def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from strobe.bench.harness.declare import Done, Trial, Work
-from strobe.bench.suites.convolution import implementations
-from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation, padded, valid_shape
+from strobe.bench.suites.convolution import implementations as ways
+from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation
 from strobe.bench.suites.convolution.profiles import (
     Profile,
     price_of_a_call,
@@ -100,20 +100,16 @@ def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     weights = np.ones((3, 3), np.float32) / np.float32(9)
     work = partial(_repeat, IMPLEMENTATIONS[IM2COL], image, weights, repetitions)
     found: list[Profile] = []
-    prices = {}
-    if profiler == EVENTS:
-        price = price_of_a_call()
-        prices = {TO_CALLEE: price.callee, TO_CALLER: price.caller}
+    prices = dict(zip((TO_CALLEE, TO_CALLER), price_of_a_call(), strict=True)) if profiler == EVENTS else {}
 
-    def alone() -> Done:
-        return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
-
-    def looked_at() -> Done:
+    def repeat() -> Done:
+        if profiler == PLAIN:
+            return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
         found[:] = [seen := _PROFILERS[profiler](work)]
         count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
         return Done(repetitions, seen.seconds, {**own_of_parts(seen.own), **count, **prices})
 
-    yield Work(alone if profiler == PLAIN else looked_at, warm_up=work)
+    yield Work(repeat, warm_up=work)
     for seen in found:
         save_profile(visit.folder, seen, f"{repetitions} convolutions by im2col, seen by {profiler}")
 
@@ -123,19 +119,23 @@ def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float
 
     The calls of ``_get_indices`` are made again with the same arguments and nothing else, less what the loop around
     them takes; so are the rest, with windows that are there already. What is left of the whole is ``im2col_naive``.
-
-    Args:
-        image: (H, W).
-        kernel: (kh, kw), of the image's type.
-        repetitions: Of the whole, and of each part.
     """
-    ready = padded(image, kernel.shape)
-    shape = valid_shape(ready, kernel.shape)
-    windows = implementations.im2col_naive(ready, kernel.shape)
-    rest = Implementation(lambda _, kernel: implementations.product(windows, kernel))
+    ready = ways.padded(image, kernel.shape)
+    shape, windows = ways.valid_shape(ready, kernel.shape), ways.im2col_naive(ready, kernel.shape)
+    rest = Implementation(lambda _, kernel: ways.product(windows, kernel))
+    places = windows.size // kernel.size
+
+    def calls(find: Callable[[int, tuple[int, ...]], object] | None) -> None:
+        """Those for all windows; without ``find`` the loop around them."""
+        for number in range(repetitions * places):
+            place = number % places
+            for element in range(kernel.size):
+                if find:
+                    find(place, shape)
+                    find(element, kernel.shape)
+
     whole = timed(partial(_repeat, IMPLEMENTATIONS[IM2COL], image, kernel, repetitions))
-    count = repetitions * windows.size // kernel.size
-    indices = timed(partial(_indices, shape, kernel.shape, count)) - timed(partial(_nothing, kernel.size, count))
+    indices = timed(partial(calls, ways._get_indices)) - timed(partial(calls, None))
     others = timed(partial(_repeat, rest, image, kernel, repetitions))
     return dict(zip(PARTS, (max(0.0, whole - indices - others), max(0.0, indices), others), strict=True))
 
@@ -143,19 +143,3 @@ def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float
 def _repeat(implementation: Implementation, image: Array, kernel: Array, repetitions: int) -> None:
     for _ in range(repetitions):
         implementation(image, kernel)
-
-
-def _indices(shape: tuple[int, ...], kernel_shape: tuple[int, ...], count: int) -> None:
-    """The calls for so many windows, which begin again where an image ends."""
-    find, windows, elements = implementations._get_indices, shape[0] * shape[1], kernel_shape[0] * kernel_shape[1]
-    for number in range(count):
-        place = number % windows
-        for element in range(elements):
-            find(place, shape)
-            find(element, kernel_shape)
-
-
-def _nothing(elements: int, count: int) -> None:
-    for _ in range(count):
-        for _ in range(elements):
-            pass

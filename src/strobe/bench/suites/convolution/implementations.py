@@ -1,16 +1,15 @@
-"""Ten convolutions of an image by a kernel. Each computes the valid part; one padding before all of them adds borders.
+"""Ten convolutions of an image by a kernel. Each computes the valid part of an image that was padded before.
 
-The padded image is larger by the kernel's size less one, so that its valid convolution is as large as the image and
-lies where SciPy's ``mode="same"`` puts it, see
-https://docs.scipy.org/doc/scipy/reference/generated/scipy.signal.convolve2d.html. Torch, and NumPy's product of
-matrices, use as many threads as they are given; the others use one.
+The result lies where SciPy's ``mode="same"`` puts it, see
+https://docs.scipy.org/doc/scipy/reference/generated/scipy.signal.convolve2d.html. Torch and NumPy's product of matrices
+use as many threads as they are given; the others use one.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,51 +23,15 @@ from strobe.app.native.convolution import convolve
 from strobe.bench.suites.convolution.suite import REFERENCE
 
 Array = NDArray[Any]  # float32 or float64
-Border = Literal["fill", "symmetric", "wrap"]
 
 
-def padded(image: Array, kernel_shape: tuple[int, ...], *, border: Border = "fill", fill: float = 0.0) -> Array:
-    """The image with as much around it as the kernel reaches beyond its border; always a copy.
-
-    Args:
-        image: Of any number of dimensions, sides of n.
-        kernel_shape: As many sides of k; k // 2 are added before an axis, (k - 1) // 2 behind it.
-        border: ``fill`` repeats one value, ``symmetric`` mirrors the image, edge included, ``wrap`` repeats it.
-        fill: That value.
-
-    Returns:
-        Sides of n + k - 1, in the image's type.
-
-    Raises:
-        ValueError: The border is not a choice.
-    """
-    if border not in get_args(Border):
-        raise ValueError(f"border={border} is not a choice; choose one of {', '.join(get_args(Border))}")
-    widths = [(side // 2, (side - 1) // 2) for side in kernel_shape]
-    if border == "fill":
-        return np.pad(image, widths, mode="constant", constant_values=fill)
-    return np.pad(image, widths, mode=border)
-
-
-def check_arrays(image: Array, kernel: Array) -> None:
-    """Refuse what no implementation can take.
-
-    Raises:
-        ValueError: An array is empty, not of two dimensions, or neither float32 nor float64, or their types differ.
-    """
-    for name, array in (("image", image), ("kernel", kernel)):
-        if array.ndim != 2:
-            raise ValueError(f"The {name} of shape {array.shape} has {array.ndim} dimensions; it must have 2")
-        if array.size == 0:
-            raise ValueError(f"The {name} of shape {array.shape} is empty; each side must be at least 1")
-        if array.dtype not in (np.float32, np.float64):
-            raise ValueError(f"The {name} is of type {array.dtype}; convert it to float32 or float64")
-    if image.dtype != kernel.dtype:
-        raise ValueError(f"The image is {image.dtype} and the kernel {kernel.dtype}; convert one to the other's type")
+def padded(image: Array, kernel_shape: tuple[int, ...]) -> Array:
+    """The image, sides of n, within as many zeros as the kernel, sides of k, reaches beyond it: sides of n + k - 1."""
+    return np.pad(image, [(side // 2, (side - 1) // 2) for side in kernel_shape])
 
 
 def valid_shape(image: Array, kernel_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Where the kernel lies within the image: sides of n - k + 1."""
+    """Places of the kernel within the image: sides of n - k + 1."""
     return tuple(side - reach + 1 for side, reach in zip(image.shape, kernel_shape, strict=True))
 
 
@@ -105,14 +68,10 @@ def _get_indices(number: int, shape: Sequence[int]) -> NDArray[np.int64]:
 
 
 def im2col_naive(image: Array, kernel_shape: tuple[int, ...]) -> Array:
-    """Every window, element by element, each found by its index.
-
-    Args:
-        image: Of any number of dimensions, sides of n.
-        kernel_shape: As many sides of k, none larger than the image's.
+    """Every window, element by element, each found by its index; in any number of dimensions.
 
     Returns:
-        Sides of n - k + 1, then of k: at the place of a window and a place within it, the image's element there.
+        Sides of n - k + 1, then of k: the image's element at the place of a window and a place within it.
     """
     shape = valid_shape(image, kernel_shape)
     windows = np.empty(shape + kernel_shape, dtype=image.dtype)
@@ -125,25 +84,20 @@ def im2col_naive(image: Array, kernel_shape: tuple[int, ...]) -> Array:
 
 
 def im2col_recursive(image: Array, kernel_shape: tuple[int, ...]) -> Array:
-    """As :func:`im2col_naive`, one dimension at a time.
-
-    The windows of an array are those of its planes, each kernel side apart. A plane is a part of as many windows as
-    the kernel's side is long, and its own windows are made once for all of them.
-    """
-    # A row's parts are its elements: there the recursion ends.
+    """As :func:`im2col_naive`, one dimension at a time: each plane's windows are made once for all that hold it."""
     planes = image if image.ndim == 1 else np.stack([im2col_recursive(plane, kernel_shape[1:]) for plane in image])
     count = image.shape[0] - kernel_shape[0] + 1
     return np.stack([planes[i : i + count] for i in range(kernel_shape[0])], axis=image.ndim)
 
 
 def product(windows: Array, kernel: Array) -> Array:
-    """What remains to be done with windows: their product with the kernel, turned by 180 degrees."""
+    """The product of windows with the kernel turned by 180 degrees."""
     summed: Array = windows.reshape(-1, kernel.size) @ np.flip(kernel).ravel()
     return summed.reshape(windows.shape[: kernel.ndim])
 
 
 def by_im2col(lay_out: Callable[[Array, tuple[int, ...]], Array], image: Array, kernel: Array) -> Array:
-    """The windows laid out as rows of a matrix, then one product; in any number of dimensions."""
+    """The windows laid out as rows of a matrix, then one product."""
     return product(lay_out(image, kernel.shape), kernel)
 
 
@@ -174,32 +128,18 @@ def _tensor(plane: Array) -> Tensor:
 
 @dataclass(frozen=True)
 class Implementation:
-    """A convolution of an image by a kernel, with borders."""
+    """A convolution of an image by a kernel, zeros beyond its border."""
 
-    valid: Callable[[Array, Array], Array]
-    """Of an image (H, W) and a kernel (kh, kw) no larger: (H - kh + 1, W - kw + 1), in their type."""
+    valid: Callable[[Array, Array], Array]  # of (H, W) and (kh, kw): (H - kh + 1, W - kw + 1), in their type
+    cost: str = ""  # how the work should grow with the side n of an image, for a kernel of side k
 
-    cost: str = ""
-    """How the work should grow with the side n of an image, for a kernel of side k."""
-
-    def __call__(self, image: Array, kernel: Array, *, border: Border = "fill", fill: float = 0.0) -> Array:
-        """The convolution, as large as the image; neither argument is changed.
-
-        Args:
-            image: (H, W), float32 or float64.
-            kernel: (kh, kw), of the image's type; odd, even or larger than the image.
-            border: What lies beyond the image; see :func:`padded`.
-            fill: The value there, with ``border="fill"``.
-
-        Returns:
-            (H, W), in the image's type: what ``scipy.signal.convolve2d(image, kernel, mode="same", ...)`` returns.
+    def __call__(self, image: Array, kernel: Array) -> Array:
+        """What ``convolve2d(image, kernel, mode="same")`` returns of an image (H, W) and a kernel (kh, kw) of its type.
 
         Raises:
-            ValueError: An array or the border cannot be used.
             DataError: ``native`` cannot be compiled; says what to install.
         """
-        check_arrays(image, kernel)
-        return self.valid(padded(image, kernel.shape, border=border, fill=fill), kernel)
+        return self.valid(padded(image, kernel.shape), kernel)
 
 
 _PIXELS = "n²: k² products a pixel"

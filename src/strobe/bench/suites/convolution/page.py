@@ -9,15 +9,7 @@ from strobe.bench.harness.declare import Section
 from strobe.bench.harness.schedule import slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
-from strobe.bench.suites.convolution.reading import (
-    Reading,
-    corrected,
-    own_of_parts,
-    questions,
-    read,
-    shares,
-    total_variation,
-)
+from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, questions, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.present.format import TIMES, duration, estimate, interval, percent, times
 from strobe.present.parts import (
@@ -67,33 +59,26 @@ _HOW = {
 
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
-    """What there is of each part.
-
-    Args:
-        record: Of the suite.
-        folder: The result's, in which cells left their profiles.
-    """
-    found, answers = read(record), questions(record)
+    """What there is of each part; ``folder`` is the result's, in which cells left their profiles."""
+    found, answers = Reading(record), questions(record)
     asked = [_told(question, answer) for question, answer in answers.items()]
-    text = "\n".join(f"{question}\n  {answer}" for question, answer in answers.items())
+    told = [
+        Section(
+            "The source document's questions",
+            asked,
+            "\n".join(f"{question}\n  {answer}" for question, answer in answers.items()),
+        ),
+        *_growth(found),
+    ]
     places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
     seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
-    return [
-        Section("The source document's questions", asked, text),
-        *_growth(found),
-        *(
-            Section(
-                title,
-                [Paragraph(_TREES), *(part for name in known for part in _profile(name, seen[name], places[name]))],
-            )
-            for title, names in (
-                ("By events: cProfile", (EVENTS, EVENTS_OF_PYTHON)),
-                ("By samples: pyinstrument and a timer", (SAMPLES, TIMER)),
-            )
-            if (known := [name for name in names if name in seen])
-        ),
-        *_disagreements(found, seen.get(EVENTS)),
-    ]
+    for title, names in (
+        ("By events: cProfile", (EVENTS, EVENTS_OF_PYTHON)),
+        ("By samples: pyinstrument and a timer", (SAMPLES, TIMER)),
+    ):
+        if known := [part for name in names if name in seen for part in _profile(name, seen[name], places[name])]:
+            told.append(Section(title, [Paragraph(_TREES), *known]))
+    return [*told, *_disagreements(found, seen.get(EVENTS))]
 
 
 def _told(head: str, words: str) -> Part:
@@ -120,13 +105,8 @@ def _growth(found: Reading) -> list[Section]:
             )
         )
         lines.append(f"{name}: n^{fitted} ({within}) for {over}; n^{local} for {last}")
-    heads = (
-        "Implementation",
-        "#Power of n, 95% interval",
-        "#Between the two largest",
-        "#Farthest point",
-        Cell("In theory", "apart"),
-    )
+    figures = ("#Power of n, 95% interval", "#Between the two largest", "#Farthest point")
+    heads = ("Implementation", *figures, Cell("In theory", "apart"))
     body: list[Part] = [Paragraph(_GROWTH), Table(heads, rows, "cells")]
     return [Section("How times grow", body, "\n".join(lines))] if rows else []
 
@@ -150,7 +130,10 @@ def _profile(name: str, profile: Profile, place: str) -> list[Part]:
 
 def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
     """Shares side by side, the distances between them, and what explains them."""
-    own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}, LESS: _paid_back(found, events)}
+    own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}}
+    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
+    if events and calls and of_called is not None and own[DIRECTLY]:
+        own[LESS] = own_of_parts(corrected(events, (events.seconds - alone) / calls, of_called))
     own = {name: parts for name, parts in own.items() if sum(parts.values()) > 0}
     if len(own) < 2:
         return []
@@ -159,35 +142,24 @@ def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
         [Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
     ]
     distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
+    factors = [found.factor(name) for name in own]
+    slower = (
+        strong(times(each["median"]), interval(each["low"], each["high"], times)) if each else "" for each in factors
+    )
     rows.append(["distance from timing one by one", *distances])
-    rows.append(["times as long as without it", *(_factor(found, name) for name in own)])
-    heads = ["Function", *(f"#{name}" for name in own)]
-    why = [Paragraph(each) for each in _reasons(found, away)]
-    body: list[Part] = [Paragraph(_APART_NOTE), Table(heads, rows, "cells"), Heading("Why"), *why]
-    return [Section("How far they disagree", body)]
-
-
-def _factor(found: Reading, name: str) -> Words:
-    if (factor := found.factor(name)) is None or factor["median"] is None:
-        return ""
-    return strong(times(factor["median"]), interval(factor["low"], factor["high"], times))
-
-
-def _paid_back(found: Reading, events: Profile | None) -> dict[str, float]:
-    """cProfile's parts less what being timed cost in that visit, of which the profile is."""
-    calls, price = found.figure(EVENTS, CALLS), found.price()
-    if events is None or price is None or not calls or PLAIN not in found.profilers:
-        return {}
-    return own_of_parts(corrected(events, (events.seconds - found.seconds(PLAIN)) / calls, price))
+    rows.append(["times as long as without it", *slower])
+    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found, away))]
+    table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
+    return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
 
 
 def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
     """What of the differences the cost of looking explains."""
     told = []
-    calls, price, alone = found.figure(EVENTS, CALLS), found.price(), found.seconds(PLAIN)
+    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
     added = found.seconds(EVENTS) - alone
-    if calls and added > 0:
-        who = f", of which the called bears {percent(price.callee_share)} and its caller the rest" if price else ""
+    if calls and of_called is not None and added > 0:
+        who = f", of which the called bears {percent(of_called)} and its caller the rest"
         told.append(
             f"{EVENTS} times {calls:,.0f} calls, which take {duration(added)} more than {duration(alone)} alone: "
             f"{duration(added / calls)} a call{who}. So what calls often, and what is called often, looks longer than "

@@ -14,9 +14,8 @@ import cProfile
 import json
 import re
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
@@ -59,43 +58,37 @@ class Profile:
         """Seconds of each call together with what it calls; callers stand before what they call, the longest first."""
         found: dict[Stack, float] = {}
         for stack, seconds in self.own.items():
-            for depth in range(1, len(stack) + 1):
-                found[stack[:depth]] = found.get(stack[:depth], 0.0) + seconds
+            for part in _prefixes(stack):
+                found[part] = found.get(part, 0.0) + seconds
         return dict(sorted(found.items(), key=lambda item: [(-found[part], part) for part in _prefixes(item[0])]))
 
 
-def _prefixes(stack: Stack) -> Iterator[Stack]:
-    return (stack[:depth] for depth in range(1, len(stack) + 1))
+def _prefixes(stack: Stack) -> list[Stack]:
+    return [stack[:depth] for depth in range(1, len(stack) + 1)]
 
 
-def own_by_function(own: Mapping[Stack, float]) -> dict[str, float]:
-    """Own seconds of each Python function from all places; those of functions in C are their callers'.
+@dataclass
+class _Timed:
+    """What cProfile knows of a function, or of its calls by one caller."""
 
-    A function in C that no Python function calls stays.
-    """
-    found: dict[str, float] = {}
-    for stack, seconds in own.items():
-        name = next((name for name in reversed(stack) if not name.startswith("<")), stack[-1])
-        found[name] = found.get(name, 0.0) + seconds
-    return found
+    calls: int = 0
+    own: float = 0.0
+    seconds: float = 0.0
+    callees: dict[str, "_Timed"] = field(default_factory=dict)
+
+    def add(self, entry: Any) -> None:
+        self.calls += entry.callcount
+        self.own += entry.inlinetime
+        self.seconds += entry.totaltime
 
 
 def profile_events(work: Work, *, builtins: bool = True) -> Profile:
     """Run the work once under cProfile.
 
     cProfile knows who called whom, but not by which way. A function that is called from several places is shared out
-    among them in proportion to their time; that is exact where it does the same for all its callers. A function that
-    calls itself is one place in the tree.
-
-    Args:
-        work: Runs in this thread; what it does in others is not seen.
-        builtins: Whether functions in C are timed too; if not, their time is their callers', which pay for the
-            interpreter's asking all the same.
-
-    Raises:
-        RuntimeError: Another profiler is active.
+    among them in proportion to their time. A function that calls itself is one place in the tree. Without ``builtins``
+    the time of functions in C is their callers'.
     """
-    _check_alone()
     profiler = cProfile.Profile(builtins=builtins)
     start = time.perf_counter()
     profiler.runcall(work)
@@ -130,44 +123,15 @@ def profile_events(work: Work, *, builtins: bool = True) -> Profile:
     return Profile(seconds, own, calls, tuple(sorted(rows, key=lambda row: (-row.own, row.name))))
 
 
-@dataclass
-class _Timed:
-    """What cProfile knows of a function, or of its calls by one caller."""
+def price_of_a_call(calls: int = 200_000) -> tuple[float, float]:
+    """Seconds that cProfile adds to a call here and now: those charged to the called, and those to its caller.
 
-    calls: int = 0
-    own: float = 0.0
-    seconds: float = 0.0
-    callees: dict[str, "_Timed"] = field(default_factory=dict)
-
-    def add(self, entry: Any) -> None:
-        self.calls += entry.callcount
-        self.own += entry.inlinetime
-        self.seconds += entry.totaltime
-
-
-@dataclass(frozen=True)
-class Price:
-    """What cProfile adds to one call of a Python function, in seconds."""
-
-    callee: float  # charged to the function that is called
-    caller: float  # charged to the one that calls it
-
-    @property
-    def callee_share(self) -> float:
-        """How much of it the function that is called bears."""
-        return self.callee / (self.callee + self.caller)
-
-
-def price_of_a_call(calls: int = 200_000) -> Price:
-    """What being timed costs a call here and now, and who bears it: a loop of empty calls, without and with cProfile.
-
-    What is charged to the caller is what its own time grew by; all that the empty function is charged with counts as
-    added, for it does nothing.
+    Measured on a loop of empty calls: what the empty function is charged with, and what the loop's own time grew by.
     """
     plain = timed(lambda: _call_nothing(calls))
     own = {row.name: row.own for row in profile_events(lambda: _call_nothing(calls), builtins=False).rows}
     called, caller = (own[_code_name(function.__code__)] for function in (_nothing, _call_nothing))
-    return Price(called / calls, max(0.0, caller - plain) / calls)
+    return called / calls, max(0.0, caller - plain) / calls
 
 
 def _nothing() -> None:
@@ -187,18 +151,9 @@ def timed(work: Work) -> float:
 
 
 def profile_samples(work: Work, *, interval: float = INTERVAL) -> Profile:
-    """Run the work once under pyinstrument.
-
-    Args:
-        work: Runs in this thread; what it does in others is not seen.
-        interval: Seconds between two samples, at least.
-
-    Raises:
-        RuntimeError: Another profiler is active.
-    """
+    """Run the work once under pyinstrument, at least ``interval`` seconds between two samples."""
     from pyinstrument import Profiler
 
-    _check_alone()
     profiler = Profiler(interval=interval, async_mode="disabled")
     profiler.start()
     try:
@@ -214,50 +169,31 @@ def profile_samples(work: Work, *, interval: float = INTERVAL) -> Profile:
 
 
 def profile_by_timer(work: Work, *, interval: float = INTERVAL) -> Profile:
-    """Run the work once while a timer interrupts it.
-
-    Args:
-        work: Runs in this thread, the main one; what it does in others is not seen. It must not use ``SIGALRM``.
-        interval: Seconds between two samples; while one call of C runs there are none, and the next stands for all.
-
-    Raises:
-        RuntimeError: This is not the main thread, or the process's timer is in use.
-    """
-    if signal.getitimer(signal.ITIMER_REAL)[0]:
-        raise RuntimeError("The timer of this process is in use, which a profile needs; end what has set it first")
+    """Run the work once, in the main thread, while a timer interrupts it each ``interval`` seconds by ``SIGALRM``."""
     samples: list[tuple[Stack, float]] = []
     last = time.perf_counter()
     running = True
 
     def note(_: int, frame: FrameType | None) -> None:
         nonlocal last
-        now = time.perf_counter()
-        samples.append((_stack(frame), now - last))
+        now, stack = time.perf_counter(), list[str]()
+        while frame is not None and frame.f_code is not timed.__code__:
+            stack.append(_code_name(frame.f_code))
+            frame = frame.f_back
+        samples.append((tuple(reversed(stack)) if frame is not None else (), now - last))
         last = now
         if running:  # only now, lest the next signal interrupts this one
             signal.setitimer(signal.ITIMER_REAL, interval)
 
-    try:
-        before: Any = signal.signal(signal.SIGALRM, note)
-    except ValueError as error:
-        raise RuntimeError("Only the main thread can be profiled by a timer; call it there") from error
+    before = signal.signal(signal.SIGALRM, note)
     signal.setitimer(signal.ITIMER_REAL, interval)
     try:
         seconds = timed(work)
     finally:
         running = False
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        signal.signal(signal.SIGALRM, before)
     return _sampled(samples, seconds)
-
-
-def _stack(frame: FrameType | None) -> Stack:
-    """What lies below ``timed``; nothing of a sample outside it."""
-    found: list[str] = []
-    while frame is not None and frame.f_code is not timed.__code__:
-        found.append(_code_name(frame.f_code))
-        frame = frame.f_back
-    return tuple(reversed(found)) if frame is not None else ()
 
 
 def _sampled(samples: list[tuple[Stack, float]], seconds: float) -> Profile:
@@ -282,19 +218,8 @@ def _frame_name(function: str, file: str = "", line: str = "0") -> str:
     return f"{PurePath(file).name}:{line}({function})"
 
 
-def _check_alone() -> None:
-    """Refuse to profile beside another profiler: before Python 3.12 that one would be replaced without a word."""
-    if (active := sys.getprofile()) is not None:
-        raise RuntimeError(f"Another profiler runs in this thread ({type(active).__name__}); stop it first")
-
-
 def tree_text(profile: Profile, least: float = 0.005) -> str:
-    """The tree as lines of text: share and seconds of each call with what it calls, its own seconds, and its calls.
-
-    Args:
-        profile: What was seen.
-        least: Share of the whole that a call must have to be a line.
-    """
+    """The tree as lines of text, for each call with that share of the whole at least: share, seconds and calls."""
     whole, lines = sum(profile.own.values()), []
     for stack, seconds in profile.with_callees().items():
         if whole > 0 and seconds >= least * whole:
@@ -307,9 +232,12 @@ def tree_text(profile: Profile, least: float = 0.005) -> str:
 
 def save_profile(folder: Path, profile: Profile, title: str) -> None:
     """Write ``profile.json`` into a folder, and ``flame.html``, where pyinstrument draws the calls with no network."""
-    stacks = [(stack, seconds, profile.calls.get(stack)) for stack, seconds in profile.own.items()]
-    found = {"stacks": stacks, "seconds": profile.seconds, "samples": profile.samples}
-    found["rows"] = [vars(row) for row in profile.rows]
+    found = {
+        "stacks": [(stack, seconds, profile.calls.get(stack)) for stack, seconds in profile.own.items()],
+        "seconds": profile.seconds,
+        "samples": profile.samples,
+        "rows": [vars(row) for row in profile.rows],
+    }
     (folder / FILE).write_text(json.dumps(found), encoding="utf-8")
     if any(profile.own.values()):
         (folder / PAGE).write_text(_flame(profile, title), encoding="utf-8")
@@ -331,19 +259,24 @@ def _flame(profile: Profile, title: str) -> str:
     from pyinstrument.renderers import HTMLRenderer
     from pyinstrument.session import Session
 
-    records = [
-        ([_info(name) for name in stack], profile.own[stack])
-        for stack in profile.with_callees()
-        if stack in profile.own
-    ]
+    def info(name: str) -> str:
+        """A name as pyinstrument has it."""
+        found = _NAME.fullmatch(name)
+        in_c = (_IN_C.sub("", name).rstrip(">"), "<built-in>", "0")
+        return "\x00".join(found.group("function", "file", "line") if found else in_c)
+
     seconds = sum(profile.own.values())
     session = Session(
-        frame_records=records,
+        frame_records=[
+            ([info(name) for name in stack], profile.own[stack])
+            for stack in profile.with_callees()
+            if stack in profile.own
+        ],
         start_time=time.time(),
         duration=seconds,
         min_interval=INTERVAL,
         max_interval=INTERVAL,
-        sample_count=profile.samples or len(records),
+        sample_count=profile.samples or len(profile.own),
         start_call_stack=[""],
         target_description=title,
         cpu_time=seconds,
@@ -352,10 +285,3 @@ def _flame(profile: Profile, title: str) -> str:
     )
     page = _FONTS.sub("data:text/css,", HTMLRenderer().render(session))
     return page.replace('viewMode:"call-stack"', 'viewMode:"timeline"')  # which is the flame graph, so it comes first
-
-
-def _info(name: str) -> str:
-    """A name as pyinstrument has it."""
-    found = _NAME.fullmatch(name)
-    in_c = (_IN_C.sub("", name).rstrip(">"), "<built-in>", "0")
-    return "\x00".join(found.group("function", "file", "line") if found else in_c)

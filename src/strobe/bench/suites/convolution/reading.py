@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
-from strobe.bench.suites.convolution.profiles import Price, Profile, Stack, own_by_function
+from strobe.bench.suites.convolution.profiles import Profile, Stack
 from strobe.bench.suites.convolution.suite import (
     CALLS,
     CONV2D,
@@ -21,7 +21,6 @@ from strobe.bench.suites.convolution.suite import (
     NATIVE,
     PARTS,
     PLAIN,
-    PROFILERS,
     RECURSIVE,
     REFERENCE,
     SAMPLES,
@@ -39,16 +38,14 @@ from strobe.present.format import percent
 Cell = Mapping[str, Any]  # of results.json
 UNKNOWN = "Not known, for too little of it was measured."
 _, _INDICES, _REST = PARTS
-_WHY_SUMS = "It leaves the two loops over the kernel to NumPy, and pays for two calls of it for each pixel."
 
 
 @dataclass(frozen=True)
 class Growth:
     """How times grow with the side n of an image: seconds = c * n^p, a straight line in logarithms.
 
-    An exponent p of 2 means that the work grows with the number of pixels. Small images take about the time of the
-    call itself, whatever their size: over sizes among which there are such, p comes out too low, and ``local`` is
-    nearer to what larger ones will take. Caches that overflow raise both.
+    Small images take about the time of the call itself, whatever their size: with such among them p comes out too low,
+    and ``local`` is nearer to what larger ones will take. Caches that overflow raise both.
     """
 
     exponent: float  # p, by least squares in logarithms over all sizes
@@ -76,7 +73,8 @@ def fit_growth(times: Mapping[int, float]) -> Growth | None:
 def own_of_parts(own: Mapping[Stack, float]) -> dict[str, float]:
     """Own seconds of each of ``PARTS``; those of functions in C are their callers'."""
     found = dict.fromkeys(PARTS, 0.0)
-    for name, seconds in own_by_function(own).items():
+    for stack, seconds in own.items():
+        name = next((name for name in reversed(stack) if not name.startswith("<")), stack[-1])
         function = name.rpartition("(")[2].rstrip(")")
         found[function if function in found else _REST] += seconds
     return found
@@ -89,54 +87,52 @@ def shares(own: Mapping[str, float]) -> dict[str, float]:
 
 
 def total_variation(first: Mapping[str, float], second: Mapping[str, float]) -> float:
-    """The distance of two profiles: half the sum of all differences between shares.
+    """The distance of two profiles, own seconds by function: half the sum of all differences between shares.
 
     It is the share of the time that would have to be given to other functions: 0 for equal shares, 1 where no function
     has time in both.
-
-    Args:
-        first: Own seconds of each function, by name; also those of functions that the other does not have.
-        second: The same, by another profiler.
     """
     one, other = shares(first), shares(second)
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys()) / 2
 
 
-def corrected(profile: Profile, a_call: float, price: Price) -> dict[Stack, float]:
-    """Own seconds in a profile by cProfile less what being timed added.
-
-    Each call's part is taken from the function called and from its caller. Nothing is taken beyond 0: a price that is
-    one for all calls is too high for some.
+def corrected(profile: Profile, a_call: float, of_called: float) -> dict[Stack, float]:
+    """Own seconds in a profile by cProfile less what being timed added; nothing is taken beyond 0.
 
     Args:
         profile: One in which functions in C were timed, for they pay in any case.
         a_call: Seconds that being timed adds to a call; nothing is taken where noise makes it negative.
-        price: Who bears them, in proportion.
+        of_called: The share of it that the function called bears; its caller bears the rest.
     """
-    called, making = (max(0.0, a_call) * part for part in (price.callee_share, 1 - price.callee_share))
-    made: dict[Stack, float] = {}
+    a_call = max(0.0, a_call)
+    paid = {stack: a_call * of_called * count for stack, count in profile.calls.items()}
     for stack, count in profile.calls.items():
-        made[stack[:-1]] = made.get(stack[:-1], 0.0) + count
-    return {
-        stack: max(0.0, seconds - profile.calls.get(stack, 0.0) * called - made.get(stack, 0.0) * making)
-        for stack, seconds in profile.own.items()
-    }
+        if stack[:-1] in paid:
+            paid[stack[:-1]] += a_call * (1 - of_called) * count
+    return {stack: max(0.0, seconds - paid.get(stack, 0.0)) for stack, seconds in profile.own.items()}
 
 
-@dataclass(frozen=True)
 class Reading:
-    """What was measured; of what failed or waits there is nothing."""
+    """What was measured by a record of the suite."""
 
-    times: Mapping[str, Mapping[int, Cell]]  # by implementation and side
-    profilers: Mapping[str, Cell]
-    asked: Mapping[str, Sequence[int]]  # sides at which an implementation was to be measured
-    lacking: Sequence[Cell]  # that failed
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.times: dict[str, dict[int, Cell]] = {}  # by implementation and side
+        self.asked: dict[str, list[int]] = {}  # sides at which an implementation was to be measured
+        self.profilers: dict[str, Cell] = {}
+        self.lacking = [cell for cell in record["cells"] if cell["status"] == "failed"]
+        for cell in record["cells"]:
+            name = cell["column"]
+            if cell["table"] == TIME:
+                self.asked.setdefault(name, []).append(int(cell["row"]))
+                if cell["visits"]:
+                    self.times.setdefault(name, {})[int(cell["row"])] = cell
+            elif cell["visits"]:
+                self.profilers[name] = cell
 
     def failed(self, name: str) -> str:
         """Why nothing is known of an implementation or profiler; nothing where something is, or where it waits."""
-        if name in self.times or name in self.profilers:
-            return ""
-        return next((str(cell["error"]) for cell in self.lacking if cell["column"] == name), "")
+        known = name in self.times or name in self.profilers
+        return next((str(cell["error"]) for cell in self.lacking if cell["column"] == name and not known), "")
 
     def common(self, *names: str) -> list[int]:
         """Sides at which all of these were measured."""
@@ -146,8 +142,7 @@ class Reading:
     def growth(self, name: str, sides: Sequence[int] | None = None) -> Growth | None:
         """The power fitted to an implementation's medians, at these sides or all."""
         cells = self.times.get(name, {})
-        chosen = cells if sides is None else sides
-        return fit_growth({side: cells[side]["seconds"]["median"] for side in chosen})
+        return fit_growth({side: cells[side]["seconds"]["median"] for side in (cells if sides is None else sides)})
 
     def faster(self, name: str, other: str, side: int) -> Interval | None:
         """How many times as fast an implementation is as another."""
@@ -199,28 +194,15 @@ class Reading:
         one, other = self.own(first), self.own(second)
         return total_variation(one, other) if one and other else None
 
-    def price(self) -> Price | None:
-        """What a call of an empty function pays for being timed by cProfile."""
+    def of_called(self) -> float | None:
+        """The share of the price of a call by cProfile that the function called bears."""
         callee, caller = (self.figure(EVENTS, name) for name in (TO_CALLEE, TO_CALLER))
-        return None if callee is None or caller is None else Price(callee, caller)
-
-
-def read(record: Mapping[str, Any]) -> Reading:
-    """The figures of a record of the suite."""
-    times: dict[str, dict[int, Cell]] = {}
-    asked: dict[str, list[int]] = {}
-    for cell in record["cells"]:
-        if cell["table"] == TIME:
-            asked.setdefault(cell["column"], []).append(int(cell["row"]))
-            if cell["visits"]:
-                times.setdefault(cell["column"], {})[int(cell["row"])] = cell
-    profilers = {cell["column"]: cell for cell in record["cells"] if cell["table"] == PROFILERS and cell["visits"]}
-    return Reading(times, profilers, asked, [cell for cell in record["cells"] if cell["status"] == "failed"])
+        return callee / (callee + caller) if callee and caller is not None else None
 
 
 def conclusions(record: Mapping[str, Any]) -> list[str]:
     """Which implementation is fastest, what profilers cost, how far they disagree, and what failed."""
-    found = read(record)
+    found = Reading(record)
     told = _fastest(found)
     if native := found.compared(NATIVE, CONV2D, ends=True):
         told.append(f"The native operator against torch, both on one thread: {'; '.join(native)}.")
@@ -230,18 +212,20 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
         told.append(f"{EVENTS} and {SAMPLES} disagree about {between:.1%} of im2col's time.")
     if away := [f"{name} by {off:.1%}" for name in LOOKING if (off := found.distance(name, PLAIN)) is not None]:
         told.append(f"From what its parts take when they are timed one by one they are off: {', '.join(away)}.")
-    return [*told, *_failures(found)]
+    for cell in found.lacking:  # once of a way that failed at every size
+        name, sides = cell["column"], found.asked.get(cell["column"], ())
+        times = sum((each["column"], each["table"]) == (name, TIME) for each in found.lacking)
+        what = f"{name} failed at every size" if times == len(sides) > 1 else f"{cell['name']} failed"
+        told.append(f"{what}: {cell['error']}")
+    return list(dict.fromkeys(told))
 
 
 def questions(record: Mapping[str, Any]) -> dict[str, str]:
     """The source document's five questions with their answers."""
-    found = read(record)
+    found = Reading(record)
     asked: dict[str, tuple[Callable[[Reading], list[str]], Sequence[str]]] = {
         "How do four loops compare with SciPy, on larger images too?": (_loops, (LOOPS, REFERENCE)),
-        "Is the sum of each window's products by NumPy faster than four loops?": (
-            lambda found: _compare(found, WINDOW_SUMS, LOOPS, ends=True, why=_WHY_SUMS),
-            (WINDOW_SUMS, LOOPS),
-        ),
+        "Is the sum of each window's products by NumPy faster than four loops?": (_sums, (WINDOW_SUMS, LOOPS)),
         "And im2col?": (_im2col, (IM2COL, LOOPS, WINDOW_SUMS, REFERENCE)),
         "What does the profile of im2col tell?": (_profile, (PLAIN, *LOOKING)),
         "What of the last implementation, the recursive one?": (_recursive, (RECURSIVE, IM2COL, VIEW, REFERENCE)),
@@ -274,22 +258,8 @@ def _fastest(found: Reading) -> list[str]:
     return told
 
 
-def _failures(found: Reading) -> list[str]:
-    """What failed; once of a way that failed at every size."""
-    told = []
-    for cell in found.lacking:
-        name, sides = cell["column"], found.asked.get(cell["column"], ())
-        lacking = [each for each in found.lacking if each["column"] == name and each["table"] == TIME]
-        everywhere = cell["table"] == TIME and len(lacking) == len(sides) > 1
-        what = f"{name} failed at every size" if everywhere else f"{cell['name']} failed"
-        told.append(f"{what}: {cell['error']}")
-    return list(dict.fromkeys(told))
-
-
-def _compare(found: Reading, name: str, *others: str, ends: bool = False, why: str = "") -> list[str]:
-    """The same as sentences, and behind them, if there are some, why it is so."""
-    told = [f"A{words[1:]}." for other in others for words in found.compared(name, other, ends=ends)]
-    return [*told, why] if told and why else told
+def _compare(found: Reading, name: str, *others: str, ends: bool = False) -> list[str]:
+    return [f"A{words[1:]}." for other in others for words in found.compared(name, other, ends=ends)]
 
 
 def _loops(found: Reading) -> list[str]:
@@ -305,6 +275,12 @@ def _loops(found: Reading) -> list[str]:
     return told
 
 
+def _sums(found: Reading) -> list[str]:
+    told = _compare(found, WINDOW_SUMS, LOOPS, ends=True)
+    why = "It leaves the two loops over the kernel to NumPy, and pays for two calls of it for each pixel."
+    return [*told, why] if told else []
+
+
 def _im2col(found: Reading) -> list[str]:
     told = _compare(found, IM2COL, LOOPS, WINDOW_SUMS, REFERENCE)
     if told and (own := found.own(PLAIN)):
@@ -316,11 +292,11 @@ def _im2col(found: Reading) -> list[str]:
 
 
 def _profile(found: Reading) -> list[str]:
-    known = {name: shares(own) for name in (EVENTS, SAMPLES, TIMER, PLAIN) if (own := found.own(name))}
+    names = {EVENTS: EVENTS, SAMPLES: SAMPLES, TIMER: TIMER, PLAIN: "timing it directly"}
+    known = {by: shares(own)[_INDICES] for name, by in names.items() if (own := found.own(name))}
     if not known:
         return []
-    names = {PLAIN: "timing it directly"}
-    said = ", ".join(f"{percent(part[_INDICES])} by {names.get(name, name)}" for name, part in known.items())
+    said = ", ".join(f"{percent(share)} by {by}" for by, share in known.items())
     told = [f"{_INDICES} has this share of the time, with what it calls in C: {said}."]
     if calls := found.figure(EVENTS, CALLS):
         each = calls / found.profilers[EVENTS]["images"]
@@ -334,12 +310,10 @@ def _profile(found: Reading) -> list[str]:
 
 def _recursive(found: Reading) -> list[str]:
     told = _compare(found, RECURSIVE, IM2COL, VIEW, REFERENCE)
-    if not told:
-        return []
-    return [
-        "It gives the same result, in any number of dimensions, and makes each plane's windows once.",
-        *told,
+    same = "It gives the same result, in any number of dimensions, and makes each plane's windows once."
+    copies = (
         f"It still copies each pixel as often as the kernel has elements; {VIEW} copies none. The document's own "
         "falls back to the naive way for an image, makes the same windows again and again beyond two dimensions, and "
-        "convolves a global image instead of its argument; this one does not.",
-    ]
+        "convolves a global image instead of its argument; this one does not."
+    )
+    return [same, *told, copies] if told else []

@@ -1,6 +1,5 @@
 """What ``suite=convolution`` measures, by name, and at which sizes. Imports neither torch nor SciPy."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -14,9 +13,8 @@ TIME, PROFILERS = "time", "profilers"  # tables
 REFERENCE = "scipy convolve2d"
 LOOPS, WINDOW_SUMS, IM2COL, RECURSIVE = "four loops", "window sums", "im2col", "im2col recursive"
 VIEW, CONV2D, NATIVE = "sliding_window_view", "torch conv2d", "native"
-_SLOW = {LOOPS: 256, WINDOW_SUMS: 512, IM2COL: 128}  # side of an image that takes about a second, kernel 3x3
-LARGEST: dict[str, int | None] = {  # side at which each is measured; None: any
-    **_SLOW,
+LARGEST: dict[str, int | None] = {  # side at which each is measured: about a second with a kernel of 3x3; None: any
+    **{LOOPS: 256, WINDOW_SUMS: 512, IM2COL: 128},
     **dict.fromkeys((RECURSIVE, VIEW, REFERENCE, "scipy fftconvolve", CONV2D, "torch unfold", NATIVE)),
 }
 
@@ -42,22 +40,30 @@ def declare(cfg: DictConfig) -> Suite:
         raise ConfigError("suite.implementations=[] leaves nothing to measure; name at least one, or leave it out")
     names = list(dict.fromkeys(chosen.implementations or LARGEST))
     sizes = list(dict.fromkeys(chosen.sizes or (QUICK_SIZES if cfg.quick else SIZES)))
-    check_names(names, sizes, chosen.kernel, asked=chosen.implementations is not None)
+    kernel = chosen.kernel
+    for name in names:
+        if name not in LARGEST:
+            raise ConfigError(f"suite.implementations has {name}, which is none; those are: {', '.join(LARGEST)}")
+        if chosen.implementations is not None and not any(fits(name, side, kernel) for side in sizes):
+            raise ConfigError(
+                f"suite.sizes={sizes}: each takes {name} many seconds with suite.kernel={kernel}; give a side of "
+                f"{3 * (LARGEST[name] or 0) // kernel} or less, or leave it out of suite.implementations"
+            )
     repetitions = QUICK_REPETITIONS if cfg.quick else REPETITIONS
     cells: list[Cell] = []
     for side in sizes:
         ways = {
-            name: deferred("convolution.cells:convolve", name=name, side=side, kernel=chosen.kernel)
+            name: deferred("convolution.cells:convolve", name=name, side=side, kernel=kernel)
             for name in names
-            if fits(name, side, chosen.kernel)
+            if fits(name, side, kernel)
         }
         cells += row(TIME, str(side), ways, REFERENCE, at=float(side))
     bounded = ", ".join(f"{name} {largest}" for name, largest in LARGEST.items() if largest and name in names)
-    kernel = f"{chosen.kernel}x{chosen.kernel}"
+    shape = f"{kernel}x{kernel}"
     return Suite(
         name="convolution",
         title=f"One convolution, written in {f'{len(names)} ways' if len(names) > 1 else 'one way'}",
-        about=f"A repetition convolves one square image, float32, with a kernel of {kernel}, as large as the image "
+        about=f"A repetition convolves one square image, float32, with a kernel of {shape}, as large as the image "
         "afterwards, on one thread, NumPy's and torch's products of matrices too; padding is within what is timed. "
         f"Each visit first checks that the result is that of {REFERENCE}, and measures nothing if not. Ways that loop "
         "in Python end at the side that takes about a second with a kernel of 3x3"
@@ -65,7 +71,7 @@ def declare(cfg: DictConfig) -> Suite:
         "alone and under each profiler; the parts of the work are also timed one by one.",
         cells=[*cells, *profiled_cells(repetitions)],
         tables=[
-            Table(TIME, f"One image, kernel {kernel}", "ms", "lines", "side of the image, pixels", logarithmic=True),
+            Table(TIME, f"One image, kernel {shape}", "ms", "lines", "side of the image, pixels", logarithmic=True),
             Table(PROFILERS, "The same work under profilers", "ms"),
         ],
         quick=Plan(rounds=2, turn=0.05, budget=28),
@@ -86,18 +92,6 @@ def declare(cfg: DictConfig) -> Suite:
 def fits(name: str, side: int, kernel: int) -> bool:
     """Whether an implementation is measured on an image of that side: not where it would take many seconds."""
     return side * kernel <= 3 * (LARGEST[name] or side * kernel)
-
-
-def check_names(names: Sequence[str], sizes: Sequence[int], kernel: int, *, asked: bool) -> None:
-    """Raise a ConfigError for an implementation that there is not, or whose time no size allows to measure."""
-    for name in names:
-        if name not in LARGEST:
-            raise ConfigError(f"suite.implementations has {name}, which is none; those are: {', '.join(LARGEST)}")
-        if asked and not any(fits(name, side, kernel) for side in sizes):
-            raise ConfigError(
-                f"suite.sizes={list(sizes)}: each takes {name} many seconds with suite.kernel={kernel}; give a side of "
-                f"{3 * (LARGEST[name] or 0) // kernel} or less, or leave it out of suite.implementations"
-            )
 
 
 def profiled_cells(repetitions: int) -> list[Cell]:
