@@ -230,7 +230,7 @@ class PhaseClock(PhaseWatch):
         self.device = device
         self._loggers: list[Any] = []
         self._current = self._rest = "other"
-        self._steps = 0
+        self._since = self._cpu_since = self._steps = 0
         self._begin(time.perf_counter_ns())
 
     def restart(self, *, epoch: bool = False) -> Lap:
