@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from strobe.app.loaders.base import LoadedData
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.errors import DataError
 from support.choices import choices, make
@@ -78,7 +78,7 @@ def reference(path: str, box: tuple[int, int, int, int], size: int) -> NDArray[n
     return np.moveaxis(np.asarray(part), -1, 0)
 
 
-def photo_source(paths: list[str], framing: Framing, chosen: list[int] | None = None) -> PhotoSource:
+def photo_source(paths: list[str], framing: CropPolicy, chosen: list[int] | None = None) -> PhotoSource:
     """Each photo is a class of its own."""
     everything = torch.arange(len(paths))
     return PhotoSource(PathTable(paths), everything, everything if chosen is None else torch.tensor(chosen), framing)

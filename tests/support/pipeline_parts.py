@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from strobe.app.engines.base import BatchLoader
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders.base import LoadedData
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import ArraySource, PathTable, PhotoSource, TileSource
 from strobe.errors import DataError
 from support.choices import choices, make
@@ -28,7 +28,7 @@ BESIDE = [name for name in ENGINES if name != "resident"]  # engines that load w
 
 def batches(size: int = SIZE, batch_size: int = 4, **options: Any) -> ShardedBatches:
     """A shuffled epoch."""
-    return ShardedBatches(EpochOrder(size, shuffle=True, seed=3), batch_size, **options)
+    return ShardedBatches(EpochSampler(size, shuffle=True, seed=3), batch_size, **options)
 
 
 def loader(name: str, dataset: LoadedData, sharded: ShardedBatches, workers: int, **options: object) -> BatchLoader:
@@ -71,4 +71,4 @@ def source(form: str, folder: Path, bad: int | None = None) -> Any:
     table = PathTable([str(path) for path in paths])
     if form == "tiles":
         return TileSource(table, everything, everything, (13, 16, 16), (3, 2, 1), 4000.0)
-    return PhotoSource(table, everything, everything, Framing("resize", 32))  # which every loader can do
+    return PhotoSource(table, everything, everything, CropPolicy("resize", 32))  # which every loader can do

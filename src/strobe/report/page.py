@@ -15,7 +15,8 @@ from strobe.records.tables import File, Operators, Rows, files_of, operators_of,
 from strobe.report.ceilings import ceilings, lowest
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
-from strobe.report.steps import step, throughput
+from strobe.report.steps import step
+from strobe.report.throughput import throughput
 from strobe.report.wording import command_of, subject
 
 NAME = "report.html"

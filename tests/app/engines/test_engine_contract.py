@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strobe.app.engines.base import Engine
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.memory import MemoryLoader
 from strobe.app.loaders.sources import ArraySource
@@ -32,7 +32,7 @@ def numbered(*, batched: bool = True) -> LoadedData:
 
 
 def batches(*, shuffle: bool = True, seed: int = 0, size: int = 8) -> ShardedBatches:
-    return ShardedBatches(EpochOrder(SIZE, shuffle=shuffle, seed=seed), size)
+    return ShardedBatches(EpochSampler(SIZE, shuffle=shuffle, seed=seed), size)
 
 
 def labels(loader: object) -> list[int]:
@@ -66,7 +66,7 @@ def test_the_order_depends_on_the_seed_alone(name: str) -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_resumed_epoch_goes_on_at_the_next_batch(name: str, workers: int) -> None:
     had = 0
-    sharded = ShardedBatches(EpochOrder(SIZE, shuffle=True, seed=0), 8, start=lambda: had)
+    sharded = ShardedBatches(EpochSampler(SIZE, shuffle=True, seed=0), 8, start=lambda: had)
     loader = make(name, num_workers=workers).loader(numbered(), sharded, seed=1, device=CPU)
     whole, unasked = labels(loader), iter(loader)
     had = 5
@@ -101,7 +101,7 @@ def test_workers_draw_differently_and_again_the_same(name: str) -> None:
 
 def sharded(size: int, batch_size: int, world: int, *, shuffle: bool = True) -> list[list[list[int]]]:
     return [
-        list(ShardedBatches(EpochOrder(size, shuffle=shuffle, seed=3), batch_size, rank=rank, world=world))
+        list(ShardedBatches(EpochSampler(size, shuffle=shuffle, seed=3), batch_size, rank=rank, world=world))
         for rank in range(world)
     ]
 
@@ -118,7 +118,7 @@ def share_exactly(size: int, batch_size: int, world: int) -> None:
     assert sorted(index for rank in ranks for batch in rank for index in batch) == list(range(size))
     lengths = {len(rank) for rank in ranks}
     assert len(lengths) == 1  # or a rank would wait in a collective for ever
-    order = EpochOrder(size, shuffle=True, seed=3)
+    order = EpochSampler(size, shuffle=True, seed=3)
     assert lengths == {len(ShardedBatches(order, batch_size, world=world))}
     if batch_size > 1 and size >= 2 * world:
         assert min(len(batch) for rank in ranks for batch in rank) >= 2  # batch normalisation fails on one
@@ -133,7 +133,7 @@ def test_ranks_together_make_the_batches_of_one_process() -> None:
 
 
 def test_epochs_differ_and_repeat() -> None:
-    order = EpochOrder(50, shuffle=True, seed=1)
+    order = EpochSampler(50, shuffle=True, seed=1)
 
     def epoch(number: int) -> list[int]:
         order.set_epoch(number)
@@ -145,6 +145,6 @@ def test_epochs_differ_and_repeat() -> None:
 
 
 def test_without_shuffling_the_order_is_the_index() -> None:
-    order = EpochOrder(5, shuffle=False, seed=1)
+    order = EpochSampler(5, shuffle=False, seed=1)
     order.set_epoch(3)
     assert list(order) == [0, 1, 2, 3, 4]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.threads import become_worker
 from strobe.errors import DataError
@@ -43,7 +43,7 @@ class Lost(ShardedBatches):
 
 
 def in_order(kind: type[ShardedBatches] = ShardedBatches, start: Callable[[], int] = lambda: 0) -> ShardedBatches:
-    return kind(EpochOrder(SIZE, shuffle=False, seed=0), 4, start=start)
+    return kind(EpochSampler(SIZE, shuffle=False, seed=0), 4, start=start)
 
 
 def outcome(dataset: LoadedData, order: ShardedBatches) -> tuple[list[int], BaseException | None]:

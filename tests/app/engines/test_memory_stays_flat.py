@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.app.engines.sampler import EndlessBatches, EpochOrder
+from strobe.app.engines.sampler import EndlessBatches, EpochSampler
 from support.pipeline_parts import ENGINES, SIZE, dataset, loader
 
 FORMS = {"memory": "array", "native": "tiles", "packed": "tiles"}
@@ -26,7 +26,7 @@ def open_files() -> int:
 )
 def test_a_thousand_batches(by: str, name: str, workers: int, tmp_path: Path) -> None:
     images = dataset(FORMS[by], by, tmp_path, scale="device", batched=True)
-    endless = EndlessBatches(EpochOrder(SIZE, shuffle=True, seed=0), SIZE)
+    endless = EndlessBatches(EpochSampler(SIZE, shuffle=True, seed=0), SIZE)
     batches = iter(loader(name, images, endless, workers))
     size = sum(next(batches)[0].nbytes for _ in range(300)) // 300
     memory, files = resident_bytes(), open_files()

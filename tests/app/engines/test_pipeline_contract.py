@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.errors import DataError
 from support.choices import make
@@ -127,7 +127,7 @@ class FirstIsLate(LoadedData):
 def test_ordering_is_given_up_only_where_that_is_asked_for(name: str) -> None:
     orders = {}
     for ordered in (True, False):
-        one_each = ShardedBatches(EpochOrder(SIZE, shuffle=False, seed=0), 1)
+        one_each = ShardedBatches(EpochSampler(SIZE, shuffle=False, seed=0), 1)
         options = {"ordered": ordered, "prefetch_factor": 4, "persistent_workers": False}
         with_workers = loader(name, FirstIsLate(), one_each, 2, **options)
         orders[ordered] = [int(labels) for _, labels in with_workers]

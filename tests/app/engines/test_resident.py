@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.app.engines import memory_check as room
+from strobe.app.engines import resident as room
 from strobe.app.engines.base import read_pinned
 from strobe.errors import ConfigError
 from support.choices import make

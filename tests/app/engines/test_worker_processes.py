@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.engines.torch import lost_batch
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.errors import DataError
@@ -34,7 +34,7 @@ class Pids(LoadedData):
 
 
 def in_order() -> ShardedBatches:
-    return ShardedBatches(EpochOrder(SIZE, shuffle=False, seed=0), 4)
+    return ShardedBatches(EpochSampler(SIZE, shuffle=False, seed=0), 4)
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import get_worker_info
 
 from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.engines.spdl import SpdlEngine
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
 from strobe.callbacks.loading import track_events
 from strobe.callbacks.spans import SpanFolder, span
@@ -76,7 +76,7 @@ def recording(directory: Path) -> Iterator[SpanFolder]:
 
 
 def order(split: str = "train") -> ShardedBatches:
-    shuffled = EpochOrder(BATCHES * SIZE, shuffle=False, seed=0)
+    shuffled = EpochSampler(BATCHES * SIZE, shuffle=False, seed=0)
     shuffled.set_epoch(4)
     return ShardedBatches(shuffled, SIZE, split=split)
 
@@ -216,7 +216,7 @@ def test_each_split_of_a_data_set_says_which_it_is(sample_root: Path) -> None:
 
 
 def test_a_worker_learns_what_batch_it_makes() -> None:
-    sharded = ShardedBatches(EpochOrder(20, shuffle=True, seed=0), 4, start=lambda: 2, split="val")
+    sharded = ShardedBatches(EpochSampler(20, shuffle=True, seed=0), 4, start=lambda: 2, split="val")
     sharded.sampler.set_epoch(3)
     sent = list(sharded)
     arrived = pickle.loads(pickle.dumps(sent))
@@ -236,12 +236,12 @@ def test_each_loader_says_what_it_does_to_how_many_images(
         source = TileSource(PathTable(paths), everything, everything, (13, 64, 64), (3, 2, 1), 4000.0)
     elif form == "photos":
         paths = [save(tmp_path / f"{number}.jpg", photograph(40, 50, number)) for number in range(4)]
-        source = photo_source(paths, Framing("resize", 32))
+        source = photo_source(paths, CropPolicy("resize", 32))
     else:
         source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), everything, everything)
     loaded = WholeBatches(made(name, source, tmp_path / "packs", scale=scale))
     with recording(tmp_path) as folder:
-        loaded.__getitems__(next(iter(ShardedBatches(EpochOrder(4, shuffle=False, seed=0), 4))))
+        loaded.__getitems__(next(iter(ShardedBatches(EpochSampler(4, shuffle=False, seed=0), 4))))
         ((batch, *inner),) = [track.spans for track in folder.read(*EVER)]
     files: dict[str, int] = {}
     for s in inner:

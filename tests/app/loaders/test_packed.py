@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import LoadedData
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.packed import PackedLoader
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, TileSource
@@ -64,7 +64,7 @@ def epoch(data: LoadedData, context: str | None) -> list[tuple[Tensor, Tensor]]:
         pin_memory=False,
         multiprocessing_context=context,
     )
-    order = ShardedBatches(EpochOrder(len(data), shuffle=True, seed=3), 16)
+    order = ShardedBatches(EpochSampler(len(data), shuffle=True, seed=3), 16)
     return list(engine.loader(data, order, seed=1, device=CPU))
 
 
@@ -149,7 +149,7 @@ def photos(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("size", [48, 31])
 def test_photos_are_packed_as_they_are_trained_on(photos: list[str], loader: PackedLoader, size: int) -> None:
-    source = photo_source(photos, Framing("resize", size), [2, 0, 3])
+    source = photo_source(photos, CropPolicy("resize", size), [2, 0, 3])
     pixels, labels = loader.dataset(source).__getitems__([0, 1, 2])
     wanted, wanted_labels = PilLoader(scale="device").dataset(source).__getitems__([0, 1, 2])
     assert torch.equal(pixels, wanted)
@@ -157,15 +157,15 @@ def test_photos_are_packed_as_they_are_trained_on(photos: list[str], loader: Pac
 
 
 def test_each_size_of_photos_has_its_pack(photos: list[str], loader: PackedLoader) -> None:
-    small = photo_source(photos, Framing("resize", 31))
-    large = replace(small, framing=Framing("resize", 48))
+    small = photo_source(photos, CropPolicy("resize", 31))
+    large = replace(small, framing=CropPolicy("resize", 48))
     assert [loader.dataset(source)[0][0].shape[-1] for source in (large, small, large)] == [48, 31, 48]
     assert [name.split("-")[1:3] for name in packs(loader) if name[0] != "."] == [["photos", "31"], ["photos", "48"]]
 
 
 def test_a_damaged_photo_is_named(photos: list[str], loader: PackedLoader) -> None:
     Path(photos[2]).write_bytes(b"This is not an image.")
-    source = photo_source(photos, Framing("resize", 32))
+    source = photo_source(photos, CropPolicy("resize", 32))
     assert f"{photos[2]} cannot be read as a photo" in refusal(lambda: loader.dataset(source))
 
 
@@ -174,7 +174,7 @@ def test_a_damaged_photo_is_named(photos: list[str], loader: PackedLoader) -> No
 def test_photos_that_differ_each_time_are_refused(
     photos: list[str], loader: PackedLoader, kind: str, random: bool
 ) -> None:
-    source = photo_source(photos, Framing(kind, 32, random=random))
+    source = photo_source(photos, CropPolicy(kind, 32, random=random))
     text = refusal(lambda: loader.dataset(source), ConfigError)
     assert f"data.framing={kind}" in text
     assert "data.framing=resize" in text

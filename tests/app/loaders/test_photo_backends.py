@@ -10,14 +10,20 @@ import pytest
 from PIL import Image
 
 from strobe.app.engines.sampler import Indices
-from strobe.app.loaders import pil, spdl
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders import photos as by_photo
+from strobe.app.loaders import spdl
+from strobe.app.loaders.crop_policy import CropPolicy
+from strobe.app.loaders.pil import PilLoader
 from strobe.errors import DataError
 from support.photo_files import made, photo_source, photograph, reference, save
 from support.places import DATA
 from support.refusals import refusal
 
-FRAMINGS = [Framing("random_crop", 128, True, 1), Framing("random_resized_crop", 224, True, 1), Framing("resize", 224)]
+FRAMINGS = [
+    CropPolicy("random_crop", 128, True, 1),
+    CropPolicy("random_resized_crop", 224, True, 1),
+    CropPolicy("resize", 224),
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +34,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return real or [save(folder / f"{seed}.jpg", photograph(533, 800, seed), quality=90) for seed in range(8)]
 
 
-def differences(name: str, framing: Framing, photos: list[str], directory: Path) -> np.ndarray:
+def differences(name: str, framing: CropPolicy, photos: list[str], directory: Path) -> np.ndarray:
     """(N, 3, size, size) of 256 levels, between a loader's pixels and Pillow's."""
     data = made(name, photo_source(photos, framing), directory)
     numbers = np.arange(len(photos))
@@ -44,7 +50,9 @@ def reference_size(path: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("framing", FRAMINGS, ids=lambda framing: framing.kind)
-def test_ffmpeg_differs_by_less_than_a_level_in_the_mean(framing: Framing, photos: list[str], tmp_path: Path) -> None:
+def test_ffmpeg_differs_by_less_than_a_level_in_the_mean(
+    framing: CropPolicy, photos: list[str], tmp_path: Path
+) -> None:
     found = differences("spdl", framing, photos, tmp_path)
     assert 0 < found.mean() < 1
     assert (found > 1).mean() < 0.25
@@ -57,7 +65,8 @@ def test_pillow_reads_no_photo_that_would_fill_the_memory(pixels: tuple[int, int
     Image.new("1", pixels).save(bomb)
     with warnings.catch_warnings():
         warnings.resetwarnings()
-        loader = runpy.run_path(pil.__file__)["PilLoader"](scale="device")
+        runpy.run_path(by_photo.__file__)
+        loader = PilLoader(scale="device")
         with pytest.raises(DataError, match=r"bomb\.png cannot be read as a photo .* exceeds limit of \d+ pixels"):
             loader.pixels(str(bomb), lambda height, width: (0, 0, 8, 8), 8)
 
@@ -67,7 +76,7 @@ def test_pillow_reads_no_format_that_runs_programs(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     photograph(8, 8).save(path, "EPS")
     with pytest.raises(DataError, match=r"photo\.jpg cannot be read as a photo"):
-        made("pil", photo_source([str(path)], Framing("resize", 8)), tmp_path)[0]
+        made("pil", photo_source([str(path)], CropPolicy("resize", 8)), tmp_path)[0]
 
 
 @pytest.mark.parametrize(

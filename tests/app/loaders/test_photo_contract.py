@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from strobe.app.engines.sampler import Indices
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.errors import DataError
 from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
 from support.places import DATA
@@ -19,11 +19,11 @@ CROPPED = {"spdl": 3.0}
 RESIZED = {"pil": 0.0, "torchvision": 0.25, "spdl": 3.0, "packed": 0.0}
 SOME = 2.0  # for a loader that is not named above
 
-RANDOM = [Framing("random_crop", 48, True, 5), Framing("random_resized_crop", 40, True, 5)]
-CENTRED = [Framing("random_crop", 48), Framing("random_resized_crop", 40)]
+RANDOM = [CropPolicy("random_crop", 48, True, 5), CropPolicy("random_resized_crop", 40, True, 5)]
+CENTRED = [CropPolicy("random_crop", 48), CropPolicy("random_resized_crop", 40)]
 
 
-def kinds(*framings: Framing) -> pytest.MarkDecorator:
+def kinds(*framings: CropPolicy) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("framing", framings, ids=lambda framing: framing.kind)
 
 
@@ -48,7 +48,7 @@ def size_of(path: str) -> tuple[int, int]:
         return photo.height, photo.width
 
 
-def expected(path: str, framing: Framing, photo: int, epoch: int) -> tuple[NDArray[np.uint8], bool]:
+def expected(path: str, framing: CropPolicy, photo: int, epoch: int) -> tuple[NDArray[np.uint8], bool]:
     """A photo's pixels by Pillow, and whether they were resized."""
     (box,) = framing.boxes(np.array([size_of(path)]), np.array([photo]), epoch).tolist()
     return reference(path, tuple(box), framing.size), box[2:] != [framing.size] * 2
@@ -64,7 +64,7 @@ def require_like(name: str, found: NDArray[np.uint8], wanted: NDArray[np.uint8],
 
 @kinds(*RANDOM, *CENTRED)
 @pytest.mark.parametrize("name", FRAMED)
-def test_pixels_are_those_of_the_box(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+def test_pixels_are_those_of_the_box(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
     data = made(name, photo_source(photos, framing), tmp_path)
     assert len(data) == len(photos)
     assert data.varies == framing.random
@@ -81,7 +81,7 @@ def test_pixels_are_those_of_the_box(name: str, framing: Framing, photos: list[s
 @pytest.mark.parametrize("size", [24, 96])
 @pytest.mark.parametrize("name", PHOTO_LOADERS)
 def test_whole_photos_are_resized(name: str, size: int, photos: list[str], tmp_path: Path) -> None:
-    framing = Framing("resize", size)
+    framing = CropPolicy("resize", size)
     data = made(name, photo_source(photos, framing), tmp_path)
     pixels, _ = data.__getitems__(batch(list(range(len(photos)))))
     for photo, path in enumerate(photos):
@@ -90,7 +90,7 @@ def test_whole_photos_are_resized(name: str, size: int, photos: list[str], tmp_p
 
 @kinds(*RANDOM)
 @pytest.mark.parametrize("name", FRAMED)
-def test_a_photo_is_framed_alike_in_any_batch(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+def test_a_crop_is_alike_in_any_batch(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
     chosen = [5, 0, 7, 2, 6]
     whole = made(name, photo_source(photos, framing), tmp_path)
     part = made(name, photo_source(photos, framing, chosen), tmp_path)
@@ -109,7 +109,7 @@ def test_a_photo_is_framed_alike_in_any_batch(name: str, framing: Framing, photo
 
 @kinds(*CENTRED)
 @pytest.mark.parametrize("name", FRAMED)
-def test_without_chance_epochs_are_alike(name: str, framing: Framing, photos: list[str], tmp_path: Path) -> None:
+def test_without_chance_epochs_are_alike(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
     data = made(name, photo_source(photos, framing), tmp_path)
     first, _ = data.__getitems__(batch([0, 1, 2], 0))
     assert torch.equal(data.__getitems__(batch([0, 1, 2], 9))[0], first)
@@ -121,7 +121,7 @@ def test_without_chance_epochs_are_alike(name: str, framing: Framing, photos: li
 @pytest.mark.parametrize("scale", ["numpy", "torch"])
 @pytest.mark.parametrize("name", PHOTO_LOADERS)
 def test_scaled_pixels_lie_between_0_and_1(name: str, scale: str, photos: list[str], tmp_path: Path) -> None:
-    source = photo_source(photos[:3], Framing("resize", 32))
+    source = photo_source(photos[:3], CropPolicy("resize", 32))
     integers, _ = made(name, source, tmp_path).__getitems__(batch([2, 0, 1]))
     pixels, labels = made(name, source, tmp_path, scale=scale).__getitems__(batch([2, 0, 1]))
     assert labels.tolist() == [2, 0, 1]
@@ -134,7 +134,7 @@ def test_every_form_of_file_becomes_rgb(name: str, suffix: str, tmp_path: Path) 
     """Turned: EXIF's orientation is ignored by all."""
     forms = JPEG if suffix == "jpg" else PNG
     paths = [save(tmp_path / f"{form}.{suffix}", photograph(71, 93), **how) for form, how in forms.items()]
-    framing = Framing("random_crop", 56) if name in FRAMED else Framing("resize", 56)
+    framing = CropPolicy("random_crop", 56) if name in FRAMED else CropPolicy("resize", 56)
     pixels, _ = made(name, photo_source(paths, framing), tmp_path).__getitems__(batch(list(range(len(paths)))))
     for photo, path in enumerate(paths):
         wanted, resized = expected(path, framing, photo, 0)
@@ -150,7 +150,7 @@ def test_the_content_tells_the_format(name: str, tmp_path: Path) -> None:
     save(tmp_path / "photo.png", image)
     path = tmp_path / "photo.JPEG"
     (tmp_path / "photo.png").rename(path)
-    pixels, _ = made(name, photo_source([str(path)], Framing("resize", 40)), tmp_path)[0]
+    pixels, _ = made(name, photo_source([str(path)], CropPolicy("resize", 40)), tmp_path)[0]
     np.testing.assert_array_equal(pixels.numpy(), np.moveaxis(np.asarray(image), -1, 0))
 
 
@@ -162,7 +162,7 @@ def test_an_unreadable_photo_is_named(
 ) -> None:
     good = save(tmp_path / f"good.{suffix}", photograph(64, 80))
     bad = tmp_path / f"bad.{suffix}"
-    framing = Framing("resize", 32)
+    framing = CropPolicy("resize", 32)
     made(name, photo_source([good], framing), tmp_path)[0]
     content = Path(good).read_bytes()
     {

@@ -97,11 +97,11 @@ def test_what_cannot_be_loaded_even_so_is_said(cache: Path, sources: Path) -> No
 def test_the_name_changes_with_all_that_it_depends_on(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = library(sources, "keyed")
     (sources / "part.h").write_text("")
-    seen = {build._key(made)}
+    seen = {build._file_name(made)}
 
     def changed() -> bool:
         before = len(seen)
-        seen.add(build._key(made))
+        seen.add(build._file_name(made))
         return len(seen) == before + 1
 
     assert not changed()
@@ -122,9 +122,9 @@ def test_the_name_changes_with_all_that_it_depends_on(sources: Path, monkeypatch
 
 
 def test_the_name_changes_with_a_system_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = build._key(photos.LIBRARY)
+    before = build._file_name(photos.LIBRARY)
     monkeypatch.setattr(build, "find_library", lambda name: f"lib{name}.so.99")
-    assert build._key(photos.LIBRARY) != before
+    assert build._file_name(photos.LIBRARY) != before
 
 
 def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

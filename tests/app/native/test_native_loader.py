@@ -10,7 +10,7 @@ import tifffile
 import torch
 from numpy.typing import NDArray
 
-from strobe.app.engines.sampler import EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders import native
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
 from strobe.app.loaders.sources import PathTable, TileSource
@@ -87,7 +87,7 @@ def epoch(loaded: LoadedData, workers: int, start: str | None) -> list[Batch]:
     engine = make(
         choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
     )
-    order = ShardedBatches(EpochOrder(len(loaded), shuffle=False, seed=0), 3)
+    order = ShardedBatches(EpochSampler(len(loaded), shuffle=False, seed=0), 3)
     return list(engine.loader(loaded, order, seed=0, device=torch.device("cpu")))
 
 

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.loaders import native
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.native import NativeLoader, NativePhotos
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, PhotoSource
@@ -39,7 +39,7 @@ def paths(tmp_path: Path) -> list[str]:
 
 def source(paths: list[str], kind: str = "random_crop", size: int = 32, random: bool = True) -> PhotoSource:
     everything = torch.arange(len(paths))
-    return PhotoSource(PathTable(paths), everything * 10, everything, Framing(kind, size, random))
+    return PhotoSource(PathTable(paths), everything * 10, everything, CropPolicy(kind, size, random))
 
 
 def dataset(paths: list[str], threads: int | None = 1, dct_scaling: bool = False, **framing: object) -> NativePhotos:
@@ -131,7 +131,7 @@ def epoch(data: NativePhotos, start: str, seed: int, workers: int = 2) -> None:
     engine = make(
         choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
     )
-    order = ShardedBatches(EpochOrder(len(data), shuffle=True, seed=seed), 1)
+    order = ShardedBatches(EpochSampler(len(data), shuffle=True, seed=seed), 1)
     assert len(list(engine.loader(data, order, seed=0, device=torch.device("cpu")))) == len(data)
 
 

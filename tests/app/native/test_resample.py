@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.native.photos import decode_crop_jpegs
 from support.jpegs import by_pillow, needs_compiler, picture, tensor, whole
 from support.places import DATA
@@ -96,7 +96,7 @@ def test_what_libjpeg_shrinks_equals_pillows_draft(shrunk: int, subsampling: str
 
 def random_resized_crops(contents: list[bytes]) -> list[tuple[bytes, tuple[int, int, int, int]]]:
     """Some of torchvision's transform of this name, with the same boxes."""
-    framing, cases = Framing("random_resized_crop", 224, random=True), []
+    framing, cases = CropPolicy("random_resized_crop", 224, random=True), []
     for number, photo in enumerate(contents):
         size = np.array([whole(photo).shape[1:]])
         boxes = [framing.boxes(size, np.array([number]), epoch)[0].tolist() for epoch in range(3)]

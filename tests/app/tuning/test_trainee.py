@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.app.engines.memory_check import require_room
+from strobe.app.engines.resident import require_memory
 from strobe.app.engines.torch import lost_batch
 from strobe.app.tuning import trainee as trainees
 from strobe.app.tuning.trainee import OUTPUT, Ready, Trainee, failure_of
@@ -190,7 +190,7 @@ def out_of_memory() -> None:
     "call",
     [
         lambda: torch.empty(2**50),
-        lambda: require_room({"train": 2**60}, 1, torch.device("cpu")),
+        lambda: require_memory({"train": 2**60}, 1, torch.device("cpu")),
         no_room,
         killed_worker,
         out_of_memory,

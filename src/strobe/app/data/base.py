@@ -13,7 +13,7 @@ from torch import Tensor
 
 from strobe.app.data.augment import parts_of
 from strobe.app.engines.base import BatchLoader, Engine
-from strobe.app.engines.sampler import EndlessBatches, EpochOrder, ShardedBatches
+from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packing import MappedImages
@@ -131,7 +131,7 @@ class ImageData(LightningDataModule, ABC):
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world:
             raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
-        order = EpochOrder(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
+        order = EpochSampler(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
         kind = EndlessBatches if endless else ShardedBatches
         sharded = kind(order, batch_size, rank=rank, world=world, start=start, split=split)
         device = trainer.strategy.root_device if trainer else torch.device("cpu")

@@ -10,7 +10,7 @@ from torch import Tensor
 from strobe.app.data.augment import flip
 from strobe.app.data.base import SPLITS, ImageData, split_classes
 from strobe.app.data.folders import class_folders, files_of_classes
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.errors import DataError
 
@@ -29,7 +29,7 @@ class ImageFolder(ImageData):
     folder, or it holds no class folders, the test is on the validation photos.
 
     Files lie at any depth below their class. Of each photo a square of ``size`` pixels is taken, as ``framing``
-    says (``strobe.app.loaders.crop_policy.Framing``); with ``augment``, at random in training. The orientation that
+    says (``strobe.app.loaders.crop_policy.CropPolicy``); with ``augment``, at random in training. The orientation that
     a camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
     """
 
@@ -70,8 +70,8 @@ class ImageFolder(ImageData):
         """Flips; how a photo is framed was drawn when it was read."""
         return flip(images, generator, out=images)
 
-    def _framing(self, *, random: bool) -> Framing:
-        return Framing(self.framing, self.size, random, self.shuffle_seed)
+    def _framing(self, *, random: bool) -> CropPolicy:
+        return CropPolicy(self.framing, self.size, random, self.shuffle_seed)
 
     def _at_random(self, root: Path) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and a split of each class."""

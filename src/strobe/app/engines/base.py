@@ -31,13 +31,9 @@ class Engine(Protocol):
     """How loading overlaps training."""
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> BatchLoader:
-        """Batches of ``dataset`` in the order that ``batches`` gives.
+        """Batches of ``dataset`` in the order of ``batches``, for training on ``device``.
 
-        Args:
-            dataset: what is loaded.
-            batches: the indices of each batch.
-            seed: of random numbers that worker processes draw, each different ones.
-            device: on which it is trained.
+        ``seed`` is of the random numbers that worker processes draw, each different ones.
         """
 
 
@@ -73,9 +69,3 @@ def read_pinned(dataset: LoadedData, pinned: bool) -> None:
     """Let a data set that makes whole batches in this process make them in pinned memory, or no longer."""
     if isinstance(dataset, BatchData):
         dataset.buffers.pinned = pinned
-
-
-def pin(batch: Batch) -> Batch:
-    """The batch in pinned memory; what lies there already is not copied."""
-    pixels, labels = batch
-    return pixels.pin_memory(), labels.pin_memory()

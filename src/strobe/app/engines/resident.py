@@ -3,19 +3,21 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from rich.filesize import decimal
 from torch import Tensor
 
 from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.memory_check import in_words, require_room
-from strobe.app.engines.sampler import EpochOrder, Indices, ShardedBatches
+from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.buffer_pool import BufferPool
@@ -28,14 +30,6 @@ log = logging.getLogger(__name__)
 AT_ONCE = 256  # images loaded as one batch
 BATCHES = 2  # there must be room for so many beside the splits, as loaded and as float32
 REPORT = 10.0  # seconds between lines that tell how far loading is
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What is known of a split before it is loaded."""
-
-    name: str
-    batch_size: int
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class ResidentEngine:
             multiprocessing_context=None,
         )
         self._splits: WeakKeyDictionary[LoadedData, dict[torch.device, Split]] = WeakKeyDictionary()
-        self._expected: WeakKeyDictionary[LoadedData, dict[torch.device, Expected]] = WeakKeyDictionary()
+        self._expected: WeakKeyDictionary[LoadedData, dict[torch.device, tuple[str, int]]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:  # another process loads its own splits
         return partial(type(self), num_workers=self.first.num_workers), ()
@@ -82,7 +76,7 @@ class ResidentEngine:
                 f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it anew in "
                 "each epoch; set data.framing=resize, or engine=torch"
             )
-        self._expect(dataset, batches, device)
+        self._expected.setdefault(dataset, {})[device] = batches.split, batches.batch_size
         return ResidentLoader(self, dataset, batches, device)
 
     def split(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
@@ -93,23 +87,23 @@ class ResidentEngine:
         """
         held = self._splits.setdefault(dataset, {})
         if device not in held:
-            self._expect(dataset, batches, device)
+            self._expected.setdefault(dataset, {})[device] = batches.split, batches.batch_size
             began = time.monotonic()
             held[device] = self._load(dataset, batches, device)
             size, seconds = held[device].pixels.nbytes, time.monotonic() - began
-            log.info("%s images (%s) are resident on %s after %.1f s", batches.split, in_words(size), device, seconds)
+            log.info("%s images (%s) are resident on %s after %.1f s", batches.split, decimal(size), device, seconds)
         return held[device]
 
     def _load(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         count = len(dataset)
         first = _first_image(dataset, batches.split)
-        self._require_room(device)
+        self._check_memory(device)
         source = getattr(dataset, "source", None)
         if isinstance(source, ArraySource) and first.dtype == source.images.dtype:
             return Split(source.images[source.indices].to(device), source.labels.to(device))
         pixels = torch.empty(count, *first.shape[1:], dtype=first.dtype, device=device)
         labels = torch.empty(count, dtype=torch.int64, device=device)
-        order = ShardedBatches(EpochOrder(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
+        order = ShardedBatches(EpochSampler(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
         done, told = 0, time.monotonic()
         for loaded, classes in self.first.loader(dataset, order, seed=0, device=torch.device("cpu")):
             pixels[done : done + len(classes)].copy_(loaded)
@@ -120,21 +114,18 @@ class ResidentEngine:
                 log.info("Loading %s images to %s: %d of %d", batches.split, device, done, count)
         return Split(pixels, labels)
 
-    def _expect(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> None:
-        self._expected.setdefault(dataset, {})[device] = Expected(batches.split, batches.batch_size)
-
-    def _require_room(self, device: torch.device) -> None:
+    def _check_memory(self, device: torch.device) -> None:
         splits: Counter[str] = Counter()
         batch = 0
         for dataset, devices in list(self._expected.items()):
             if device not in devices or device in self._splits.get(dataset, {}):
                 continue
-            expected = devices[device]
-            image = _first_image(dataset, expected.name)
-            splits[expected.name] += len(dataset) * image.nbytes
-            images = min(len(dataset), expected.batch_size)
+            split, batch_size = devices[device]
+            image = _first_image(dataset, split)
+            splits[split] += len(dataset) * image.nbytes
+            images = min(len(dataset), batch_size)
             batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
-        require_room(splits, BATCHES * batch, device)
+        require_memory(splits, BATCHES * batch, device)
 
 
 def _first_image(dataset: LoadedData, split: str) -> Tensor:
@@ -179,3 +170,34 @@ class ResidentLoader:
                 return source.index_select(0, rows).view(images.dtype)
             batch = self.buffers.take((len(rows), *images.shape[1:]), source.dtype)
             return torch.index_select(source, 0, rows, out=batch).view(images.dtype)
+
+
+def require_memory(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
+    """Raise a :class:`ConfigError` when splits, and batches of them, all in bytes, do not fit into the device."""
+    free = free_memory(device)
+    needed = sum(splits.values()) + batches
+    if free is not None and needed > free:
+        parts = ", ".join(f"{split} {decimal(size)}" for split, size in splits.items())
+        raise ConfigError(
+            f"engine=resident does not fit: the images take {decimal(needed)} ({parts}, batches {decimal(batches)}), "
+            f"and {decimal(free)} are free on {device}; set engine=torch, or load fewer bands or smaller images"
+        )
+
+
+def free_memory(
+    device: torch.device, *, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Bytes that can still be allocated: on a GPU, or in this container (cgroup v2); None where nothing tells."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    found: list[int] = []
+    with suppress(OSError):
+        lines = (line.partition(":") for line in meminfo.read_text().splitlines())
+        found += [int(value.split()[0]) * 1024 for name, _, value in lines if name == "MemAvailable"]
+    with suppress(OSError, ValueError):
+        limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        cached = int(statistics.get("inactive_file", 0))  # given back when it is needed
+        found += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
+    return min(found, default=None)

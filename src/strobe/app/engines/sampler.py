@@ -6,7 +6,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 
-class EpochOrder(Sampler[int]):
+class EpochSampler(Sampler[int]):
     """The indices 0 to ``size`` - 1, shuffled anew each epoch or in order."""
 
     def __init__(self, size: int, *, shuffle: bool, seed: int) -> None:
@@ -51,7 +51,7 @@ class ShardedBatches(Sampler[list[int]]):
 
     def __init__(
         self,
-        order: EpochOrder,
+        order: EpochSampler,
         batch_size: int,
         *,
         rank: int = 0,

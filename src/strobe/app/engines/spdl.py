@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from strobe.app.engines.base import WholeBatches, pin, read_pinned
+from strobe.app.engines.base import WholeBatches, read_pinned
 from strobe.app.engines.sampler import Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.threads import become_worker
@@ -46,34 +46,18 @@ class SpdlEngine:
         """Batches of ``dataset``; ``seed`` is not used: what threads draw, they would draw from training's numbers."""
         pinned = device.type == "cuda" and self.pin_memory is not False
         read_pinned(dataset, pinned)
-        return ThreadLoader(
-            WholeBatches(dataset),
-            batches,
-            num_workers=self.num_workers,
-            prefetch_factor=self.prefetch_factor,
-            ordered=self.ordered,
-            pinned=pinned,
-        )
+        return ThreadLoader(self, WholeBatches(dataset), batches, pinned)
 
 
 class ThreadLoader:
-    """Batches made by ``num_workers`` threads, or by the training thread where there are none."""
+    """Batches made by the engine's threads, or by the training thread where there are none."""
 
-    def __init__(
-        self,
-        dataset: WholeBatches,
-        batch_sampler: ShardedBatches,
-        *,
-        num_workers: int,
-        prefetch_factor: int,
-        ordered: bool,
-        pinned: bool,
-    ) -> None:
+    def __init__(self, engine: SpdlEngine, dataset: WholeBatches, batch_sampler: ShardedBatches, pinned: bool) -> None:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
-        self.num_workers = num_workers
-        self.prefetch_factor: int | None = prefetch_factor if num_workers else None
-        self.ordered = ordered
+        self.num_workers = engine.num_workers
+        self.prefetch_factor: int | None = engine.prefetch_factor if self.num_workers else None
+        self.ordered = engine.ordered
         self.pinned = pinned
 
     def __len__(self) -> int:
@@ -91,8 +75,8 @@ class ThreadLoader:
 
     def batch(self, indices: Indices) -> Batch:
         """One batch."""
-        batch = self.dataset.__getitems__(indices)
-        return pin(batch) if self.pinned else batch
+        pixels, labels = self.dataset.__getitems__(indices)
+        return (pixels.pin_memory(), labels.pin_memory()) if self.pinned else (pixels, labels)
 
 
 @dataclass
@@ -134,11 +118,12 @@ class Epoch:
         self._over = threading.Event()  # all results were taken
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="loader", initializer=become_worker)
         order = "input" if loader.ordered else "completion"
+        ready = max(1, ((loader.prefetch_factor or 1) - 1) * workers)
         builder: Any = PipelineBuilder()
         self._pipeline = (
             builder.add_source(self._source(), continuous=False)
             .pipe(self._work, executor=self._threads, concurrency=workers, output_order=order)
-            .add_sink(max(1, ((loader.prefetch_factor or 1) - 1) * workers))
+            .add_sink(ready)
             .build(num_threads=1, max_failures=0, task_hook_factory=lambda _: [], queue_class=AsyncQueue)
         )
         self._pipeline.start()

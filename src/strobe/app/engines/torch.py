@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from strobe.app.engines.base import WholeBatches, read_pinned
 from strobe.app.engines.sampler import ShardedBatches
-from strobe.app.loaders.base import Batch, LoadedData
+from strobe.app.loaders.base import Batch, BatchData, LoadedData
 from strobe.errors import DataError
 
 
@@ -37,13 +37,12 @@ class TorchEngine:
     ) -> None:
         self.num_workers = num_workers
         self.pin_memory = pin_memory
-        self.worker_options: dict[str, Any] = {}
-        if num_workers:
-            self.worker_options = {
-                "prefetch_factor": prefetch_factor,
-                "persistent_workers": persistent_workers,
-                "multiprocessing_context": multiprocessing_context,
-            }
+        options = {
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        self.worker_options: dict[str, Any] = options if num_workers else {}
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
@@ -52,7 +51,7 @@ class TorchEngine:
         return LazyLoader(
             WholeBatches(dataset),
             batch_sampler=batches,
-            collate_fn=_as_it_is,
+            collate_fn=BatchData.collate,  # type: ignore[arg-type]
             num_workers=self.num_workers,
             pin_memory=pin,
             generator=torch.Generator().manual_seed(seed + batches.rank),
@@ -88,7 +87,11 @@ class LazyLoader(DataLoader[Batch]):
         try:
             yield from batches
         except Exception as error:
-            explained = _explained(error, getattr(batches, "_workers", ()))
+            workers = getattr(batches, "_workers", ())
+            try:
+                explained = lost_batch(error, workers)
+            except RuntimeError as again:  # by torch's signal handler, a moment after its own finding
+                explained = lost_batch(again, workers)
             if self.num_workers:  # now: freed later with the error's frames, each of them would be waited for 5 s
                 batches._shutdown_workers()
                 self._iterator = None
@@ -97,24 +100,14 @@ class LazyLoader(DataLoader[Batch]):
             raise explained from error
 
 
-def _explained(error: Exception, workers: Sequence[BaseProcess]) -> DataError | None:
-    if not isinstance(error, RuntimeError | OSError | EOFError):
-        return None
-    try:
-        return lost_batch(error, workers)
-    except RuntimeError as again:  # by torch's signal handler, a moment after its own finding
-        return lost_batch(again, workers)
-
-
 def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> DataError | None:
     """What a user can do about an error of torch's between worker processes and training; None for any other.
 
-    torch raises some of them in a signal handler: wherever training is just then.
-
-    Args:
-        error: not raised by a data set.
-        workers: that may have ended and so be the cause.
+    torch raises some of them in a signal handler: wherever training is just then. ``workers`` may have ended, and so
+    be the cause.
     """
+    if not isinstance(error, RuntimeError | OSError | EOFError):
+        return None
     text = str(error)
     if "ancdata" in text or "Too many open files" in text:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -144,7 +137,3 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
         f"the loader worker with process id {pid} {how}: often memory ran out; give fewer workers with "
         "engine.num_workers or smaller batches with data.batch_size, or find the cause with engine.num_workers=0"
     )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

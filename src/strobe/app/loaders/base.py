@@ -45,10 +45,7 @@ class Loader(ABC, Generic[Source]):
 
 
 class LoadedData(Dataset[Batch]):
-    """A map-style data set that says how its items become a batch.
-
-    One that makes whole batches has ``__getitems__`` too: see :class:`BatchData`.
-    """
+    """A map-style data set that says how its items become a batch; see also :class:`BatchData`."""
 
     collate: Callable[[Any], Batch] = staticmethod(default_collate)
     varies = False  # whether an image's pixels change from epoch to epoch
@@ -70,7 +67,7 @@ class BatchData(LoadedData, ABC):
 
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, C, H, W) and labels (N,); ``indices`` are usually ``strobe.app.engines.sampler.Indices``."""
+        """One batch; ``indices`` are usually ``strobe.app.engines.sampler.Indices``."""
 
     def __getitem__(self, index: int) -> Batch:
         pixels, labels = self.__getitems__([index])
@@ -82,29 +79,33 @@ class BatchData(LoadedData, ABC):
         return batch
 
 
-class TileLoader(Loader[TileSource]):
-    """A backend that reads one tile file at a time."""
+class FileLoader(Loader[Source]):
+    """A backend that reads one file at a time."""
+
+    kind: str  # of file, for messages
 
     @abstractmethod
-    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Pixels (len(source.bands), H, W) of one file; any exception means that it cannot be read."""
+    def read(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        """Pixels of one file; any exception means that it cannot be read."""
+
+    def pixels(self, path: str, *how: Any) -> Any:
+        """As :meth:`read`; raises a :class:`DataError` that names a file that cannot be read."""
+        try:
+            return self.read(path, *how)
+        except DataError:
+            raise
+        except Exception as error:
+            raise unreadable(path, self.kind, error) from error
+
+
+class TileLoader(FileLoader[TileSource]):
+    """A backend whose ``read(path, source)`` gives the pixels (len(source.bands), H, W) uint16 of a tile."""
+
+    kind = "tile"
 
     def dataset(self, source: TileSource) -> LoadedData:
         """One item a file."""
         return TileData(self, source)
-
-    def pixels(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """As :meth:`read`.
-
-        Raises:
-            DataError: the file cannot be read, or does not fit the others; names it.
-        """
-        try:
-            return self.read(path, source)
-        except DataError:
-            raise
-        except Exception as error:
-            raise unreadable(path, "tile", error) from error
 
 
 class TileData(LoadedData):
@@ -123,7 +124,7 @@ class TileData(LoadedData):
 
 
 def unreadable(path: str, kind: str, error: Exception) -> DataError:
-    """The error for a file that a decoder refused, whatever that decoder raised; ``kind``: a tile, a photo."""
+    """The error for a file that a decoder refused, whatever that decoder raised; ``kind``: tile or photo."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
 

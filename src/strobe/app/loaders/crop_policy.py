@@ -20,7 +20,7 @@ Boxes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Framing:
+class CropPolicy:
     """A box of a photo, and the side of the square that it becomes.
 
     ``kind`` is one of

@@ -48,24 +48,32 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         super().__init__(**common)
         self.threads = threads
         self.dct_scaling = dct_scaling
-        self.fallback = Fallback()
+        # In memory that worker processes share: else each would warn, in each epoch anew. Two that come to their first
+        # such file within a microsecond may both warn.
+        self._warned = shared_zeros((1,), torch.bool)
 
     def dataset(self, source: TileSource | PhotoSource) -> LoadedData:
-        """A batch at a time.
+        """A batch at a time; raises a :class:`DataError` that says what to install if there is no compiler."""
+        return NativePhotos(self, source) if isinstance(source, PhotoSource) else NativeTiles(self, source)
+
+    def by_another(self, path: str, kind: str, read: Callable[[str], Any], remedy: str) -> Any:
+        """What ``read`` makes of a file that the operators leave to another loader; warns once a run.
 
         Raises:
-            DataError: the operators cannot be compiled; says what to install.
+            DataError: it is a pipe or the like, which would be waited for; or as ``read`` raises.
         """
-        if isinstance(source, PhotoSource):
-            return NativePhotos(self, source)
-        return NativeTiles(self, source)
+        with suppress(OSError):  # the other loader says why it cannot be opened
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise unreadable(path, kind, OSError("not a regular file"))
+        pixels = read(path)
+        if not self._warned:
+            self._warned.fill_(True)
+            _log.warning("%s and maybe others %s", path, remedy)
+        return pixels
 
 
 class NativeTiles(BatchData):
-    """Tiles, read when they are asked for.
-
-    Those that the operator does not read (compressed, tiled, planar, big-endian, BigTIFF) go through tifffile.
-    """
+    """Tiles, read when they are asked for; forms that the operator does not read go through tifffile."""
 
     loader: NativeLoader
     source: TileSource
@@ -76,27 +84,18 @@ class NativeTiles(BatchData):
         self.others = TifffileLoader(scale="device")
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, bands, H, W) and labels (N,).
-
-        Raises:
-            DataError: a tile cannot be read, or does not fit the others; names it.
-        """
+        """Pixels (N, bands, H, W) and labels (N,)."""
         source, count = self.source, len(indices)
         files = source.indices[list(indices)]
         pixels = self.buffers.take((count, len(source.bands), *source.shape[1:]), torch.uint16)
+        number = self.loader.threads or threads()
         with span("read+decode", count):
             unread = native_tiles.read_tiles(
-                pixels,
-                source.paths,
-                files,
-                bands=source.bands,
-                shape=source.shape,
-                threads=self.loader.threads or threads(),
+                pixels, source.paths, files, bands=source.bands, shape=source.shape, threads=number
             )
         for place in unread.nonzero().flatten().tolist():
-            pixels[place] = self.loader.fallback.read(
-                source.paths[int(files[place])], "tile", self._other, _OTHER_TILES
-            )
+            path = source.paths[int(files[place])]
+            pixels[place] = self.loader.by_another(path, "tile", self._other, _OTHER_TILES)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
     def _other(self, path: str) -> Tensor:
@@ -104,10 +103,9 @@ class NativeTiles(BatchData):
 
 
 class NativePhotos(BatchData):
-    """Photos, read when they are asked for.
+    """Photos, read when they are asked for; those that the operators do not read go through Pillow.
 
-    Those that the operators do not read (other formats than JPEG, CMYK) go through Pillow. Sizes are measured
-    once, whichever worker process does so, forked or spawned.
+    Sizes are measured once, whichever worker process does so, forked or spawned.
     """
 
     loader: NativeLoader
@@ -122,36 +120,28 @@ class NativePhotos(BatchData):
         self.sizes = shared_zeros((len(source), 2), torch.int32)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, 3, size, size) uint8 and labels (N,).
-
-        Raises:
-            DataError: a photo cannot be read; names it.
-        """
+        """Pixels (N, 3, size, size) uint8 and labels (N,)."""
         source, size, count = self.source, self.source.framing.size, len(indices)
         places = torch.tensor(list(indices))
         files = source.indices[places]
         epoch = getattr(indices, "epoch", 0)
         pixels = self.buffers.take((count, 3, size, size), torch.uint8)
+        number = self.loader.threads or threads()
         with span("read+decode", count):
+            boxes = torch.from_numpy(self._boxes(places.numpy(), files, epoch, number))
             unread = native_photos.read_photos(
-                pixels,
-                source.paths,
-                files,
-                torch.from_numpy(self._boxes(places.numpy(), files, epoch)),
-                scaled=self.loader.dct_scaling,
-                threads=self.loader.threads or threads(),
+                pixels, source.paths, files, boxes, scaled=self.loader.dct_scaling, threads=number
             )
         for place in unread.nonzero().flatten().tolist():
             pixels[place] = self._other(int(files[place]), epoch)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
-    def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int) -> Boxes:
+    def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int) -> Boxes:
         """The box (N, 4) of each photo; of one that is not to be read here, a box that no photo has."""
         known = self.sizes.numpy()
         sizes = known[places].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
-            number = self.loader.threads or threads()
             found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
             sizes[unknown] = known[places[unknown]] = np.where(found > 0, found, -1)
         sizes = np.maximum(sizes, 0)
@@ -159,40 +149,7 @@ class NativePhotos(BatchData):
         boxes[sizes[:, 0] == 0] = 0
         return boxes
 
-    def _other(self, photo: int, epoch: int) -> Tensor:
-        def read(path: str) -> Tensor:
-            return self.others.pixels(path, framed(self.source, photo, epoch), self.source.framing.size)
-
-        return self.loader.fallback.read(self.source.paths[photo], "photo", read, _OTHER_PHOTOS)
-
-
-class Fallback:
-    """Reads such files one at a time, and says so once a run.
-
-    Whether it was said is kept in memory that worker processes share, however they are started: else each worker would
-    say it, in each epoch anew. Two that come to their first such file within a microsecond may both say it.
-    """
-
-    def __init__(self) -> None:
-        self._said = shared_zeros((1,), torch.bool)
-
-    def read(self, path: str, kind: str, read: Callable[[str], Tensor], remedy: str) -> Tensor:
-        """What ``read`` gives.
-
-        Args:
-            path: of the file.
-            kind: what it should hold: a tile, a photo.
-            read: the other loader.
-            remedy: why such files are slow and what to do about it, said after the path of the first.
-
-        Raises:
-            DataError: it is a pipe or the like, which would be waited for; or as ``read`` raises.
-        """
-        with suppress(OSError):  # the other loader says why it cannot be opened
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise unreadable(path, kind, OSError("not a regular file"))
-        pixels = read(path)
-        if not self._said:
-            self._said.fill_(True)
-            _log.warning("%s and maybe others %s", path, remedy)
-        return pixels
+    def _other(self, photo: int, epoch: int) -> Any:
+        frame, size = framed(self.source, photo, epoch), self.source.framing.size
+        path = self.source.paths[photo]
+        return self.loader.by_another(path, "photo", lambda path: self.others.pixels(path, frame, size), _OTHER_PHOTOS)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from strobe.app.loaders.base import Batch, BatchData, Loader
 from strobe.app.loaders.packing import Contents, Layout, MappedImages, MappedPlanes, packed
@@ -34,26 +33,22 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
         self._latest: tuple[PathTable, MappedImages] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
-        """A batch at a time.
+        """A batch at a time; the splits of a set share one table of paths, and so one check of the files.
 
         Raises:
             DataError: a file cannot be read or does not fit the others, or there is no room for the pack.
             ConfigError: photos look different from epoch to epoch, or from split to split.
         """
-        bands = source.bands if isinstance(source, TileSource) else (0, 1, 2)
-        return PackedData(self, source, self._images(source), bands)
-
-    def _images(self, source: TileSource | PhotoSource) -> MappedImages:
-        """The pack of the source's set; its splits share one table of paths, and so one check of the files."""
-        contents = tiles(source) if isinstance(source, TileSource) else photos(source)
-        if (
-            self._latest is None
-            or self._latest[0] is not source.paths
-            or not contents.layout.agrees(self._latest[1].layout)
-        ):
+        if isinstance(source, TileSource):
+            contents, bands = tiles(source), source.bands
+        else:
+            contents, bands = photos(source), (0, 1, 2)
+        paths, images = self._latest or (None, None)
+        if paths is not source.paths or images is None or not contents.layout.agrees(images.layout):
             path, manifest = packed(Path(self.directory), contents, verify=self.verify)
-            self._latest = source.paths, MappedImages(path, manifest.layout, manifest.sources.count)
-        return self._latest[1]
+            images = MappedImages(path, manifest.layout, manifest.sources.count)
+            self._latest = source.paths, images
+        return PackedData(self, source, images, bands)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_latest": None}
@@ -95,13 +90,8 @@ def photos(source: PhotoSource) -> Contents:
             f"loader=packed packs each photo once, but data.framing={kind} frames it anew each epoch, or otherwise "
             "in validation than in training; set data.framing=resize, or choose another loader"
         )
-    loader = PilLoader(scale="device")
-
-    def read(path: str) -> NDArray[np.uint8]:
-        pixels: NDArray[np.uint8] = loader.pixels(path, _whole, size).numpy()
-        return pixels
-
-    return Contents(source.paths, Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), read)
+    layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")
+    return Contents(source.paths, layout, lambda path: loader.pixels(path, _whole, size).numpy())
 
 
 def _whole(height: int, width: int) -> tuple[int, int, int, int]:

@@ -34,7 +34,6 @@ SPARE = 64 << 20  # bytes that stay free on the disk
 _CHUNK = 64  # images read ahead
 VERSION = 2  # raise it with any change to the files: packs of another version are made anew
 MANIFEST = "manifest.json"
-_BLOCK_BYTES = 1 << 20
 _FILES = 256  # asked for by one thread at a time: for each alone, handing it over would cost ten times as much
 
 
@@ -76,34 +75,13 @@ class Sources:
     names: str  # digest of the paths below their common folder, in order
     states: str  # digest of each file's size and times
 
-    @classmethod
-    def of(cls, paths: Sequence[str]) -> "Sources":
-        """The files as they are now.
-
-        A file's state is its size, and when its content (mtime) and its entry on the disk (ctime) changed. Unpacking an
-        archive and ``cp -p`` give many files one mtime, so two tiles that change places differ in ctime alone. The
-        inode would add nothing, and on some network disks it changes with each mount.
-
-        Raises:
-            OSError: one is not there; has its ``filename``.
-        """
-        start = len(common_folder(paths))
-        names = hashlib.blake2b(b"\0".join(os.fsencode(path[start:]) for path in paths), digest_size=16)
-        with ThreadPoolExecutor(DISK_THREADS) as pool:
-            parts = pool.map(_states, (paths[at : at + _FILES] for at in range(0, len(paths), _FILES)))
-            found = np.concatenate(list(parts))
-        states = hashlib.blake2b(found.tobytes(), digest_size=16).hexdigest()
-        return cls(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names.hexdigest(), states)
-
     def difference(self, now: "Sources") -> str | None:
         """What has changed since, in words."""
         if now.count != self.count:
             return f"there are {now.count:,} files instead of {self.count:,}"
         if now.names != self.names:
             return "there are other files, or they are in another order"
-        if now != self:
-            return "a file has changed"
-        return None
+        return None if now == self else "a file has changed"
 
 
 @dataclass(frozen=True)
@@ -120,81 +98,6 @@ class Manifest:
         """The name of the file of pixels: (images, planes, height, width), nothing else."""
         return f"{self.checksum}.pixels"
 
-    @property
-    def size(self) -> int:
-        """Bytes of pixels."""
-        return self.sources.count * self.layout.image_bytes
-
-    def write(self, folder: Path) -> None:
-        """Put it into ``folder`` at one stroke, in place of an older one."""
-        partial = folder / f"{MANIFEST}.partial"
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(folder / MANIFEST)
-
-
-def current(folder: Path, layout: Layout, sources: Sources, *, verify: bool) -> Manifest:
-    """The manifest of the pack in ``folder``, if it holds these sources in this layout.
-
-    ``verify``: also read all pixels, and hold them against their checksum.
-
-    Raises:
-        StaleError: it does not, or there is none.
-    """
-    manifest = _read(folder)
-    if manifest.version != VERSION or not manifest.layout.agrees(layout):
-        raise StaleError("the pack there has another layout")
-    if changed := manifest.sources.difference(sources):
-        raise StaleError(changed)
-    pixels = folder / manifest.pixels
-    if not pixels.is_file() or pixels.stat().st_size != manifest.size:
-        raise StaleError("the pack there has lost pixels")
-    if verify and _checksum(pixels) != manifest.checksum:
-        raise StaleError("the pack there has a wrong checksum")
-    return manifest
-
-
-def common_folder(paths: Sequence[str]) -> str:
-    """The folder that holds all of them."""
-    return os.path.commonpath([os.path.dirname(path) for path in (min(paths), max(paths))])  # noqa: PTH120
-
-
-def _states(paths: Sequence[str]) -> NDArray[np.int64]:
-    """Size and times (N, 3) of files."""
-    states = map(os.stat, paths)
-    return np.array([(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in states], dtype=np.int64)
-
-
-def _read(folder: Path) -> Manifest:
-    try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        layout, sources = found["layout"], found["sources"]
-        return Manifest(
-            int(found["version"]),
-            Layout(**layout | {"shape": tuple(map(int, layout["shape"])), "bands": tuple(map(int, layout["bands"]))}),
-            Sources(**sources | {"count": int(sources["count"])}),
-            str(found["checksum"]),
-        )
-    except FileNotFoundError:
-        raise StaleError("none is there yet") from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise StaleError("the manifest of the pack there is damaged") from None
-
-
-def new_checksum() -> "hashlib.blake2b":
-    """The sum that is kept of pixels, of none yet."""
-    return hashlib.blake2b(digest_size=16)
-
-
-def _checksum(path: Path) -> str:
-    checksum = new_checksum()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            checksum.update(block)
-    return checksum.hexdigest()
-
 
 @dataclass(frozen=True)
 class Contents:
@@ -204,6 +107,37 @@ class Contents:
     layout: Layout
     read: Callable[[str], NDArray[Any]]  # one image as ``layout`` wants it; raises a DataError that names the file
 
+    def sources(self) -> Sources:
+        """The files as they are now.
+
+        A file's state is its size, and when its content (mtime) and its entry on the disk (ctime) changed. Unpacking an
+        archive and ``cp -p`` give many files one mtime, so two tiles that change places differ in ctime alone. The
+        inode would add nothing, and on some network disks it changes with each mount.
+        """
+        paths, start = self.paths, len(_common_folder(self.paths))
+        names = _digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
+        try:
+            with ThreadPoolExecutor(DISK_THREADS) as pool:
+                parts = pool.map(_states, (paths[at : at + _FILES] for at in range(0, len(paths), _FILES)))
+                found = np.concatenate(list(parts))
+        except OSError as error:
+            raise unreadable(str(error.filename), self.layout.kind, error) from error
+        return Sources(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names, _digest(found.tobytes()))
+
+
+def _states(paths: Sequence[str]) -> NDArray[np.int64]:
+    """Size and times (N, 3) of files."""
+    states = map(os.stat, paths)
+    return np.array([(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in states], dtype=np.int64)
+
+
+def _digest(content: bytes, size: int = 16) -> str:
+    return hashlib.blake2b(content, digest_size=size).hexdigest()
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    return os.path.commonpath([os.path.dirname(path) for path in (min(paths), max(paths))])  # noqa: PTH120
+
 
 def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, Manifest]:
     """The file of pixels, and its manifest; packs first unless that was done before and nothing has changed since.
@@ -211,36 +145,62 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     Of several processes that start at once one packs, and the others wait for it. Whatever interrupts it, a
     half-written pack is never used. Whoever has mapped a pack that is replaced keeps its pixels.
 
+    Args:
+        directory: of all packs.
+        contents: of this one.
+        verify: also read all pixels of a pack that is there, and compare their checksum.
+
     Raises:
         DataError: a file cannot be read, or there is no room for the pack.
     """
-    folder = directory / _name(contents)
+    root, form = os.path.abspath(_common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
+    # The same folder for a set whose files change.
+    folder = directory / f"{Path(root).name}-{form}-{_digest(os.fsencode(f'{form} {root}'), 4)}"
     with suppress(StaleError):
-        found = current(folder, contents.layout, _sources(contents), verify=verify)
+        found = _current(folder, contents.layout, contents.sources(), verify)
         return folder / found.pixels, found
     with _disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / f".{folder.name}.lock"):
-            sources = _sources(contents)  # as they are after waiting
+            sources = contents.sources()  # as they are after waiting
             try:
-                found = current(folder, contents.layout, sources, verify=verify)
+                found = _current(folder, contents.layout, sources, verify)
             except StaleError as reason:
                 found = _pack(folder, contents, sources, str(reason))
     return folder / found.pixels, found
 
 
-def _sources(contents: Contents) -> Sources:
+def _current(folder: Path, layout: Layout, sources: Sources, verify: bool) -> Manifest:
+    """The manifest of the pack in ``folder``; raises a StaleError unless it holds these sources in this layout."""
     try:
-        return Sources.of(contents.paths)
-    except OSError as error:
-        raise unreadable(str(error.filename), contents.layout.kind, error) from error
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        written: dict[str, Any] = found["layout"]
+        lists = {key: tuple(written[key]) for key in ("shape", "bands")}
+        there = Layout(**written | lists)
+        manifest = Manifest(found["version"], there, Sources(**found["sources"]), found["checksum"])
+        changed = manifest.sources.difference(sources)
+        agrees = manifest.version == VERSION and there.agrees(layout)
+    except FileNotFoundError:
+        raise StaleError("none is there yet") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise StaleError("the manifest of the pack there is damaged") from None
+    if not agrees:
+        raise StaleError("the pack there has another layout")
+    if changed:
+        raise StaleError(changed)
+    pixels = folder / manifest.pixels
+    if not pixels.is_file() or pixels.stat().st_size != sources.count * layout.image_bytes:
+        raise StaleError("the pack there has lost pixels")
+    if verify:
+        with pixels.open("rb") as file:
+            checksum = hashlib.file_digest(file, _new_checksum).hexdigest()
+        if checksum != manifest.checksum:
+            raise StaleError("the pack there has a wrong checksum")
+    return manifest
 
 
-def _name(contents: Contents) -> str:
-    """A pack's folder: the same for a set whose files change."""
-    root, form = os.path.abspath(common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
-    digest = hashlib.blake2b(os.fsencode(f"{form} {root}"), digest_size=4).hexdigest()
-    return f"{Path(root).name}-{form}-{digest}"
+def _new_checksum() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=16)
 
 
 def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Manifest:
@@ -249,13 +209,21 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
     partial.unlink(missing_ok=True)  # a crash may have left it
     folder.mkdir(exist_ok=True)
     try:
-        _require_space(folder, size)
+        free = shutil.disk_usage(folder).free
+        if free < size + SPARE:
+            raise DataError(
+                f"The pack needs {decimal(size + SPARE)} in loader.directory={folder.parent}, but {decimal(free)} are "
+                "free there; free the space, or give another loader.directory"
+            )
         _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, decimal(size), folder, reason)
         start = time.perf_counter()
-        checksum = _write(partial, contents, size)
-        manifest = Manifest(VERSION, layout, sources, checksum)
+        manifest = Manifest(VERSION, layout, sources, _write(partial, contents, size))
         partial.replace(folder / manifest.pixels)
-        manifest.write(folder)
+        with (folder / f"{MANIFEST}.partial").open("w", encoding="utf-8") as file:
+            json.dump(asdict(manifest), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(file.name).replace(folder / MANIFEST)
         _log.info("Packed %d %ss/s", sources.count / (time.perf_counter() - start), layout.kind)
         for old in folder.iterdir():
             if old.name not in (MANIFEST, manifest.pixels):
@@ -269,7 +237,7 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
 
 def _write(partial: Path, contents: Contents, size: int) -> str:
     """Write all pixels, and return their checksum."""
-    paths, layout, checksum = contents.paths, contents.layout, new_checksum()
+    paths, layout, checksum = contents.paths, contents.layout, _new_checksum()
     console = Console(stderr=True)
     chunks = range(0, len(paths), _CHUNK)
     with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
@@ -283,15 +251,6 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
         file.flush()
         os.fsync(file.fileno())
     return checksum.hexdigest()
-
-
-def _require_space(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size + SPARE:
-        raise DataError(
-            f"The pack needs {decimal(size + SPARE)} in loader.directory={folder.parent}, but {decimal(free)} are "
-            "free there; free the space, or give another loader.directory"
-        )
 
 
 @contextmanager
@@ -308,7 +267,8 @@ def _disk_errors(directory: Path) -> Iterator[None]:
 class MappedImages:
     """Images of one shape in a file, mapped read-only: the processes of a machine share one copy of it.
 
-    A copy in another process maps the file again.
+    A copy in another process maps the file again. Torch's own mapping is private and writable, which Linux refuses
+    beyond its memory.
     """
 
     def __init__(self, path: Path, layout: Layout, count: int) -> None:
@@ -317,7 +277,13 @@ class MappedImages:
         self.layout = layout
         self.count = count
         self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
-        self.rows = _map(path, count, layout.image_bytes)  # (count, bytes of an image) uint8
+        try:
+            mapped = np.memmap(path, np.uint8, mode="r", shape=(count, layout.image_bytes))
+        except (OSError, ValueError) as error:
+            raise DataError(f"The pack {path} cannot be mapped ({error}); start again, to pack the set anew") from error
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
+            self.rows = torch.from_numpy(mapped)  # (count, bytes of an image) uint8
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedImages, (self.path, self.layout, self.count)
@@ -340,26 +306,10 @@ class MappedPlanes:
             self._offsets = torch.tensor(planes)
 
     def gather(self, chosen: Tensor, out: Tensor) -> None:
-        """Copy images, on torch's threads.
-
-        Args:
-            chosen: (N,) int64, which images.
-            out: (N, C, H, W), contiguous, of this pack's ``dtype``.
-        """
+        """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous, on torch's threads."""
         if self._offsets is not None:
             chosen = (chosen[:, None] * self.images.layout.shape[0] + self._offsets).view(-1)
         torch.index_select(self._pieces, 0, chosen, out=out.view(torch.uint8).view(len(chosen), -1))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedPlanes, (self.images, self.planes)
-
-
-def _map(path: Path, count: int, length: int) -> Tensor:
-    """Bytes (count, length). Torch's own mapping is private and writable, which Linux refuses beyond its memory."""
-    try:
-        mapped = np.memmap(path, np.uint8, mode="r", shape=(count, length))
-    except (OSError, ValueError) as error:
-        raise DataError(f"The pack {path} cannot be mapped ({error}); start again, to pack the set anew") from error
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
-        return torch.from_numpy(mapped)

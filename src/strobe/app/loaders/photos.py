@@ -1,45 +1,50 @@
-"""What loaders of photos have in common: each photo is framed, and becomes a square of one size."""
+"""What loaders of photos have in common: a box of each photo becomes a square of one size."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, Loader, unreadable
+from strobe.app.loaders.base import Batch, BatchData, FileLoader
 from strobe.app.loaders.sources import PhotoSource
-from strobe.errors import DataError
+from strobe.callbacks.spans import span
 
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # told by a file's content, whatever its name
 Box = tuple[int, int, int, int]
 """Top, left, height and width, in pixels."""
 Frame = Callable[[int, int], Box]
 """The box of a photo of this height and width."""
 
+# More pixels than Pillow finds credible are refused, not warned of; the filter holds in every thread and worker.
+warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
-class PhotoLoader(Loader[PhotoSource]):
-    """A backend that reads one photo at a time."""
+
+class PhotoLoader(FileLoader[PhotoSource]):
+    """A backend that decodes one photo at a time; what it cannot decode, Pillow does."""
+
+    kind = "photo"
 
     @abstractmethod
-    def read(self, path: str, frame: Frame, size: int) -> Tensor:
-        """Colours (3, size, size) uint8 of what ``frame`` gives; any exception means that it cannot be read."""
+    def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
+        """Colours (3, size, size) uint8 of the box that ``frame`` gives; None leaves the photo to Pillow."""
 
     def dataset(self, source: PhotoSource) -> "PhotoData":
         """A batch at a time: how a photo is framed depends on the batch's epoch."""
         return PhotoData(self, source)
 
-    def pixels(self, path: str, frame: Frame, size: int) -> Tensor:
-        """As :meth:`read`.
-
-        Raises:
-            DataError: the file cannot be read; names it.
-        """
-        try:
-            return self.read(path, frame, size)
-        except DataError:
-            raise
-        except Exception as error:
-            raise unreadable(path, "photo", error) from error
+    def read(self, path: str, frame: Frame, size: int) -> Tensor:
+        """Colours (3, size, size) uint8 of one file."""
+        with span("read", 1):
+            content = Path(path).read_bytes()
+        with span("decode", 1):
+            photo = self.decode(content, frame, size)
+            return by_pillow(content, frame, size) if photo is None else photo
 
 
 class PhotoData(BatchData):
@@ -73,3 +78,23 @@ def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
         return top, left, tall, wide
 
     return frame
+
+
+def by_pillow(content: bytes, frame: Frame, size: int) -> Tensor:
+    """Colours (3, size, size) uint8 of an encoded photo; raises any exception when it cannot be read.
+
+    Anything that is not RGB is converted to it: grey, palettes, transparency (dropped) and CMYK.
+    """
+    try:
+        opened = Image.open(BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:  # whose text names the buffer
+        raise ValueError("it is no image of a known format") from None
+    with opened as photo:
+        top, left, height, width = frame(photo.height, photo.width)
+        part: Image.Image = photo.crop((left, top, left + width, top + height))
+    if part.mode != "RGB":
+        part.info.pop("transparency", None)  # on which the conversion would warn, and change no colour
+        part = part.convert("RGB")
+    if (height, width) != (size, size):
+        part = part.resize((size, size), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(part)).permute(2, 0, 1)

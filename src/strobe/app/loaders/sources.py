@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from strobe.app.loaders.crop_policy import Framing
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.errors import DataError
 
 
@@ -79,8 +79,12 @@ class TileSource(FileSource):
         if dtype != "uint16":
             raise DataError(f"{path} has {dtype} pixels, but uint16 is needed; convert or remove the file")
         if found != self.shape:
+            here, there = (
+                f"{shape[0]} bands of {shape[1]}x{shape[2]}" if len(shape) == 3 else "x".join(map(str, shape))
+                for shape in (found, self.shape)
+            )
             raise DataError(
-                f"{path} has shape {_words(found)}, but {self.paths[0]} has {_words(self.shape)}; "
+                f"{path} has shape {here}, but {self.paths[0]} has {there}; "
                 "all tiles must agree: remove or convert the odd one"
             )
 
@@ -89,7 +93,7 @@ class TileSource(FileSource):
 class PhotoSource(FileSource):
     """Photos of any size, of which a square is taken: colours, uint8."""
 
-    framing: Framing
+    framing: CropPolicy
     full_scale: float = 255.0
 
 
@@ -101,10 +105,3 @@ class ArraySource(Source):
     targets: Tensor
     indices: Tensor
     full_scale: float = 255.0
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    if len(shape) != 3:
-        return "x".join(map(str, shape))
-    bands, height, width = shape
-    return f"{bands} bands of {height}x{width}"

@@ -1,7 +1,6 @@
 """Photos by FFmpeg, through SPDL's ``spdl.io`` (https://github.com/facebookresearch/spdl)."""
 
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,8 +9,6 @@ import torch
 from torch import Tensor
 
 from strobe.app.loaders.photos import Box, Frame, PhotoLoader
-from strobe.app.loaders.pil import decode
-from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
 # How FFmpeg calls JPEG's and PNG's forms of 8 bits a colour; others (CMYK, 16 bits) it converts as nobody else does.
@@ -37,31 +34,22 @@ class SpdlLoader(PhotoLoader):
         super().__init__(**common)
         _library()
 
-    def read(self, path: str, frame: Frame, size: int) -> Tensor:
-        """Colours (3, size, size) uint8 of one file."""
-        with span("read", 1):
-            content = Path(path).read_bytes()
-        with span("decode", 1):
-            photo = _decode(content, frame, size)
-            return decode(content, frame, size) if photo is None else photo
-
-
-def _decode(content: bytes, frame: Frame, size: int) -> Tensor | None:
-    """Colours (3, size, size) uint8; None when FFmpeg cannot decode them, or not as others do."""
-    io = _library()
-    if content.startswith(START) and not content.endswith(END):  # FFmpeg would not mind: its end may be missing
-        return None
-    try:
-        packets = io.demux_image(content)
-        if packets.pix_fmt not in FORMS:
+    def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
+        """Colours (3, size, size) uint8; None when FFmpeg cannot decode them, or not as others do."""
+        io = _library()
+        if content.startswith(START) and not content.endswith(END):  # FFmpeg would not mind: its end may be missing
             return None
-        filters = _filters(packets.height, packets.width, frame(packets.height, packets.width), size)
-        # Explode: else a truncated photo is filled up with grey.
-        config = io.decode_config(decoder_options={"err_detect": "explode"})
-        frames = io.decode_packets(packets, decode_config=config, filter_desc=filters)
-        return torch.from_numpy(np.array(io.to_numpy(io.convert_frames(frames)))).permute(2, 0, 1)
-    except (RuntimeError, IndexError):  # IndexError: not a single frame was decoded
-        return None
+        try:
+            packets = io.demux_image(content)
+            if packets.pix_fmt not in FORMS:
+                return None
+            filters = _filters(packets.height, packets.width, frame(packets.height, packets.width), size)
+            # Explode: else a truncated photo is filled up with grey.
+            config = io.decode_config(decoder_options={"err_detect": "explode"})
+            frames = io.decode_packets(packets, decode_config=config, filter_desc=filters)
+            return torch.from_numpy(np.array(io.to_numpy(io.convert_frames(frames)))).permute(2, 0, 1)
+        except (RuntimeError, IndexError):  # IndexError: not a single frame was decoded
+            return None
 
 
 def _filters(tall: int, wide: int, box: Box, size: int) -> str:

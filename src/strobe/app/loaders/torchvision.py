@@ -1,7 +1,6 @@
 """Photos by torchvision's decoders, which are libjpeg-turbo and libpng."""
 
 import warnings
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -9,8 +8,6 @@ from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms.v2.functional import resize
 
 from strobe.app.loaders.photos import Frame, PhotoLoader
-from strobe.app.loaders.pil import decode
-from strobe.callbacks.spans import span
 
 # Its decoders are leaving for TorchCodec (torchvision 0.29 says so once a process), and are still what people use.
 warnings.filterwarnings("ignore", "The image decoding and encoding capabilities of TorchVision", DeprecationWarning)
@@ -20,28 +17,18 @@ class TorchvisionLoader(PhotoLoader):
     """``torchvision.io.decode_image`` of a file's bytes, then a crop, then ``resize`` with antialiasing.
 
     A crop's pixels equal Pillow's. Resized ones differ by one level at most, in how they are rounded.
-    What torchvision does not read as RGB of 8 bits, Pillow does.
     """
 
-    def read(self, path: str, frame: Frame, size: int) -> Tensor:
-        """Colours (3, size, size) uint8 of one file."""
-        with span("read", 1):
-            content = Path(path).read_bytes()
-        with span("decode", 1):
-            photo = _decode(content)
-            if photo is None:
-                return decode(content, frame, size)
-            top, left, height, width = frame(*photo.shape[1:])
-            part = photo[:, top : top + height, left : left + width]
-            return part if (height, width) == (size, size) else resize(part, [size, size], antialias=True)
-
-
-def _decode(content: bytes) -> Tensor | None:
-    """The whole photo (3, H, W) uint8; None when torchvision does not read it so."""
-    if not content:
-        return None
-    try:
-        photo: Tensor = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
-    except RuntimeError:  # what is wrong, Pillow says, or it reads the photo
-        return None
-    return photo if photo.ndim == 3 and photo.dtype == torch.uint8 else None
+    def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
+        """Colours (3, size, size) uint8; None when torchvision does not read the photo as RGB of 8 bits."""
+        if not content:
+            return None
+        try:
+            photo: Tensor = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
+        except RuntimeError:  # what is wrong, Pillow says, or it reads the photo
+            return None
+        if photo.ndim != 3 or photo.dtype != torch.uint8:
+            return None
+        top, left, height, width = frame(*photo.shape[1:])
+        part = photo[:, top : top + height, left : left + width]
+        return part if (height, width) == (size, size) else resize(part, [size, size], antialias=True)

@@ -52,6 +52,12 @@ class Library:
     """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""
 
 
+def operators(library: Library) -> Any:
+    """``torch.ops.strobe``, in which the library's operators are; raises as :func:`load`."""
+    load(library)
+    return torch.ops.strobe
+
+
 def load(library: Library) -> None:
     """Make the library's operators known to torch; compiles them first unless that was done before.
 
@@ -65,25 +71,15 @@ def load(library: Library) -> None:
         return
     with _loading:
         if library not in _loaded:
-            _load(library)
+            path = compiled(library)
+            try:
+                _register(path)
+            except OSError as error:
+                _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
+                _load_anew(library)
+            for name, fake in library.fakes:
+                torch.library.register_fake(name, fake)
             _loaded.add(library)
-
-
-def operators(library: Library) -> Any:
-    """``torch.ops.strobe``, in which the library's operators are; raises as :func:`load`."""
-    load(library)
-    return torch.ops.strobe
-
-
-def _load(library: Library) -> None:
-    path = compiled(library)
-    try:
-        _register(path)
-    except OSError as error:
-        _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
-        _load_anew(library)
-    for name, fake in library.fakes:
-        torch.library.register_fake(name, fake)
 
 
 def _register(path: Path) -> None:
@@ -127,8 +123,10 @@ def missing(library: Library) -> str | None:
     if found is None:
         named = _named_compiler()
         return f"the compiler {named} (variable CXX)" if named else "a C++ compiler (g++, c++ or clang++)"
-    if library.header and not _includes(found, library.header):
-        return f"the header {library.header}"
+    if library.header:
+        text, arguments = f"#include <cstdio>\n#include <{library.header}>\n", ["-x", "c++", "-fsyntax-only", "-"]
+        if subprocess.run([found, *arguments], input=text, capture_output=True, text=True, check=False).returncode:
+            return f"the header {library.header}"
     return None
 
 
@@ -148,11 +146,6 @@ def _named_compiler() -> str | None:
     if words and Path(words[0]).name in WRAPPERS:
         words = words[1:]
     return words[0] if words else None
-
-
-def includes() -> list[str]:
-    """The compiler's options for torch's headers."""
-    return [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]
 
 
 def cache_folder() -> Path:
@@ -189,10 +182,6 @@ def _alone(library: Library, folder: Path) -> contextlib.AbstractContextManager[
 
 
 def _file_name(library: Library) -> str:
-    return f"{library.name}-{_key(library)}.so"
-
-
-def _key(library: Library) -> str:
     """Changes with whatever the compiled library depends on.
 
     Any header counts for every library: to compile once too often is better than to overlook one. Of the compiler
@@ -203,7 +192,7 @@ def _key(library: Library) -> str:
     digest = hashlib.sha256(repr((build, machine)).encode())
     for path in sorted(SOURCES.glob("*.h")) + [SOURCES / name for name in library.sources]:
         digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return f"{library.name}-{digest.hexdigest()[:16]}.so"
 
 
 def _compile(library: Library, path: Path) -> None:
@@ -217,27 +206,19 @@ def _compile(library: Library, path: Path) -> None:
     _log.info("Compiling the operators for %s, once on this machine", library.name)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
         made = Path(folder) / path.name
+        headers = [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]
         sources = [str(SOURCES / name) for name in library.sources]
         links = [f"-L{TORCH / 'lib'}", "-ltorch_cpu", "-ltorch", "-lc10", *(f"-l{name}" for name in library.links)]
-        arguments = [command, *FLAGS, *includes(), *sources, "-o", str(made), *links]
+        arguments = [command, *FLAGS, *headers, *sources, "-o", str(made), *links]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
+            said = done.stderr.splitlines() or ["no message"]
+            reason = next((line for line in said if "error" in line), said[-1])
             raise DataError(
-                f"The operators for {library.name} cannot be compiled by {command}: {_first_error(done.stderr)}; "
+                f"The operators for {library.name} cannot be compiled by {command}: {reason}; "
                 f"install a newer one ({install(library)}) or name it in the variable CXX, or {library.instead}"
             )
         made.rename(path)
-
-
-def _includes(command: str, header: str) -> bool:
-    text = f"#include <cstdio>\n#include <{header}>\n"
-    arguments = [command, "-x", "c++", "-fsyntax-only", "-"]
-    return subprocess.run(arguments, input=text, capture_output=True, text=True, check=False).returncode == 0
-
-
-def _first_error(text: str) -> str:
-    lines = text.splitlines()
-    return next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
 
 
 def _line(error: Exception) -> str:

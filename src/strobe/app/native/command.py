@@ -47,11 +47,7 @@ def needed() -> dict[str, list[str]]:
 
 
 def install_packages(packages: Mapping[str, Sequence[str]]) -> str:
-    """Say what is missing and why, then install it if this user may.
-
-    Returns:
-        A sentence that says what became of it.
-    """
+    """Say what is missing and why, then install it if this user may; the sentence that says what became of it."""
     names = " ".join(packages)
     print("install: these system packages are missing; everything but what needs them works without:")
     for package, purposes in packages.items():

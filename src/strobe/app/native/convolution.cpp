@@ -10,9 +10,7 @@
 
 namespace {
 
-using strobe::check;
-using strobe::ScalarType;
-using strobe::Tensor;
+using namespace strobe;
 
 struct Sides {
   int64_t height, width;
@@ -49,7 +47,7 @@ void convolve_plane(const Number* image, int64_t stride, const Number* kernel, S
 template <class Number>
 void fill(const Tensor& image, const Tensor& kernel, Sides size, Tensor& out) {
   convolve_plane(
-      strobe::numbers<Number>(image).data(), image.size(1), strobe::numbers<Number>(kernel).data(),
+      numbers<Number>(image).data(), image.size(1), numbers<Number>(kernel).data(),
       {kernel.size(0), kernel.size(1)}, size, static_cast<Number*>(out.mutable_data_ptr()));
 }
 

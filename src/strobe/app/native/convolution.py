@@ -19,18 +19,10 @@ LIBRARY = Library(
 
 
 def convolve(image: Tensor, kernel: Tensor) -> Tensor:
-    """The valid part of a convolution: where the kernel, turned by 180 degrees, lies within the image.
+    """The valid part (H - kh + 1, W - kw + 1) of a convolution: the kernel, turned by 180 degrees, within the image.
 
-    Args:
-        image: (H, W) float32 or float64, contiguous, on the CPU.
-        kernel: (kh, kw), of the same type, contiguous, no larger than the image.
-
-    Returns:
-        (H - kh + 1, W - kw + 1), of the same type.
-
-    Raises:
-        RuntimeError: an argument is not as above.
-        DataError: the operators cannot be compiled; says what to install.
+    ``image`` (H, W) and ``kernel`` (kh, kw), which is no larger, are of one type, float32 or float64, contiguous and
+    on the CPU; raises a RuntimeError otherwise, or a DataError when the operators cannot be compiled.
     """
     found: Tensor = operators(LIBRARY).convolve(image, kernel)
     return found

@@ -20,9 +20,9 @@
 #include <memory>
 #include <span>
 
-#include "bytes.h"
-
 namespace strobe {
+
+using Bytes = std::span<const uint8_t>;  // a file or a part of it
 
 // Paths in one buffer: `ends[i]` is where path i ends in `text`. `holds` must be true of i before it is asked for.
 struct Paths {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "bytes.h"
+#include "files.h"
 
 namespace strobe {
 

@@ -12,17 +12,7 @@
 
 namespace {
 
-using strobe::Box;
-using strobe::Bytes;
-using strobe::check;
-using strobe::check_threads;
-using strobe::checked_files;
-using strobe::checked_paths;
-using strobe::kMostPixels;
-using strobe::numbers;
-using strobe::Paths;
-using strobe::ScalarType;
-using strobe::Tensor;
+using namespace strobe;
 
 constexpr int64_t kHeader = 64 << 10;  // bytes that hold nearly every photo's header
 
@@ -56,9 +46,9 @@ struct Squares {
     check_threads(threads);
     Tensor status = torch::stable::new_empty(like, {count}, ScalarType::Byte);
     auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
-    strobe::parallel(count, threads, [&](int64_t i) noexcept {
+    parallel(count, threads, [&](int64_t i) noexcept {
       const int64_t* box = &boxes[4 * i];
-      failed[i] = strobe::square_jpeg(
+      failed[i] = square_jpeg(
                       photo(i), {box[0], box[1], box[2], box[3]}, side, scaled, out + i * 3 * side * side) != nullptr;
     });
     return status;
@@ -72,7 +62,7 @@ Tensor decode_crop_jpeg(Tensor data, int64_t top, int64_t left, int64_t height, 
       "a box of ", height, " x ", width);
   Tensor out = torch::stable::new_empty(data, {3, height, width}, ScalarType::Byte);
   const char* refused =
-      strobe::crop_jpeg(photo, {top, left, height, width}, static_cast<uint8_t*>(out.mutable_data_ptr()));
+      crop_jpeg(photo, {top, left, height, width}, static_cast<uint8_t*>(out.mutable_data_ptr()));
   STD_TORCH_CHECK(refused == nullptr, "The photo cannot be decoded: ", refused);
   return out;
 }
@@ -85,18 +75,18 @@ Tensor decode_crop_jpegs(Tensor out, std::vector<Tensor> data, Tensor boxes, boo
 }
 
 // By the beginning of the file, or by all of it where that is not enough.
-strobe::Size measure(const Paths& paths, int64_t number) {
-  strobe::Size size{};
+Size measure(const Paths& paths, int64_t number) {
+  Size size{};
   {
-    const strobe::File file(paths, number);
-    const auto memory = strobe::scratch(kHeader);
+    const File file(paths, number);
+    const auto memory = scratch(kHeader);
     if (!file || memory.empty() || file.size() <= 0) return size;
     const int64_t count = file.read(memory.first(kHeader));
     if (count <= 0) return size;
     const Bytes beginning(memory.data(), static_cast<size_t>(count));
-    if (!strobe::measure_jpeg(beginning, size) || count < kHeader || !strobe::may_be_jpeg(beginning)) return size;
+    if (!measure_jpeg(beginning, size) || count < kHeader || !may_be_jpeg(beginning)) return size;
   }
-  strobe::measure_jpeg(strobe::read_file(paths, number), size);
+  measure_jpeg(read_file(paths, number), size);
   return size;
 }
 
@@ -107,8 +97,8 @@ Tensor measure_photos(Tensor text, Tensor ends, Tensor files, int64_t threads) {
   const auto count = static_cast<int64_t>(wanted.size());
   Tensor sizes = torch::stable::new_empty(files, {count, 2}, ScalarType::Long);
   auto* const found = static_cast<int64_t*>(sizes.mutable_data_ptr());
-  strobe::parallel(count, threads, [&](int64_t i) noexcept {
-    const strobe::Size size = measure(paths, wanted[i]);
+  parallel(count, threads, [&](int64_t i) noexcept {
+    const Size size = measure(paths, wanted[i]);
     found[2 * i] = size.height;
     found[2 * i + 1] = size.width;
   });
@@ -120,7 +110,7 @@ Tensor read_photos(
   const Paths paths = checked_paths(text, ends);
   const auto wanted = checked_files(files, paths);
   const Squares squares(out, boxes, static_cast<int64_t>(wanted.size()), scaled);
-  return squares.make(files, threads, [&](int64_t i) { return strobe::read_file(paths, wanted[i]); });
+  return squares.make(files, threads, [&](int64_t i) { return read_file(paths, wanted[i]); });
 }
 
 }  // namespace

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
-from strobe.app.native.tiles import Paths
+from strobe.app.native.tiles import Paths, tensors
 
 
 def _crop(data: Tensor, _top: int, _left: int, height: int, width: int) -> Tensor:
@@ -23,7 +22,7 @@ def _statuses(out: Tensor, *_: object) -> Tensor:
 
 LIBRARY = Library(
     "photos",
-    ("photos.cpp", "jpeg.cpp", "units.cpp", "huffman.cpp", "resample.cpp", "pool.cpp"),
+    ("photos.cpp", "jpeg.cpp", "units.cpp", "resample.cpp", "pool.cpp"),
     links=("jpeg",),
     header="jpeglib.h",
     packages=("g++", "libjpeg-dev"),
@@ -67,18 +66,9 @@ def decode_crop_jpegs(out: Tensor, data: Sequence[Tensor], boxes: Tensor, *, sca
 def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
     """Height and width (N, 2) int64 of photos, by their headers; 0, 0 of one that :func:`read_photos` cannot read.
 
-    Args:
-        paths: M files.
-        files: (N,) int64 into ``paths``.
-        threads: on how many, the caller's among them.
-
-    Raises:
-        RuntimeError: an argument is not as above.
-        DataError: the operators cannot be compiled; says what to install.
+    Arguments and errors are those of :func:`read_photos`.
     """
-    sizes: Tensor = operators(LIBRARY).measure_photos(
-        torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads
-    )
+    sizes: Tensor = operators(LIBRARY).measure_photos(*tensors(paths), files, threads)
     return sizes
 
 
@@ -110,7 +100,5 @@ def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scal
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = operators(LIBRARY).read_photos(
-        out, torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, boxes, scaled, threads
-    )
+    status: Tensor = operators(LIBRARY).read_photos(out, *tensors(paths), files, boxes, scaled, threads)
     return status

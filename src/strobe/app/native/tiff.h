@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "bytes.h"
+#include "files.h"
 
 namespace strobe {
 

@@ -14,14 +14,7 @@
 
 namespace {
 
-using strobe::check;
-using strobe::check_threads;
-using strobe::checked_files;
-using strobe::checked_paths;
-using strobe::Paths;
-using strobe::Shape;
-using strobe::ScalarType;
-using strobe::Tensor;
+using namespace strobe;
 
 Shape checked_shape(const std::vector<int64_t>& shape, const std::vector<int64_t>& bands) {
   STD_TORCH_CHECK(shape.size() == 3, "shape must be bands, height and width, not ", shape.size(), " numbers");
@@ -31,8 +24,8 @@ Shape checked_shape(const std::vector<int64_t>& shape, const std::vector<int64_t
 }
 
 bool read_tile(const Paths& paths, int64_t file, const Shape& shape, std::span<const int64_t> bands, uint16_t* to) {
-  const auto pixels = find_pixels(strobe::read_file(paths, file), shape);
-  if (pixels) strobe::select_bands(pixels->data(), shape.pixels(), shape.bands, bands, to);
+  const auto pixels = find_pixels(read_file(paths, file), shape);
+  if (pixels) select_bands(pixels->data(), shape.pixels(), shape.bands, bands, to);
   return pixels.has_value();
 }
 
@@ -51,7 +44,7 @@ Tensor read_tiles(
   Tensor status = torch::stable::new_empty(files, {count}, ScalarType::Byte);
   auto* const slots = static_cast<uint16_t*>(out.mutable_data_ptr());
   auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
-  strobe::parallel(count, threads, [&](int64_t i) noexcept {
+  parallel(count, threads, [&](int64_t i) noexcept {
     failed[i] = !read_tile(paths, wanted[i], tile, bands, slots + i * planes * tile.pixels());
   });
   return status;
@@ -63,9 +56,9 @@ int64_t read_only(Tensor text, Tensor ends, Tensor files, int64_t threads) {
   const auto wanted = checked_files(files, paths);
   check_threads(threads);
   std::atomic<int64_t> bytes = 0;
-  strobe::parallel(static_cast<int64_t>(wanted.size()), threads, [&](int64_t i) noexcept {
-    const strobe::File file(paths, wanted[i]);
-    const auto memory = strobe::scratch(size_t{1} << 20);
+  parallel(static_cast<int64_t>(wanted.size()), threads, [&](int64_t i) noexcept {
+    const File file(paths, wanted[i]);
+    const auto memory = scratch(size_t{1} << 20);
     if (!file || memory.empty()) return;
     int64_t count;
     do {  // a file that leaves room is at its end: no second call to learn that

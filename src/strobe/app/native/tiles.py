@@ -30,6 +30,11 @@ LIBRARY = Library(
 )
 
 
+def tensors(paths: Paths) -> tuple[Tensor, Tensor]:
+    """Paths as the operators take them."""
+    return torch.from_numpy(paths.text), torch.from_numpy(paths.ends)
+
+
 def read_tiles(
     out: Tensor, paths: Paths, files: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
 ) -> Tensor:
@@ -53,19 +58,14 @@ def read_tiles(
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = operators(LIBRARY).read_tiles(
-        out, torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, bands, shape, threads
-    )
+    status: Tensor = operators(LIBRARY).read_tiles(out, *tensors(paths), files, bands, shape, threads)
     return status
 
 
 def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
-    """Open, read and close the files, and nothing else: the floor of every loader that has one file an image.
+    """Open, read and close the files, and nothing else; the number of bytes.
 
-    Returns:
-        The number of bytes.
+    It is the floor of every loader that has one file an image.
     """
-    count: int = operators(LIBRARY).read_only(
-        torch.from_numpy(paths.text), torch.from_numpy(paths.ends), files, threads
-    )
+    count: int = operators(LIBRARY).read_only(*tensors(paths), files, threads)
     return count

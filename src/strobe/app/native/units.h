@@ -13,8 +13,7 @@
 
 #include <jpeglib.h>
 
-#include "bits.h"
-#include "bytes.h"
+#include "files.h"
 #include "huffman.h"
 
 namespace strobe {

@@ -10,7 +10,7 @@ from rich.text import Text
 from strobe.bench.harness.declare import Cell, Section, Suite
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.bench.shown import Shown, in_unit, ranges, shown_of
+from strobe.bench.shown import Shown, ranges, shown_of
 from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
@@ -78,15 +78,13 @@ def _table(shown: Shown) -> RichTable:
         row = [cell["row"] if before != cell["row"] else "", cell["column"]]
         row += [str(cell[key] or "") for key in shown.varying]
         before = cell["row"]
-        if cell["visits"]:
-            median, low, high = (figure(value) for value in in_unit(table, cell))
+        if value := shown.value(cell):
             spread = cell["seconds"]["spread"]
-            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
-            row += [median, interval, "" if spread is None else f"{spread:.0%}"]
+            row += [figure(value.median), value.interval, "" if spread is None else f"{spread:.0%}"]
             row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))
             row = [""] * len(headings)
-        if cell["error"] or not cell["visits"]:
-            row += ["then failed" if cell["visits"] else cell["status"], cell["error"] or ""]
+        if cell["error"] or not value:
+            row += ["then failed" if value else cell["status"], cell["error"] or ""]
             made.add_row(*map(Text, row))
     return made

@@ -6,13 +6,13 @@ import torch
 from numpy.typing import NDArray
 from torchvision.transforms import RandomResizedCrop
 
-from strobe.app.loaders.crop_policy import AREA, ASPECT, CENTRE, Boxes, Framing, uniform
+from strobe.app.loaders.crop_policy import AREA, ASPECT, CENTRE, Boxes, CropPolicy, uniform
 
 KINDS = ["resize", "random_crop", "random_resized_crop"]
 SIZES = [(533, 800), (800, 533), (64, 64), (1, 1), (1, 500), (500, 1), (3, 2), (20, 4000), (4000, 20), (65500, 65500)]
 
 
-def boxes(framing: Framing, size: tuple[int, int], count: int, epoch: int = 0) -> Boxes:
+def boxes(framing: CropPolicy, size: tuple[int, int], count: int, epoch: int = 0) -> Boxes:
     return framing.boxes(np.tile(size, (count, 1)), np.arange(count), epoch)
 
 
@@ -28,7 +28,7 @@ def spread(values: NDArray[np.float64]) -> float:
 @pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_box_lies_inside_the_photo(kind: str, random: bool, size: tuple[int, int]) -> None:
-    found = boxes(Framing(kind, 224, random, 3), size, 500)
+    found = boxes(CropPolicy(kind, 224, random, 3), size, 500)
     assert found.dtype == np.int64
     assert found.shape == (500, 4)
     top, left, height, width = found.T
@@ -41,26 +41,26 @@ def test_a_box_lies_inside_the_photo(kind: str, random: bool, size: tuple[int, i
 
 @pytest.mark.parametrize("random", [False, True])
 def test_resize_takes_the_whole_photo(random: bool) -> None:
-    assert np.all(boxes(Framing("resize", 224, random), (30, 500), 4) == [0, 0, 30, 500])
+    assert np.all(boxes(CropPolicy("resize", 224, random), (30, 500), 4) == [0, 0, 30, 500])
 
 
 @pytest.mark.parametrize(("size", "side"), [((533, 800), 256), ((256, 300), 256), ((100, 800), 100), ((1, 9), 1)])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_crop_is_as_large_as_asked_or_as_there_is(random: bool, size: tuple[int, int], side: int) -> None:
-    assert np.all(boxes(Framing("random_crop", 256, random), size, 50)[:, 2:] == side)
+    assert np.all(boxes(CropPolicy("random_crop", 256, random), size, 50)[:, 2:] == side)
 
 
 def test_without_chance_it_is_the_centre() -> None:
-    assert boxes(Framing("random_crop", 256), (533, 800), 1).tolist() == [[138, 272, 256, 256]]
-    assert boxes(Framing("random_resized_crop", 224), (400, 800), 1).tolist() == [[25, 225, 350, 350]]
+    assert boxes(CropPolicy("random_crop", 256), (533, 800), 1).tolist() == [[138, 272, 256, 256]]
+    assert boxes(CropPolicy("random_resized_crop", 224), (400, 800), 1).tolist() == [[25, 225, 350, 350]]
     assert CENTRE * 256 == 224
     assert np.array_equal(
-        boxes(Framing("random_crop", 256), (533, 800), 9, 0), boxes(Framing("random_crop", 256), (533, 800), 9, 5)
+        boxes(CropPolicy("random_crop", 256), (533, 800), 9, 0), boxes(CropPolicy("random_crop", 256), (533, 800), 9, 5)
     )
 
 
 def test_every_place_of_a_crop_is_as_likely() -> None:
-    found = boxes(Framing("random_crop", 8, True, 1), (12, 17), 100_000)
+    found = boxes(CropPolicy("random_crop", 8, True, 1), (12, 17), 100_000)
     for place, choices in ((found[:, 0], 5), (found[:, 1], 10)):
         counts = np.bincount(place, minlength=choices)
         assert len(counts) == choices
@@ -71,7 +71,7 @@ def test_every_place_of_a_crop_is_as_likely() -> None:
 def test_areas_and_aspect_ratios_are_torchvisions() -> None:
     """A square so large that rounding and what does not fit hardly count."""
     side = 20_000
-    _, _, height, width = boxes(Framing("random_resized_crop", 224, True, 2), (side, side), 20_000).T
+    _, _, height, width = boxes(CropPolicy("random_resized_crop", 224, True, 2), (side, side), 20_000).T
     area, aspect = height * width / side**2, width / height
     assert area.min() >= AREA[0] - 1e-3
     assert aspect.min() >= ASPECT[0] - 1e-3
@@ -85,25 +85,25 @@ def test_areas_and_aspect_ratios_are_torchvisions() -> None:
 @pytest.mark.parametrize("size", [(3, 3000), (3000, 3), (1, 5000), (7, 4001)], ids=str)
 def test_where_nothing_fits_it_is_torchvisions_box(size: tuple[int, int]) -> None:
     theirs = RandomResizedCrop.get_params(torch.empty(3, *size), list(AREA), list(ASPECT))
-    assert np.all(boxes(Framing("random_resized_crop", 224, True, 4), size, 300) == theirs)
+    assert np.all(boxes(CropPolicy("random_resized_crop", 224, True, 4), size, 300) == theirs)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_box_depends_on_seed_epoch_and_photo_alone(kind: str) -> None:
-    framing, sizes, photos = Framing(kind, 32, True, 7), np.tile((533, 800), (40, 1)), np.arange(1000, 1040)
+    framing, sizes, photos = CropPolicy(kind, 32, True, 7), np.tile((533, 800), (40, 1)), np.arange(1000, 1040)
     expected = framing.boxes(sizes, photos, 3)
-    assert np.array_equal(Framing(kind, 32, True, 7).boxes(sizes, photos, 3), expected)
+    assert np.array_equal(CropPolicy(kind, 32, True, 7).boxes(sizes, photos, 3), expected)
     order = np.random.default_rng(1).permutation(40)
     assert np.array_equal(framing.boxes(sizes, photos[order], 3), expected[order])
     for place in range(40):
         assert np.array_equal(framing.boxes(sizes[:1], photos[place : place + 1], 3)[0], expected[place])
     assert len(np.unique(expected, axis=0)) > 35
-    for other in (framing.boxes(sizes, photos, 4), Framing(kind, 32, True, 8).boxes(sizes, photos, 3)):
+    for other in (framing.boxes(sizes, photos, 4), CropPolicy(kind, 32, True, 8).boxes(sizes, photos, 3)):
         assert np.mean(np.all(other == expected, axis=1)) < 0.1
 
 
 def test_only_random_boxes_vary() -> None:
-    varying = {(kind, random): Framing(kind, 32, random).varies for kind in KINDS for random in (False, True)}
+    varying = {(kind, random): CropPolicy(kind, 32, random).varies for kind in KINDS for random in (False, True)}
     assert [key for key, varies in varying.items() if varies] == [("random_crop", True), ("random_resized_crop", True)]
 
 
