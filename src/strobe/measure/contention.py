@@ -46,22 +46,20 @@ def read() -> Reading:
     """The counters now; takes some milliseconds."""
     busy, stolen = _processors()
     throttled, starved = _field(_CGROUP / "cpu.stat", "throttled_usec"), _field(_PROC / "pressure" / "cpu", "some")
-    pages = [_field(_PROC / "vmstat", name) for name in ("pswpin", "pswpout")]
+    swapped_in, swapped_out = (_field(_PROC / "vmstat", name) for name in ("pswpin", "pswpout"))
     return Reading(
         time.monotonic(),
         busy,
         stolen,
         None if throttled is None else throttled / 1e6,
         None if starved is None else starved / 1e6,
-        sum(int(page) * os.sysconf("SC_PAGE_SIZE") for page in pages if page is not None)
-        if None not in pages
-        else None,
+        None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
         {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
     )
 
 
-def between(before: Reading, after: Reading, cores: float) -> dict[str, Any]:
-    """The ``machine`` of ``summary.json``, for a process that may use so many ``cores``.
+def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
+    """The ``machine`` of ``summary.json``, for a process that may use so many ``usable`` cores.
 
     Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
     ``stolen`` and ``idle``. Shares of the time: ``throttled`` and ``starved``. ``swapped_bytes``. ``busiest`` are other
@@ -74,15 +72,15 @@ def between(before: Reading, after: Reading, cores: float) -> dict[str, Any]:
         return None if None in ends else max(0.0, ends[1] - ends[0]) / seconds / per
 
     mine = _family(after.processes)
-    own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / cores
-    busy, stolen = share("busy", cores), share("stolen", cores)
+    own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / usable
+    busy, stolen = share("busy", usable), share("stolen", usable)
     others = None if busy is None else max(0.0, busy - own)
-    found = []
+    found: list[tuple[float, str, int]] = []
     for pid, process in after.processes.items():
         began = before.processes.get(pid)
         used = (process.seconds - (began.seconds if began and began.name == process.name else 0.0)) / seconds
         if pid not in mine and used >= LEAST_CORES:
-            found.append({"name": process.name, "pid": pid, "cores": used})
+            found.append((used, process.name, pid))
     swapped = None if before.swapped is None or after.swapped is None else after.swapped - before.swapped
     return {
         "seconds": seconds,
@@ -93,7 +91,7 @@ def between(before: Reading, after: Reading, cores: float) -> dict[str, Any]:
         "throttled": share("throttled"),
         "starved": share("starved"),
         "swapped_bytes": swapped,
-        "busiest": sorted(found, key=lambda one: -one["cores"])[:NAMED],
+        "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
     }
 
 
