@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import steps
 from strobe.callbacks.columns import PHASES
-from strobe.callbacks.phase_clock import Lap, PhaseClock
+from strobe.callbacks.phases import Lap, PhaseClock
 from strobe.callbacks.progress import ProgressBar
 from strobe.callbacks.steps import COLUMNS, StepRecorder, StepRows
 from strobe.callbacks.trace import TraceProfiler

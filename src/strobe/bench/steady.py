@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
-from strobe.app.config.compose import configure
-from strobe.app.config.presets import require_endless
+from strobe.app.config.compose import configure, require_endless
 from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done

@@ -9,7 +9,7 @@ import time
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from strobe.app.config.names import MAX_NAME, run_name
+from strobe.app.config.register import MAX_NAME, run_name
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_path_in_a_run_needs_no_quotes(overrides: list[str]) -> None:
 
 @pytest.mark.parametrize(("environment", "same"), [({"TORCHELASTIC_RUN_ID": "none"}, True), ({}, False)], ids=str)
 def test_processes_of_one_torchrun_agree_on_the_start(environment: dict[str, str], same: bool) -> None:
-    rank = f"{sys.executable} -c \"from strobe.app.config.names import start_time; print(start_time('%s'))\""
+    rank = f"{sys.executable} -c \"from strobe.app.config.register import start_time; print(start_time('%s'))\""
     parent = f"{rank}; sleep 1.1; {rank}; true"  # without a last word the shell would become its last command
     before = time.time()
     output = subprocess.check_output(["sh", "-c", parent], env=os.environ | environment, text=True, timeout=60)

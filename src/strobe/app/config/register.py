@@ -1,8 +1,12 @@
 """Makes the schema and the resolvers known to Hydra, and Hydra tell a user's mistake. Imports no torch."""
 
-from collections.abc import Iterator
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -10,8 +14,11 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from strobe.app.config import schema
-from strobe.app.config.names import run_name, start_time
 from strobe.errors import StrobeError
+from strobe.overrides import split
+from strobe.process.launch import started_by_torchrun
+
+MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time and the sweep's number
 
 
 def workers_beside(engine: Any) -> int:
@@ -42,6 +49,35 @@ def register() -> None:
         store.store(name=kind.__name__, node=kind)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+
+
+def start_time(form: str) -> str:
+    """The local time at which the run started; under torchrun that of the ranks' common parent, to agree on it."""
+    seconds = _process_start(os.getppid()) if started_by_torchrun() else time.time()
+    return time.strftime(form, time.localtime(seconds))
+
+
+def _process_start(pid: int) -> float:
+    """Seconds since the epoch at which a process started (proc(5): field 22 of stat, in clock ticks)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    boot = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)
+    assert boot is not None
+    return int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def run_name(overrides: Sequence[str]) -> str:
+    """Overrides as part of a directory's name, empty for none, such as ``-loader-skimage+devices-1``.
+
+    It holds no character that the shell or Hydra's own grammar would need quoted, so that a checkpoint's
+    path can be given back as ``ckpt_path=PATH``. Paths say little and are left out.
+    """
+    parts = []
+    for override in overrides:
+        key, value = split(override)
+        if key == "ckpt_path" or key.startswith(("hydra", "sweep.")) or "/" in value:
+            continue
+        parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
+    return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""
 
 
 @contextmanager

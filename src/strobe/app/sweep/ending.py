@@ -10,7 +10,6 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from strobe.app.config.register import register
-from strobe.app.sweep.folder import require_new
 from strobe.errors import ConfigError, StrobeError
 from strobe.records.sweep import Sweep, read_sweep
 
@@ -92,6 +91,8 @@ class Ending(Callback):
                 f"sweep.repeats={config.sweep.repeats} is for hydra/launcher={LAUNCHER}; "
                 f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"
             )
+        from strobe.app.sweep.campaign import require_new  # and rich: help need not wait for it
+
         try:
             require_new(Path(config.hydra.sweep.dir), launcher)
         except ConfigError as error:
