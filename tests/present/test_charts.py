@@ -12,8 +12,8 @@ from strobe.present.charts.lines import SERIES, Point, Series, apart, lines
 from strobe.present.charts.rows import Segment, Stack, stacked, stacks
 from strobe.present.charts.scale import Scale, along, around_one, axis, ticks
 from strobe.present.charts.svg import Picture
-from strobe.present.colours import contrast
 from strobe.present.page import asset
+from strobe.present.raster import contrast
 from support.pages import numbers, of_class
 
 TEXT, SHAPE = 4.5, 3.0  # contrast, by WCAG 2.2, success criteria 1.4.3 and 1.4.11

@@ -6,8 +6,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from strobe.callbacks.figures import pixels
-from strobe.present.colours import contrast
-from strobe.present.raster import batch_grid, confusion_matrix
+from strobe.present.raster import batch_grid, confusion_matrix, contrast
 
 LONG = "HerbaceousVegetation"
 

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex
 
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.figures import PHASE_COLOURS, pixels
-from strobe.present.colours import contrast, ink_on
+from strobe.present.raster import contrast, ink_on
 from strobe.report.step_picture import step_picture
 
 
