@@ -93,15 +93,6 @@ def test_bars_are_as_long_as_their_values_with_whiskers_at_their_intervals() -> 
     assert "ms; logarithmic scale" in texts(by_factors.before)
 
 
-def test_a_bar_without_a_value_keeps_its_name_and_says_why() -> None:
-    picture = bars("Some", "ms", [Bar("fine", "", "s1", "", 1.0), Bar("broken", "", "s1", "", None, told="failed")])
-    assert len(of_class(drawn(picture.plot), "bar")) == 1
-    assert {"broken", "failed"} <= set(texts(picture.before))
-    assert not of_class(drawn(picture.plot), "whisker")
-    nothing = bars("None", "ms", [Bar("later", "", "s1", "", None, told="waiting")])
-    assert "Nothing was measured." in texts(nothing.before)
-
-
 def series(*names: str) -> list[Series]:
     points = {place: Point(10 * place, 9 * place, 11 * place, "") for place in (1, 2, 4, 16)}
     return [Series(name, "s1", points) for name in names]
