@@ -15,9 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
 from strobe.bench.harness.results import by_round
-from strobe.bench.harness.schedule import slug
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
 from strobe.errors import ConfigError

@@ -132,8 +132,8 @@ def _find(asked: Request, scratch: Path) -> Input:
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
     """
     found = find_photos(asked, scratch, most=MOST_FILES)
-    paths = [Path(path) for path in found.facts["paths"]]
-    _require_readable([str(path) for path in paths], asked.cfg.data.size)
+    paths = found.facts["paths"]
+    _require_readable(paths, asked.cfg.data.size)
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
