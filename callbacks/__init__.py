@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .memory import MemoryProfiler
-    from .phase_clock import PhaseClock
+    from .phases import PhaseClock
     from .progress import Journal, ProgressBar
     from .python_profile import PythonProfiler
     from .steps import StepRecorder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Journal": "progress",
     "MemoryProfiler": "memory",
-    "PhaseClock": "phase_clock",
+    "PhaseClock": "phases",
     "ProgressBar": "progress",
     "PythonProfiler": "python_profile",
     "StepRecorder": "steps",

@@ -115,12 +115,12 @@ def track_events(
     was read reaches to the window's end and is marked `unfinished`.
 
     Args:
-        tracks: The work, as `SpanFolder.read` gives it.
-        to_trace_us: From `time.monotonic_ns()` to the trace's `ts`, in microseconds.
-        fetched: When training had a batch, by its epoch and number, in `time.monotonic_ns()`. A batch that is not
-            in it, or was made again after that, waits until the window's end and is marked `not fetched`.
+        tracks: The work, as `SpanFolder.read` gives it; as all times here in `time.monotonic_ns()`.
+        to_trace_us: From that to the trace's `ts`, in microseconds.
+        fetched: When training had a batch, by its epoch and number. A batch that is not in it, or was made again
+            after that, waits until the window's end and is marked `not fetched`.
         main_pid: The training process.
-        window: Start and end of what the trace shows, in `time.monotonic_ns()`.
+        window: Start and end of what the trace shows.
     """
 
     def shown(name: str, start: int, end: int, args: Event) -> Event:

@@ -41,17 +41,13 @@ class MemoryProfiler(Recording):
     called `memory_snapshot_oom_rank<r>.pickle`, at any step of training; later than the active steps it tells of
     blocks, but no more of who made them, so raise `wait` to reach the step that fails.
 
-    Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is.
+    Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is, and
+    :class:`strobe.callbacks.schedule.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
 
     Args:
         directory: Where files go; made when they are written.
-        wait: Steps before the profiler starts; the GPU's history is kept from the start all the same.
-        warmup: Steps that are profiled and thrown away, as the first ones pay for starting the profiler.
         active: Steps recorded.
         max_entries: Allocations and frees that a snapshot goes back, at most; a few kB each.
-
-    Attributes:
-        files: Files written.
 
     Raises:
         ValueError: `active` or `max_entries` is less than 1, or another number is negative.

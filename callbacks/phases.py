@@ -1,8 +1,11 @@
-"""The phases of a step, from the actions that Lightning reports to its profiler."""
+"""The phases of a step, from the actions that Lightning reports to its profiler, and how long each took."""
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lightning import LightningModule
@@ -10,7 +13,8 @@ from lightning.pytorch import Callback
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .columns import OWNED
+from .columns import OWNED, PHASES
+from .device_clock import DeviceClock
 
 STEP_HOOKS = (
     "on_train_batch_start",
@@ -22,9 +26,17 @@ STEP_HOOKS = (
     "on_save_checkpoint",
 )
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
-
-
+_OF_STRATEGY = {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}
+_OF_MODULE = {
+    "optimizer_step": "optimizer",
+    "optimizer_zero_grad": "optimizer",
+    "on_before_backward": _BEFORE_BACKWARD,
+    "on_after_backward": _AFTER_BACKWARD,
+}
+_MODULE_HOOKS = ("on_train_epoch_start", "on_train_batch_start", "on_train_batch_end")
 _NO_PHASE = nullcontext()
+SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
+# a prime, so that steps with and without an update take part where gradients are accumulated
 
 
 class PhaseWatch(Profiler):
@@ -38,12 +50,11 @@ class PhaseWatch(Profiler):
     an optimizer that a module steps without Lightning's knowledge is seen by torch's own hooks.
     """
 
-    def __init__(self, inner: Profiler) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner: Profiler = PassThroughProfiler()
         self._stack: list[str] = []
-        self._known: dict[str, str | None] = {}
-        self._names: dict[str, str] = {}
+        self._known = _Actions({}, {})
         self._by_hand = False
         self._hooks: list[Any] = []
 
@@ -60,9 +71,9 @@ class PhaseWatch(Profiler):
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
-        self._names = _names(trainer.callbacks)
         # Lightning reports also hooks that do nothing: they interrupt no phase.
-        self._known = dict.fromkeys(_idle_hooks(trainer.callbacks, trainer.lightning_module))
+        idle = dict.fromkeys(_idle_hooks(trainer.callbacks, trainer.lightning_module))
+        self._known = _Actions(idle, _names(trainer.callbacks))
         self._hooks = [
             register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
             register_optimizer_step_post_hook(lambda *_: self._leave(updated=True)),
@@ -82,17 +93,13 @@ class PhaseWatch(Profiler):
         """An action from here to the end of the block; in a fifth of the time that Lightning's own takes."""
         if type(self.inner) is not PassThroughProfiler:
             return super().profile(action_name)
-        known = self._known[action_name] if action_name in self._known else self._learn(action_name)
-        return _NO_PHASE if known is None else _Action(self, action_name)
+        return _NO_PHASE if self._known[action_name] is None else _Action(self, action_name)
 
     def start(self, action_name: str) -> None:
         """Enter an action."""
         if type(self.inner) is not PassThroughProfiler:
             self.inner.start(action_name)
-        try:
-            phase = self._known[action_name]
-        except KeyError:
-            phase = self._learn(action_name)
+        phase = self._known[action_name]
         if phase is None:
             return
         if phase == _AFTER_BACKWARD:
@@ -106,13 +113,12 @@ class PhaseWatch(Profiler):
     def stop(self, action_name: str) -> None:
         """Leave an action."""
         phase = self._known.get(action_name)
-        if phase is not None:
-            if phase == _BEFORE_BACKWARD:
-                if "backward" not in self._stack:
-                    self._by_hand = True
-                    self._enter("backward")
-            elif phase != _AFTER_BACKWARD:
-                self._leave()
+        if phase == _BEFORE_BACKWARD:
+            if "backward" not in self._stack:
+                self._by_hand = True
+                self._enter("backward")
+        elif phase is not None and phase != _AFTER_BACKWARD:
+            self._leave()
         if type(self.inner) is not PassThroughProfiler:
             self.inner.stop(action_name)
 
@@ -148,10 +154,6 @@ class PhaseWatch(Profiler):
             self._stack.pop()
         self.show(self._stack[-1] if self._stack else None)
 
-    def _learn(self, action: str) -> str | None:
-        phase = self._known[action] = phase_of(action, self._names)
-        return phase
-
 
 class _Action:
     """An action that is watched, as a block."""
@@ -169,30 +171,159 @@ class _Action:
         self.watch.stop(self.name)
 
 
-def phase_of(action: str, names: dict[str, str] | None = None) -> str | None:
-    """The phase that one of Lightning's action names belongs to; None for one that only contains others.
+class _Actions(dict[str, str | None]):
+    """The phase of each of Lightning's actions, learnt when it is first asked for; None for one that holds others."""
 
-    A hook's is ``callbacks/<name>``: what ``names`` has for a callback's state key, or its class.
+    def __init__(self, known: dict[str, str | None], names: dict[str, str]) -> None:
+        super().__init__(known)
+        self._names = names  # of callbacks, by their state keys
+
+    def __missing__(self, action: str) -> str | None:
+        phase = self[action] = self._phase_of(action)
+        return phase
+
+    def _phase_of(self, action: str) -> str | None:
+        owner, _, hook = action.rpartition(".")
+        kind, _, name = owner.partition("]")
+        if kind == "[Callback":
+            return OWNED + self._names.get(name, _class_of(name))
+        if kind == "[Strategy":
+            return _OF_STRATEGY.get(hook)
+        if kind == "[LightningModule":
+            return OWNED + name if hook in _MODULE_HOOKS else _OF_MODULE.get(hook)
+        if action == "optimizer_step":  # manual optimization
+            return "optimizer"
+        return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What happened between two moments: nanoseconds of each phase, and of each ``callbacks/<name>``."""
+
+    spent: dict[str, int]
+    updates: int  # how often an optimizer stepped
+    computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
+
+    @cached_property
+    def phases(self) -> dict[str, float]:
+        """Seconds of each of ``PHASES``."""
+        return _by_phase(self.spent)
+
+    @property
+    def cpu(self) -> dict[str, float] | None:
+        """Core-seconds of this process in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.computed)
+
+    def owned(self, name: str) -> float:
+        """Seconds of the hooks of one callback, logger or module."""
+        return self.spent.get(OWNED + name, 0) / 1e9
+
+
+class PhaseClock(PhaseWatch):
+    """Attributes each moment of a step to one phase.
+
+    It is the host's time: on a GPU that is when work is submitted, not when it is done, which ``device`` tells.
     """
-    owner, _, hook = action.rpartition(".")
-    kind, _, name = owner.partition("]")
-    if kind == "[Callback":
-        return OWNED + (names or {}).get(name, _class_of(name))
-    if kind == "[Strategy":
-        return {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}.get(hook)
-    if kind == "[LightningModule":
-        return {
-            "optimizer_step": "optimizer",
-            "optimizer_zero_grad": "optimizer",
-            "on_before_backward": _BEFORE_BACKWARD,
-            "on_after_backward": _AFTER_BACKWARD,
-            "on_train_epoch_start": OWNED + name,
-            "on_train_batch_start": OWNED + name,
-            "on_train_batch_end": OWNED + name,
-        }.get(hook)
-    if action == "optimizer_step":  # manual optimization
-        return "optimizer"
-    return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
+
+    def __init__(self, device: DeviceClock | None = None) -> None:
+        super().__init__()
+        self.device = device
+        self._loggers: list[Any] = []
+        self._current = self._rest = "other"
+        self._since = self._cpu_since = self._steps = 0
+        self._begin(time.perf_counter_ns())
+
+    def restart(self, *, epoch: bool = False) -> Lap:
+        """Begin a step now; what happened since the last one ended.
+
+        At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
+        """
+        lap = self._lap()
+        self._rest = "data_wait" if epoch else "other"
+        if self.device is not None:
+            self.device.restart()
+        return lap
+
+    def lap(self) -> Lap:
+        """End a step, and begin the next one."""
+        self._steps += 1
+        lap = self._lap()
+        if self.device is not None:
+            self.device.lap()
+        return lap
+
+    def show(self, phase: str | None) -> None:
+        """Charge what has passed to the phase that ends."""
+        now = time.perf_counter_ns()
+        spent, current = self._spent, self._current
+        spent[current] = spent.get(current, 0) + now - self._since
+        self._since = now
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
+        self._current = phase or self._rest
+        if phase == "data_wait":
+            self._rest = "other"
+        if self.device is not None:
+            self.device.mark(phase)
+
+    def updated(self) -> None:
+        """Count an optimizer's step."""
+        self._updates += 1
+
+    def watch_loggers(self, loggers: list[Any]) -> None:
+        """Let the time that loggers take be theirs, which Lightning does not report, until :meth:`remove`."""
+        self._loggers = loggers
+        for logger in loggers:
+            for method in ("log_metrics", "save"):
+                setattr(logger, method, self._charged(getattr(logger, method), OWNED + type(logger).__name__))
+
+    def remove(self, trainer: Any) -> None:
+        """Cease to watch; safe when it does not."""
+        super().remove(trainer)
+        for logger in self._loggers:
+            for method in ("log_metrics", "save"):
+                vars(logger).pop(method, None)
+        self._loggers = []
+
+    def _charged(self, method: Any, owner: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self._enter(owner)
+            try:
+                return method(*arguments, **named)
+            finally:
+                self._leave()
+
+        return call
+
+    def _lap(self) -> Lap:
+        self.settle()
+        now = time.perf_counter_ns()
+        self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
+        lap = Lap(self._spent, self._updates, self._computed)
+        self._begin(now)
+        return lap
+
+    def _begin(self, now: int) -> None:
+        self._spent: dict[str, int] = {}
+        self._updates = 0
+        self._since = now
+        self._computed: dict[str, int] | None = None
+        if self._steps % SAMPLED == SAMPLED // 2:
+            self._computed, self._cpu_since = {}, time.process_time_ns()
+
+    def _charge_cpu(self, computed: dict[str, int]) -> None:
+        now = time.process_time_ns()
+        computed[self._current] = computed.get(self._current, 0) + now - self._cpu_since
+        self._cpu_since = now
+
+
+def _by_phase(spent: dict[str, int]) -> dict[str, float]:
+    """Nanoseconds as seconds of each phase."""
+    seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
+    seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
+    return seconds
 
 
 def owners(trainer: Any) -> list[str]:

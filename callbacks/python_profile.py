@@ -45,9 +45,6 @@ class PythonProfiler(Recording):
         steps: Steps to profile, or 0 to go on until training ends.
         interval: Seconds between two samples; of no use to `events`.
 
-    Attributes:
-        files: Files written.
-
     Raises:
         ValueError: `kind` is not a choice, `skip_first` or `steps` is negative, or `interval` is not above 0.
         ImportError: `kind="sampling"` without pyinstrument.
@@ -136,7 +133,6 @@ class PythonProfiler(Recording):
 class _Events:
     def __init__(self) -> None:
         self._profile = cProfile.Profile()
-
         self.start, self.stop = self._profile.enable, self._profile.disable
 
     def write(self, path: Path) -> list[Path]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch.profilers import PassThroughProfiler
 
 from .columns import PHASES
 from .phases import PhaseWatch
@@ -45,7 +44,7 @@ class PhaseRanges(PhaseWatch):
     """
 
     def __init__(self) -> None:
-        super().__init__(PassThroughProfiler())
+        super().__init__()
         self.paused = True
         self.intervals: list[Interval] = []  # of the step so far; monotonic nanoseconds
         self._range: Any = None

@@ -19,16 +19,11 @@ class Recording(Callback):
     A step is a training batch. It reaches from the end of this callback's `on_train_batch_end` to the next. What
     cannot be recorded or written is logged as a warning and never ends the run.
 
-    Args:
-        directory: Where files go; made when they are written.
-
-    Attributes:
-        files: Files that were written as drafts and placed.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
-        self.files: list[Path] = []
+        self.directory = Path(directory)  # made when files are written
+        self.files: list[Path] = []  # that were written as drafts and placed
         self.suffix = ""  # of a file's name, before its ending: the rank, if there are several
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
@@ -54,11 +49,7 @@ class Recording(Callback):
 
     @contextmanager
     def drafts(self) -> Iterator[Path]:
-        """A folder for files that are not whole yet.
-
-        Raises:
-            OSError: It cannot be made.
-        """
+        """A folder for files that are not whole yet; raises an OSError if it cannot be made."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".recording-", dir=self.directory) as folder:
             yield Path(folder)

@@ -56,11 +56,7 @@ class Track:
 
 
 class Ring:
-    """A thread's own file, mapped into memory.
-
-    Raises:
-        OSError: It cannot be made, or there is no space for it.
-    """
+    """A thread's own file, mapped into memory; raises an OSError if it cannot be made, or there is no space for it."""
 
     def __init__(self, folder: str) -> None:
         thread, process, name = threading.get_native_id(), os.getpid(), threading.current_thread().name.encode()
@@ -134,13 +130,9 @@ def begun_by_the_living(path: Path) -> int | None:
 
 
 def read_ring(path: Path, since: int, until: int, first: int) -> Track | None:
-    """A ring's spans that overlap the time from `since` to `until`; None when its file is not complete.
+    """A ring's spans that overlap a time in `time.monotonic_ns()`; None when its file is not complete.
 
-    Args:
-        path: The file, which may be written to meanwhile.
-        since: In `time.monotonic_ns()`.
-        until: The same.
-        first: The number of the first span that counts as lost when it is missing.
+    The file may be written to meanwhile. From the number `first` on, spans that are missing count as lost.
 
     Raises:
         OSError: The file is gone.

@@ -13,24 +13,16 @@ class Schedule:
 
     Unlike that closure it can be pickled, tells what lies ahead, and records fewer than `active` steps if asked to.
 
-    Args:
-        skip_first: Steps to skip before the first cycle.
-        skip_first_wait: Any other value than 0 leaves out the first cycle's `wait`.
-        wait: Steps at the start of a cycle that are not profiled.
-        warmup: Steps that are profiled and thrown away, as the first ones pay for starting the profiler.
-        active: Steps recorded in each cycle.
-        repeat: Cycles to record, or 0 to go on until training ends.
-
     Raises:
         ValueError: `active` is less than 1, or another number is negative.
     """
 
-    skip_first: int = 0
-    skip_first_wait: int = 0
-    wait: int = 1
-    warmup: int = 1
-    active: int = 3
-    repeat: int = 1
+    skip_first: int = 0  # before the first cycle
+    skip_first_wait: int = 0  # any other value leaves out the first cycle's `wait`
+    wait: int = 1  # at the start of a cycle, not profiled
+    warmup: int = 1  # profiled and thrown away, as the first ones pay for starting the profiler
+    active: int = 3  # recorded in each cycle
+    repeat: int = 1  # cycles, or 0 to go on until training ends
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -65,11 +65,9 @@ _UNRECORDED = nullcontext()
 
 
 def span(name: str, files: int = 0) -> AbstractContextManager[None]:
-    """A context for a piece of loading work; when nobody records, it costs next to nothing.
+    """A context for a piece of loading work on so many files; when nobody records, it costs next to nothing.
 
-    Args:
-        name: What is done: `read`, `decode`; at most 16 bytes of UTF-8 are kept.
-        files: How many files, or images, it is done to.
+    Of the name, such as `read` or `decode`, at most 16 bytes of UTF-8 are kept.
     """
     switch = _switch
     if switch is None or not switch[0]:
@@ -80,11 +78,7 @@ def span(name: str, files: int = 0) -> AbstractContextManager[None]:
 def batch_span(epoch: int, number: int, files: int = 0, split: str = "train") -> AbstractContextManager[None]:
     """A span called `batch` around the making of one batch; spans of this thread within it carry its numbers.
 
-    Args:
-        epoch: As Lightning counts, from 0.
-        number: Of the batch in its epoch, from 0.
-        files: How many files, or images, are in it.
-        split: What the batch is for; at most 8 bytes of UTF-8 are kept.
+    Epochs, and batches in each, count from 0. Of the split, at most 8 bytes of UTF-8 are kept.
     """
     switch = _switch
     if switch is None or not switch[0]:

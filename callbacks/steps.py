@@ -17,8 +17,7 @@ from torch import Tensor
 
 from .columns import COLUMNS, CPU, DEVICE, GAPS, OWNED
 from .device_clock import DeviceClock
-from .phase_clock import Lap, PhaseClock
-from .phases import checkpoint_names, owners
+from .phases import Lap, PhaseClock, checkpoint_names, owners
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 LIVE_STEPS = 20  # over which the latest rate is taken

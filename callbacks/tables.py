@@ -45,33 +45,19 @@ class OperatorTables:
 
     Args:
         most: Cycles to keep as they are, some megabytes each. From then on `add` parses the oldest one.
-
-    Attributes:
-        cycles: Cycles added.
-        steps: Active steps in them, as far as `add` was told.
-
-    Raises:
-        ValueError: `most` is negative.
     """
 
     def __init__(self, most: int = 8) -> None:
-        if most < 0:
-            raise ValueError(f"most={most} is too small; it must be at least 0")
         self.most = most
-        self.cycles = 0
-        self.steps = 0
+        self.cycles = 0  # added
+        self.steps = 0  # active ones in them
         self._waiting: list[Any] = []
         self._rows: dict[tuple[Any, ...], Any] = {}
         self._device: str | None = None
         self._shapes = self._memory = self._flops = False
 
     def add(self, cycle: profile, steps: int = 0) -> None:
-        """Keep a finished cycle: what `torch.profiler.profile.profiler` is in `on_trace_ready`.
-
-        Args:
-            cycle: Not used by torch any more: with `acc_events=True` it would be.
-            steps: Active steps of the cycle, to be named in the text tables.
-        """
+        """Keep a finished cycle of so many active steps: what `torch.profiler.profile.profiler` is when it is ready."""
         self.cycles += 1
         self.steps += steps
         self._waiting.append(cycle)
@@ -85,10 +71,6 @@ class OperatorTables:
         recorded, `operators_by_memory` if memory was profiled. Rows are sorted by their own share, without that of
         what they call. In CSV, times are microseconds, memory is bytes (freed minus allocated is negative), and what
         was not recorded has no column. Files appear whole or not at all.
-
-        Returns:
-            The files written.
-
         Raises:
             OSError: The directory or a file cannot be written.
         """

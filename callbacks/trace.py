@@ -30,16 +30,12 @@ _log = logging.getLogger(__name__)
 class TraceProfiler(Recording):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
-    A step is a training batch, numbered as Lightning counts batches over all epochs, also in a resumed run (but for
-    those that a hook skips); the schedule counts from the first batch of each `fit`. A step reaches from the end of
-    this callback's `on_train_batch_end` to the next: fetch, transfer, forward, backward, optimizer and callbacks,
-    each a range of that name in the trace, none inside another. Validation and what happens between epochs lie
-    between steps.
+    Steps are numbered as Lightning counts batches over all epochs, also in a resumed run; the schedule counts from
+    the first batch of each `fit`. Fetch, transfer, forward, backward, optimizer and callbacks are ranges of that name
+    in the trace, none inside another. Validation and what happens between epochs lie between steps.
 
-    A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one, by an
-    error too, leaves `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached;
-    after an error the last of them is the one that failed. Files appear whole or not at all. A trace that
-    cannot be written is logged as a warning and never ends the run.
+    A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one leaves
+    `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached, and with the one that failed.
 
     Spans that loaders record with `strobe.callbacks.spans`, in worker processes and in threads, appear in the trace as
     processes of their own. TensorBoard, if the trainer logs to it, gets the schedule and the operators as text,
@@ -49,10 +45,8 @@ class TraceProfiler(Recording):
         directory: Where traces go; made when training starts. TensorBoard wants them beside its event files.
         tables: Where rank 0 writes operator tables over all cycles when training ends; None for none.
         skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.schedule.Schedule`.
-        record_shapes: Record the shapes of operator inputs.
-        profile_memory: Record every allocation.
+        record_shapes, profile_memory, with_flops: See `torch.profiler.profile`.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
-        with_flops: Estimate the operations of matrix products and convolutions.
         max_mb: Most megabytes of one trace file. A step of the first warmup is recorded to see what one takes;
             fewer active steps are recorded if need be, and at last one without the costly options. None: no cap.
         keep: How many traces of a rank to keep in `directory`, the newest; None for all.
@@ -108,11 +102,7 @@ class TraceProfiler(Recording):
 
     @property
     def recording(self) -> bool:
-        """Whether the current step is a warmup or an active one.
-
-        Changes at the end of a step, which pays for starting the profiler or for writing the trace: a clock
-        read after this callback's `on_train_batch_end` sees a disturbed step as `recording` before or after.
-        """
+        """Whether the current step is a warmup or an active one; changes at the end of a step, which pays for that."""
         return self._tracer is not None and self._tracer.recording
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -122,11 +112,7 @@ class TraceProfiler(Recording):
             self._loading.open(self.schedule)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Begin the first step, before its batch is fetched.
-
-        Raises:
-            OSError: The directory cannot be made.
-        """
+        """Begin the first step, before its batch is fetched; raises an OSError if the directory cannot be made."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cycle = 0
         with self._or_go_on_without(trainer):

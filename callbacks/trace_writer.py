@@ -40,12 +40,7 @@ _TRACE = re.compile(r".+_rank(?P<rank>\d+)(_partial)?\.(?P<ns>\d+)\.pt\.trace\.j
 
 
 class Budget:
-    """A cap on one trace's file, and what it leaves of a schedule's `active` steps and of the profiler's options.
-
-    Args:
-        max_bytes: Bytes of one file, or None for no cap.
-        active: Steps a cycle that are wanted.
-    """
+    """A cap on one trace's file, if any, and what it leaves of a schedule's `active` steps and of the options."""
 
     def __init__(self, max_bytes: float | None, active: int) -> None:
         self.max_bytes = max_bytes
@@ -59,11 +54,7 @@ class Budget:
         return self.max_bytes is not None and not self._estimated
 
     def learn(self, step_bytes: float, options: Mapping[str, bool]) -> dict[str, bool]:
-        """From the bytes that a recorded step took, fit what is recorded next; says so when that changes.
-
-        Returns:
-            The options to record with: `options`, or with the costly ones off when not even one step fits.
-        """
+        """The options to record with, by what a recorded step took: the costly ones off if not even one step fits."""
         if self.max_bytes is None or step_bytes <= 0:
             return dict(options)
         self._estimated = True
@@ -162,11 +153,7 @@ def prune(directory: Path, rank: int, keep: int) -> None:
 
 
 def clock_of(trace: Trace) -> Clock:
-    """From `time.monotonic_ns` to the trace's `ts`: microseconds of the wall clock since its base.
-
-    The profiler converts its ticks to the wall clock by readings of both; so does this, to within a few
-    microseconds (tests/callbacks/test_trace_writer.py).
-    """
+    """From `time.monotonic_ns` to the trace's `ts`, microseconds of the wall clock since its base, within a few."""
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(20)]
     before, wall, after = min(readings, key=lambda reading: reading[2] - reading[0])
     offset = wall - (before + after) // 2 - int(trace.get("baseTimeNanoseconds", 0))
@@ -201,10 +188,7 @@ def begin_steps(trace: Trace, steps: Sequence[Step], clock: Clock) -> None:
 
 
 def fit_updates(trace: Trace) -> None:
-    """Let torch's `Optimizer.step#...` begin and end within the last `optimizer` range that it overlaps.
-
-    With automatic optimization it is around forward and backward too, which its closure runs.
-    """
+    """Let torch's `Optimizer.step#...`, which holds its closure too, lie in the last `optimizer` range it overlaps."""
     updates = sorted((e for e in trace["traceEvents"] if is_range(e) and name_of(e) == "optimizer"), key=start_of)
     for event in trace["traceEvents"]:
         if not is_range(event) or not name_of(event).startswith("Optimizer.step#"):
@@ -215,10 +199,7 @@ def fit_updates(trace: Trace) -> None:
 
 
 def name_fetches(trace: Trace) -> None:
-    """Give each `fetch` range the one that the plugin counts as waiting for data, if it holds none.
-
-    torch's own DataLoader writes `enumerate(DataLoader)#<iterator>.__next__`; other engines do not.
-    """
+    """Give each `fetch` the range that the plugin counts as waiting for data, which only torch's DataLoader writes."""
     known = sorted(e["ts"] for e in trace["traceEvents"] if name_of(e).startswith("enumerate(DataLoader)#"))
     fetches = [e for e in trace["traceEvents"] if name_of(e) == "fetch" and category_of(e) == "user_annotation"]
     for fetch in fetches:

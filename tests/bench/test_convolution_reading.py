@@ -103,13 +103,13 @@ def own(tree: float, indices: float, rest: float, **more: float) -> dict[str, fl
 
 
 def made_up(
-    suite: Suite, powers: Mapping[str, float], failed: Mapping[str, str] | None = None, visits: int = 7
+    suite: Suite, powers: Mapping[str, float], failed: Mapping[str, str] | None = None, trials: int = 7
 ) -> dict[str, Any]:
     """Times that grow with these powers of the side, ways that failed, and profiles of 1, 2 and 1.5 seconds."""
     found: dict[str, list[Report] | str] = {}
     for cell in suite.cells:
         if cell.table == TIME and cell.column in powers:
-            found[cell.name] = reports([1e-6 * float(cell.row) ** powers[cell.column]] * visits)
+            found[cell.name] = reports([1e-6 * float(cell.row) ** powers[cell.column]] * trials)
         elif cell.table == TIME and cell.column in (failed or {}):
             found[cell.name] = (failed or {})[cell.column]
     profiled = {cell.column: cell.name for cell in suite.cells if cell.table == PROFILERS}
@@ -149,14 +149,14 @@ def test_figures_become_sentences() -> None:
     assert "which is no difference that the interval would show" in same[1]
 
 
-def test_few_visits_have_no_verdict() -> None:
+def test_few_trials_have_no_verdict() -> None:
     suite = declared("quick=true")
-    record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, visits=1)
+    record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, trials=1)
     first, second, *_ = conclusions(record)
     assert "native has the shortest time: " in first
-    assert "torch conv2d, by too few visits to tell" in first
-    assert second.endswith("by too few visits to tell.")
-    assert "too few" not in conclusions(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, visits=2))[0]
+    assert "torch conv2d, by too few trials to tell" in first
+    assert second.endswith("by too few trials to tell.")
+    assert "too few" not in conclusions(made_up(suite, {"native": 0.5, "torch conv2d": 0.75}, trials=2))[0]
 
 
 def test_a_way_that_failed_everywhere_is_named() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from strobe.bench.harness.declare import Cell
+from strobe.bench.harness.declare import Cell, slug
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.schedule import slug
 from strobe.bench.harness.trial import run_trial
 from strobe.errors import ConfigError
 from strobe.measure.pagecache import bring, evict, resident

@@ -9,8 +9,7 @@ import pytest
 
 from strobe.app.native import convolution as native
 from strobe.app.native.build import missing
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
-from strobe.bench.harness.schedule import slug
+from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial, slug
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.page import render
 from strobe.bench.suites.convolution import cells
@@ -57,7 +56,7 @@ def timed(suite: Suite) -> dict[str, list[int]]:
     return found
 
 
-def visit_in(folder: Path, given: Input = NOISE) -> Trial:
+def trial_in(folder: Path, given: Input = NOISE) -> Trial:
     folder.mkdir(parents=True, exist_ok=True)
     return Trial(folder, 0, (), given)
 
@@ -101,7 +100,7 @@ def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
     if name == "native" and (lacking := missing(native.LIBRARY)):
         pytest.skip(f"{lacking}")
     cell = next(cell for cell in declared("suite.sizes=[9]", "suite.kernel=4").cells if cell.column == name)
-    with cell.make(visit_in(tmp_path)) as work:
+    with cell.make(trial_in(tmp_path)) as work:
         report = measure(cell, work, 0.0)
     assert set(report.images) == {1}
 
@@ -114,7 +113,7 @@ def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.Monk
         pytest.raises(
             DataError, match=r"window sums gives another result than scipy convolve2d for an image of \(8, 8"
         ),
-        cell.make(visit_in(tmp_path)),
+        cell.make(trial_in(tmp_path)),
     ):
         pass
 
@@ -131,7 +130,7 @@ def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
     assert (image.shape, image.dtype) == ((16, 16), np.float32)
     assert 0 <= image.min() < image.max() <= 1
     assert not (tmp_path / "scratch").exists()  # no links to it
-    with cells.convolve(visit_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
+    with cells.convolve(trial_in(tmp_path / "cell", found), name=REFERENCE, side=16, kernel=3) as work:
         assert work.repeat() == 1
     (folder / "a.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match=r"a\.jpg cannot be read as a photo .*; remove it, or leave data\.root out"):
@@ -153,7 +152,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     """A result's folder, in which each profiler's cell measured once, and what they found."""
     folder, found = tmp_path_factory.mktemp("result"), {}
     for cell in profiled_cells(20):
-        with cell.make(visit_in(folder / "cells" / slug(cell.name))) as work:
+        with cell.make(trial_in(folder / "cells" / slug(cell.name))) as work:
             found[cell.column] = measure(cell, work, 0.0)
     return folder, found
 
@@ -209,7 +208,7 @@ def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tupl
 
 
 def test_the_parts_are_timed_one_by_one(tmp_path: Path) -> None:
-    with profiled_cells(2)[0].make(visit_in(tmp_path)) as work:
+    with profiled_cells(2)[0].make(trial_in(tmp_path)) as work:
         done = work.repeat()
     assert isinstance(done, Done)
     assert done.images == 2

@@ -10,11 +10,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
+from lightning.pytorch.profilers import SimpleProfiler
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from strobe.callbacks.phase_clock import PhaseClock
-from strobe.callbacks.phases import owners
+from strobe.callbacks.phases import PhaseClock, owners
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import Standstill, standstill, trainer_with
 
@@ -31,7 +30,7 @@ CLIPPING = "[LightningModule]Model.configure_gradient_clipping"  # belongs to no
 
 @pytest.fixture
 def clock(standstill: Standstill) -> PhaseClock:
-    return PhaseClock(PassThroughProfiler())
+    return PhaseClock()
 
 
 def test_time_goes_to_the_innermost_known_action_and_adds_up(clock: PhaseClock, standstill: Standstill) -> None:

@@ -190,8 +190,6 @@ def test_errors_are_the_callers(tmp_path: Path) -> None:
     (tmp_path / "tables").write_text("a file")
     with pytest.raises(OSError, match="tables"):
         recorded(cycles=1).write(tmp_path / "tables")
-    with pytest.raises(ValueError, match="most=-1 "):
-        OperatorTables(most=-1)
 
 
 def with_kernels() -> Any:

@@ -1,7 +1,10 @@
-"""Traces of real training runs, read back from their files."""
+"""Traces of real training runs, read back from their files: their steps, their ends, what bounds them."""
 
+import logging
 import os
+import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,13 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.profiler import record_function
+from torch.profiler import ProfilerAction, record_function
 
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.trace_writer import Budget, prune
+from strobe.callbacks.tracefile import read_trace
 from support.fitting import SOME_VALIDATION, Model, Stream, fit
-from support.traces import TWO, in_steps, written
+from support.traces import TWO, in_steps, numbers, written
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
@@ -22,6 +27,8 @@ pytestmark = [
 
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 AT_ONCE = {"wait": 0, "warmup": 0, "active": 2}
+LONG: dict[str, Any] = {"max_epochs": 5}  # 30 steps
+ALL = {"record_shapes": True, "profile_memory": True, "with_stack": True, "with_flops": True}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,187 @@ def test_asks_torch_only_for_steps_of_a_cycle(tmp_path: Path, monkeypatch: pytes
     assert stepped == [2, 3, 4, 5, 8, 9, 10, 11]
 
 
-def test_a_bad_number_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="active=0 "):
-        TraceProfiler(tmp_path, active=0)
+@pytest.mark.parametrize("name", ["active", "max_mb", "keep"])
+def test_a_bad_number_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=0 is too small"):
+        TraceProfiler(tmp_path, **{name: 0})
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+@pytest.mark.filterwarnings("ignore:.*your dataloader is not resumable")
+@pytest.mark.parametrize("seen", [4, 6], ids=["mid-epoch", "epoch"])
+def test_a_resumed_run_goes_on_counting(tmp_path: Path, seen: int) -> None:
+    fit(ModelCheckpoint(tmp_path, filename="at", every_n_train_steps=seen), enable_checkpointing=True)
+    profiler, model = TraceProfiler(tmp_path / "traces", active=2), Model()
+    model.batches = seen
+    fit(profiler, model=model, ckpt_path=tmp_path / "at.ckpt", max_epochs=3)
+    assert written(profiler) == [[seen + 2, seen + 3]]
+
+
+class StopAfterThree(Callback):
+    def on_train_batch_end(self, trainer: Trainer, module: Model, *_: Any) -> None:
+        trainer.should_stop = module.batches == 3  # as EarlyStopping and Timer do it
+
+
+@pytest.mark.parametrize(
+    ("others", "trainer", "expected"),
+    [
+        pytest.param((), {"max_steps": 5, "max_epochs": -1}, [[2, 3, 4]], id="max_steps"),
+        pytest.param((), {"limit_val_batches": 2}, [[2, 3, 4, 5]], id="last validation"),
+        pytest.param((StopAfterThree(),), {}, [[2]], id="early stop"),
+        pytest.param((), {"limit_train_batches": 2}, [], id="after warmup"),
+        pytest.param((), {"limit_train_batches": 1}, [], id="before warmup"),
+        pytest.param((), {"model": Model(1)}, [], id="error after warmup"),
+        pytest.param((), {"model": Model(2)}, [[2]], id="error"),
+        pytest.param((), {"model": Model(4)}, [[2, 3, 4]], id="later error"),
+    ],
+)
+def test_a_run_that_ends_in_a_cycle_leaves_its_steps(
+    tmp_path: Path, others: tuple[Callback, ...], trainer: dict[str, Any], expected: list[list[int]]
+) -> None:
+    """An error passes, and its step is in the trace, but counts for none that was recorded to its end."""
+    profiler = TraceProfiler(tmp_path, active=9)
+    whole = [number for steps in expected for number in steps]
+    if "model" in trainer:
+        whole = whole[:-1]
+        with pytest.raises(ArithmeticError, match="the run's own"):
+            fit(*others, profiler, **trainer)
+    else:
+        fit(*others, profiler, **trainer)
+    assert written(profiler) == expected
+    assert all("_rank0_partial." in path.name for path in profiler.traces)
+    assert [step.number for step in profiler.steps] == whole
+    assert not profiler.recording
+
+
+def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Remove(Callback):
+        def on_train_batch_start(self, *_: Any) -> None:
+            shutil.rmtree(tmp_path, ignore_errors=True)
+
+    profiler, model = TraceProfiler(tmp_path, **TWO), Model()
+    fit(Remove(), profiler, model=model)
+    assert (model.batches, profiler.traces) == (6, [])
+    assert "No trace could be written" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["start", "step"])
+def test_a_profiler_that_fails_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    def refuse(self: torch.profiler.profile) -> None:
+        raise RuntimeError("Profiler is already enabled on this thread")
+
+    monkeypatch.setattr(torch.profiler.profile, broken, refuse)
+    profiler, model = TraceProfiler(tmp_path, active=2), Model()
+    trainer = fit(profiler, model=model)
+    assert model.batches == 6
+    assert "The profiler failed and is off" in caplog.text
+    assert not profiler.recording
+    assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+
+
+def test_a_cycle_that_the_device_cuts_short_is_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch does when CUPTI's buffers are full: a trace is due before the last active step."""
+    step = torch.profiler.profile.step
+
+    def stopped(self: torch.profiler.profile) -> None:
+        step(self)
+        if self.step_num == 4:
+            self.stop_trace()
+            self._trace_ready()
+            self.current_action = ProfilerAction.NONE
+
+    monkeypatch.setattr(torch.profiler.profile, "step", stopped)
+    profiler, model = TraceProfiler(tmp_path, wait=1, warmup=1, active=4), Model()
+    fit(profiler, model=model)
+    assert model.batches == 6
+    assert [step.number for step in profiler.steps][:2] == [2, 3]
+    assert "_partial." in profiler.traces[0].name
+
+
+def test_serves_several_fits_and_stops_once_in_each(tmp_path: Path) -> None:
+    profiler = pickle.loads(pickle.dumps(TraceProfiler(tmp_path, active=3)))  # strategies that spawn pickle it
+    for _ in range(2):
+        trainer = fit(profiler, limit_train_batches=4)
+        profiler.on_train_end(trainer)
+        profiler.on_exception(trainer)
+        profiler.teardown(trainer)
+    assert written(profiler) == [[2, 3], [2, 3]]
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 3])
+def test_a_trace_stays_within_its_budget_by_fewer_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int
+) -> None:
+    free = TraceProfiler(tmp_path / "free", active=9)
+    fit(free, max_epochs=2)
+    bytes_of_nine = free.traces[0].stat().st_size
+    capped = TraceProfiler(tmp_path / "capped", warmup=warmup, active=9, repeat=2, max_mb=0.6 * bytes_of_nine / 1e6)
+    caplog.set_level(logging.WARNING, "strobe.callbacks.trace_writer")
+    fit(capped, **LONG)
+    first, second = (numbers(path) for path in capped.traces)
+    assert first == list(range(1 + warmup, 1 + warmup + len(first)))
+    assert second[0] == 2 * (1 + warmup) + 9  # the cycle is as long as it was
+    assert 1 <= len(first) < 9
+    assert all(path.stat().st_size <= 0.6 * bytes_of_nine for path in capped.traces)
+    assert f"so {len(first)} of 9 steps are recorded" in caplog.text
+
+
+def test_then_by_fewer_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training ends with the schedule, if asked: each rank has a budget of its own, and all must end together."""
+    capped, model = TraceProfiler(tmp_path, active=3, max_mb=0.001, stop_after=True, **ALL), Model()
+    fit(capped, model=model, **LONG)
+    assert written(capped) == [[2]]
+    assert model.batches == 5
+    assert "profile_memory" not in read_trace(capped.traces[0])
+    assert "with one step; give that much" in caplog.text
+    assert "without with_stack, profile_memory, with_flops, record_shapes" in caplog.text
+
+
+def test_a_budget_that_suffices_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    profiler, model = TraceProfiler(tmp_path, **TWO, repeat=2, max_mb=100, stop_after=True), Model()
+    fit(profiler, model=model, **LONG)
+    assert written(profiler) == [[2, 3], [6, 7]]
+    assert model.batches == 8
+    assert not [record for record in caplog.records if record.name == "strobe.callbacks.trace_writer"]
+
+
+def test_what_comes_out_too_large_without_a_warmup_is_cut(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    free = TraceProfiler(tmp_path / "free", wait=0, warmup=0, active=6)
+    fit(free)
+    limit = 0.5 * free.traces[0].stat().st_size
+    capped = TraceProfiler(tmp_path / "capped", wait=0, warmup=0, active=6, max_mb=limit / 1e6)
+    fit(capped)
+    (steps,) = written(capped)
+    assert steps == list(range(len(steps)))
+    assert 1 <= len(steps) < 6
+    assert capped.traces[0].stat().st_size <= limit
+    assert f"its last {6 - len(steps)} steps were left out" in caplog.text
+
+
+@pytest.mark.parametrize(("step_bytes", "active"), [(10, 5), (100, 5), (300, 3), (899, 1), (5000, 1)])
+def test_the_budget_counts(step_bytes: int, active: int) -> None:
+    budget = Budget(1000, active=5)
+    options = budget.learn(step_bytes, ALL)
+    assert budget.active == active
+    assert options == (ALL if step_bytes <= 900 else dict.fromkeys(ALL, False))
+    assert not budget.wants_probe
+
+
+def test_only_the_newest_traces_are_kept(tmp_path: Path) -> None:
+    others = [tmp_path / f"host_1_rank{rank}.5.pt.trace.json.gz" for rank in (0, 1)]
+    for other in others:
+        other.touch()
+    profiler = TraceProfiler(tmp_path, active=1, wait=0, repeat=0, keep=2)
+    fit(profiler)
+    assert [numbers(path) for path in profiler.traces] == [[3], [5]]
+    assert set(tmp_path.iterdir()) == {*profiler.traces, others[1]}  # another rank's
+
+
+def test_prune_leaves_other_files_alone(tmp_path: Path) -> None:
+    names = ["events.out", "h_1_rank0.7.pt.trace.json", "h_1_rank0.30.pt.trace.json.gz", "h_1_rank0.7.txt"]
+    for name in names:
+        (tmp_path / name).touch()
+    prune(tmp_path, 0, 1)
+    assert {path.name for path in tmp_path.iterdir()} == set(names) - {"h_1_rank0.7.pt.trace.json"}

@@ -19,10 +19,10 @@ from strobe.callbacks.spans import span
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.trace_writer import keep_first_steps
 from strobe.callbacks.tracefile import read_trace, write_trace
-from support.fitting import SAMPLES, Model, fit, trainer_with
+from support.fitting import SAMPLES, Model, trainer_with
 from support.places import DATA
 from support.readers import Plugin, board, crossing
-from support.traces import TWO, numbers, read
+from support.traces import numbers, read
 
 pytestmark = [
     pytest.mark.skipif(not (DATA / "traces").is_dir(), reason="no traces in STROBE_DATA"),
@@ -86,8 +86,6 @@ def profilers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TraceProfil
         loader = Engine() if name == "another_engine" else DataLoader(Slow(), 4, num_workers=2 * (name == LOADERS[0]))
         profilers[name] = TraceProfiler(folder / name, wait=1, warmup=2, active=6)
         trainer_with(profilers[name]).fit(Working(), loader, DataLoader(SAMPLES))
-    profilers["two_cycles"] = TraceProfiler(folder / "two_cycles", **TWO, repeat=2)
-    fit(profilers["two_cycles"], max_epochs=2)
     return profilers
 
 
@@ -221,13 +219,6 @@ def test_the_plugin_shows_the_loader_share_that_was_measured(
     assert measured > 40 or name == "two_workers"
     assert sum(shares.values()) == pytest.approx(100, abs=0.1)
     assert plugin.steps(worker, "1") == [str(step.number) for step in profiler.steps] == [str(n) for n in range(3, 9)]
-
-
-def test_the_plugin_reads_two_cycles_of_one_worker(profilers: dict[str, TraceProfiler], address: str) -> None:
-    plugin = Plugin(address, "two_cycles")
-    (worker,) = plugin.workers()
-    assert worker == profilers["two_cycles"].traces[0].name.rsplit(".", 5)[0]
-    assert [plugin.steps(worker, span) for span in plugin.spans(worker)] == [["2", "3"], ["6", "7"]]
 
 
 @pytest.mark.parametrize("name", LOADERS)

@@ -9,7 +9,6 @@ import pytest
 
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
-from support.places import ROOT
 from support.processes import begin, ended
 from support.runs import Train
 
@@ -79,7 +78,7 @@ def test_metrics_are_those_of_one_process(start: Callable[..., str], train: Trai
     assert "test/accuracy" in two
 
 
-def test_a_mistake_is_told_once_by_lightnings_ranks(tmp_path: Path) -> None:
-    given = [*COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}"]
-    said = ended(begin(str(ROOT / "train.py"), *given, cwd=tmp_path), 1)
-    assert said.count("holds no <Class>/*.tif") == 1
+def test_a_mistake_is_told_once_and_before_other_ranks_begin(train: Train, tmp_path: Path) -> None:
+    ended = train(*COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}", quick=False)
+    assert ended.code == 1
+    assert ended.output.count("holds no <Class>/*.tif") == 1

@@ -9,13 +9,11 @@ import pytest
 
 from strobe.present.charts.bars import Bar, bars
 from strobe.present.charts.lines import SERIES, Point, Series, apart, lines
-from strobe.present.charts.rows import Rate, Ratio, Segment, Stack, forest, rates, stacked, stacks
+from strobe.present.charts.rows import Segment, Stack, stacked, stacks
 from strobe.present.charts.scale import Scale, along, around_one, axis, ticks
 from strobe.present.charts.svg import Picture
-from strobe.present.charts.timeline import MOST_DOTS, Timeline
-from strobe.present.charts.timeline import Point as Step
-from strobe.present.colours import contrast
 from strobe.present.page import asset
+from strobe.present.raster import contrast
 from support.pages import numbers, of_class
 
 TEXT, SHAPE = 4.5, 3.0  # contrast, by WCAG 2.2, success criteria 1.4.3 and 1.4.11
@@ -95,15 +93,6 @@ def test_bars_are_as_long_as_their_values_with_whiskers_at_their_intervals() -> 
     assert "ms; logarithmic scale" in texts(by_factors.before)
 
 
-def test_a_bar_without_a_value_keeps_its_name_and_says_why() -> None:
-    picture = bars("Some", "ms", [Bar("fine", "", "s1", "", 1.0), Bar("broken", "", "s1", "", None, told="failed")])
-    assert len(of_class(drawn(picture.plot), "bar")) == 1
-    assert {"broken", "failed"} <= set(texts(picture.before))
-    assert not of_class(drawn(picture.plot), "whisker")
-    nothing = bars("None", "ms", [Bar("later", "", "s1", "", None, told="waiting")])
-    assert "Nothing was measured." in texts(nothing.before)
-
-
 def series(*names: str) -> list[Series]:
     points = {place: Point(10 * place, 9 * place, 11 * place, "") for place in (1, 2, 4, 16)}
     return [Series(name, "s1", points) for name in names]
@@ -170,69 +159,6 @@ def test_stacked_rows_share_an_axis() -> None:
     assert widths == pytest.approx([25, 100])
     assert rows.unit == "ms a step"
     assert stacks([Stack("a", "a", [Segment("x", "s1", 1e-5)])]).unit == "µs an image"
-
-
-def test_rates_lie_on_one_scale_and_one_that_goes_on_is_marked() -> None:
-    found = [
-        Rate("Loader", "", "loader", 300.0, 290.0, 310.0),
-        Rate("Transfer", "", "transfer", 9000.0, 8000.0, 9500.0),
-        Rate("This run", "", "measured", 150.0, None, None),
-    ]
-    loader, transfer, measured = (drawn(each.drawing) for each in rates(found, 400.0, 150.0).lines)
-    widths = [numbers(of_class(one, "fill")[0], "width")[0] for one in (loader, transfer, measured)]
-    assert widths == pytest.approx([75, 100, 37.5])
-    assert [len(of_class(one, "gap")) for one in (loader, transfer, measured)] == [0, 2, 0]
-    assert [len(of_class(one, "whisker")) for one in (loader, transfer, measured)] == [3, 0, 0]
-    assert [len(of_class(one, "reference")) for one in (loader, transfer, measured)] == [1, 1, 0]
-
-
-def ratio(verdict: str, median: float, low: float | None, high: float | None) -> Ratio:
-    return Ratio("", "", verdict, median, low, high, verdict, "")
-
-
-def test_a_forest_shows_each_verdict_by_a_shape_and_cuts_what_goes_far_beyond() -> None:
-    verdicts = ("faster", "slower", "no difference", "too few runs", "baseline")
-    rows, cut_off = forest([ratio(verdict, 1.5, 1.4, 1.6) for verdict in verdicts])
-    signs = [of_class(drawn(each.drawing), "sign")[0].get("d") for each in rows.lines]
-    assert len(set(signs)) == 5
-    assert not cut_off
-    wide, cut_off = forest([ratio("faster", 1.5, 1.4, 1.6), ratio("no difference", 1.1, 1e-3, 1e4)])
-    assert cut_off
-    places = [numbers(of_class(drawn(each.drawing), "range")[0], "x1", "x2") for each in wide.lines]
-    assert places[1] == pytest.approx((places[1][0], 100 - places[1][0]), abs=20)
-    assert 0 < places[0][0] < places[0][1] < 100
-
-
-def timeline(rates_of: Iterable[float], profiled: range = range(0)) -> Timeline:
-    kinds = ("profiled" if step in profiled else "free" for step in range(10**6))
-    return Timeline(
-        [Step(i, rate, kind, 1 / rate) for i, (rate, kind) in enumerate(zip(rates_of, kinds, strict=False))], "images/s"
-    )
-
-
-def test_few_steps_are_dots_on_a_scale_that_a_few_far_ones_do_not_stretch() -> None:
-    for count in (1, MOST_DOTS):
-        plot = drawn(timeline([100.0 + step % 7 for step in range(count)], range(10, 12)).draw())
-        assert len(list(plot.iter("circle"))) == count
-        assert len(of_class(plot, "dot", "profiled")) == 2 * (count > 10)
-        assert not list(plot.iter("path"))
-    time_of = timeline([*[100.0] * 150, 1e7, *[100.0] * 49])
-    assert time_of.draw().count("\u25b4") == 1
-    assert "1 step beyond the scale, up to 10,000,000" in [key.text for key in time_of.legend()]
-
-
-def test_many_steps_are_a_band_of_minimum_median_and_maximum() -> None:
-    """Rates of 100, 200 and 600 images/s in turn, on a scale that ends a tenth above the highest."""
-    plot = drawn(timeline([(100.0, 200.0, 600.0)[step % 3] for step in range(3000)]).draw())
-    (band,), (median,) = of_class(plot, "band"), of_class(plot, "median")
-    heights = [
-        {round(float(point.split()[1])) for point in way.attrib["d"].strip("MZ").split("L")} for way in (band, median)
-    ]
-    assert heights[0] == {round(1000 * (1 - 1 / 1.1)), round(1000 * (1 - 1 / 6.6))}
-    assert heights[1] == {round(1000 * (1 - 2 / 6.6))}
-    many = timeline([100.0 + step % 7 for step in range(50_000)], range(20_000, 20_100))
-    assert len(many.draw()) < 60_000
-    assert [key.text for key in many.legend()] == ["49,900 steps", "100 profiled (not counted)"]
 
 
 def schemes() -> dict[str, dict[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strobe.app.sweep import folder
+from strobe.app.sweep.campaign import completed, make_empty, require_unused
 from strobe.errors import ConfigError
 from strobe.process.locks import alone_in
 from strobe.records.sweep import NAME, Cell, Run, Sweep, read_sweep
@@ -70,9 +70,9 @@ def test_another_file_is_refused(tmp_path: Path, content: str, reason: str) -> N
 
 @pytest.mark.parametrize("left", ["0-seed-1/summary.json", "0-seed-1/.hydra/config.yaml"])
 def test_runs_that_nobody_knows_are_not_written_over(tmp_path: Path, left: str) -> None:
-    folder.require_unused(tmp_path)
+    require_unused(tmp_path)
     plant(tmp_path, {left: b"{}"})
-    assert "holds runs and no sweep.json" in refusal(lambda: folder.require_unused(tmp_path), ConfigError)
+    assert "holds runs and no sweep.json" in refusal(lambda: require_unused(tmp_path), ConfigError)
 
 
 def test_a_sweep_is_alone_in_its_directory(tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_a_completed_run_is_not_removed(tmp_path: Path) -> None:
     kept, again = tmp_path / "kept", tmp_path / "again"
     plant(kept, {"summary.json": b'{"status": "completed"}'})
     plant(again, {"summary.json": b'{"status": "fai', "checkpoints/last.ckpt": b"half"})
-    folder.make_empty(again)
-    folder.make_empty(tmp_path / "nothing")
+    make_empty(again)
+    make_empty(tmp_path / "nothing")
     with pytest.raises(AssertionError):
-        folder.make_empty(kept)
+        make_empty(kept)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-    assert folder.completed(kept)
+    assert completed(kept)

@@ -2,6 +2,8 @@
 
 import math
 import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,9 @@ from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.records.tables import File
 from strobe.report.page import render, write_report
-from strobe.report.steps import points_of, throughput
+from strobe.report.throughput import MOST_DOTS, Point, Timeline, points_of, throughput
 from support.pages import (
     FILES,
-    HOSTILE,
     PHASES,
     SECTIONS,
     SLOWEST,
@@ -24,10 +25,9 @@ from support.pages import (
     numbers,
     of_class,
     page_of,
-    places,
     steps,
+    with_wrong_values,
 )
-from support.refusals import refusal
 
 
 def test_everything_is_shown() -> None:
@@ -76,6 +76,11 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
     widths = {name: numbers(bar, "width")[0] for name, bar in bars.items()}
     assert widths["measured"] / widths["loader"] == pytest.approx(3180 / 3230, abs=0.001)
     assert widths["transfer"] == 100  # far beyond the others, so it goes on
+    marks = [
+        [len(of_class(row, kind)) for kind in ("gap", "whisker", "reference")]
+        for row in of_class(page.section("ceilings"), "rate")[:4]
+    ]
+    assert marks == [[0, 3, 1], [0, 3, 1], [2, 0, 1], [0, 3, 0]]  # of the loader, the model, the transfer, this run
 
 
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 2500.0}
@@ -118,26 +123,42 @@ def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, u
     assert page.has("error", "fair") == (changes is STOPPED)
 
 
-WRONG = ("removed", {"a": 1}, math.nan, HOSTILE, None, -1, [None, {}], 1e300)
-
-
 @pytest.mark.parametrize("turn", [0, 3])
 def test_whatever_is_missing_or_wrong_the_rest_is_shown(turn: int) -> None:
-    """Each value of the record, at any depth, is removed or replaced by what does not belong there, in turn."""
-    for number, path in enumerate(places(complete()), turn):
-        summary, wrong = complete(), WRONG[number % len(WRONG)]
-        node: Any = summary
-        for key in path[:-1]:
-            node = node[key]
-        node[path[-1]] = wrong
-        if wrong == "removed":
-            del node[path[-1]]
+    for summary in with_wrong_values(complete(), turn):
         text = render(Record(summary))
-        assert '<section id="environment">' in text, (path, wrong)
-        assert not re.search(r"\b(nan|inf)%", text), (path, wrong)
+        assert '<section id="environment">' in text, summary
+        assert not re.search(r"\b(nan|inf)%", text), summary
 
 
-def test_many_steps_are_a_band() -> None:
+def timeline(rates_of: Iterable[float], profiled: range = range(0)) -> Timeline:
+    kinds = ("profiled" if step in profiled else "free" for step in range(10**6))
+    return Timeline(
+        [Point(i, rate, kind, 1 / rate) for i, (rate, kind) in enumerate(zip(rates_of, kinds, strict=False))],
+        "images/s",
+    )
+
+
+def test_few_steps_are_dots_on_a_scale_that_a_few_far_ones_do_not_stretch() -> None:
+    for count in (1, MOST_DOTS):
+        plot = ET.fromstring(timeline([100.0 + step % 7 for step in range(count)], range(10, 12)).draw())
+        assert len(list(plot.iter("circle"))) == count
+        assert len(of_class(plot, "dot", "profiled")) == 2 * (count > 10)
+        assert not list(plot.iter("path"))
+    far = timeline([*[100.0] * 150, 1e7, *[100.0] * 49])
+    assert far.draw().count("\u25b4") == 1
+    assert "1 step beyond the scale, up to 10,000,000" in [key.text for key in far.legend()]
+
+
+def test_many_steps_are_a_band_of_minimum_median_and_maximum() -> None:
+    """Rates of 100, 200 and 600 images/s in turn, on a scale that ends a tenth above the highest."""
+    plot = ET.fromstring(timeline([(100.0, 200.0, 600.0)[step % 3] for step in range(3000)]).draw())
+    (band,), (median,) = of_class(plot, "band"), of_class(plot, "median")
+    heights = [
+        {round(float(point.split()[1])) for point in way.attrib["d"].strip("MZ").split("L")} for way in (band, median)
+    ]
+    assert heights[0] == {round(1000 * (1 - 1 / 1.1)), round(1000 * (1 - 1 / 6.6))}
+    assert heights[1] == {round(1000 * (1 - 2 / 6.6))}
     page = page_of(complete(), steps(60_000, range(10_000, 10_100)))
     assert "59,897 steps 100 profiled (not counted) 3 warm-up (not counted)" in page.text
     assert "600 epochs" in page.text
@@ -197,9 +218,3 @@ def test_damaged_files_beside_the_record_are_left_out(tmp_path: Path, damage: st
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "steps.csv holds no steps" in page.text
     assert "operators" not in page.sections
-
-
-def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
-    assert "holds no summary.json" in refusal(lambda: write_report(tmp_path))
-    (tmp_path / "summary.json").write_text("{")
-    assert "is damaged" in refusal(lambda: write_report(tmp_path))

@@ -67,7 +67,7 @@ class Standstill:
 def standstill(monkeypatch: pytest.MonkeyPatch) -> Standstill:
     """The clock by which steps and their phases are measured."""
     clock = Standstill()
-    for module in ("phase_clock", "steps"):
+    for module in ("phases", "steps"):
         monkeypatch.setattr(f"strobe.callbacks.{module}.time", clock)
     return clock
 

@@ -1,9 +1,11 @@
 """Records of runs, whole ones and wrong values, and a page taken apart, for the tests of the report."""
 
+import copy
+import math
 import random
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from strobe.records.run import Record
@@ -187,11 +189,9 @@ def spoilt() -> str:
     """The report of a record in which every text, and some names, are markup."""
     summary = complete()
     for path in list(places(summary)):
-        node: Any = summary
-        for key in path[:-1]:
-            node = node[key]
-        if isinstance(node[path[-1]], str) and path != ("status",):
-            node[path[-1]] = HOSTILE
+        node, key = holder(summary, path), path[-1]
+        if isinstance(node[key], str) and path != ("status",):
+            node[key] = HOSTILE
     for key in ("metrics", "step_seconds", "between_seconds"):
         summary[key][HOSTILE] = 0.001
     summary["trace_evidence"]["loader_workers"][HOSTILE] = 0.5
@@ -206,3 +206,22 @@ def places(node: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
         yield path
     for key in node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
         yield from places(node[key], *path, key)
+
+
+def holder(node: Any, path: Sequence[Any]) -> Any:
+    """What holds the value at a path: ``holder(node, path)[path[-1]]``."""
+    for key in path[:-1]:
+        node = node[key]
+    return node
+
+
+def with_wrong_values(record: dict[str, Any], turn: int) -> Iterator[dict[str, Any]]:
+    """The record with one of its values, at any depth, removed or replaced by what does not belong there, in turn."""
+    wrong = ("removed", {"a": 1}, math.nan, HOSTILE, None, -1, [None, {}], 1e300)
+    for number, path in enumerate(list(places(record)), turn):
+        changed = copy.deepcopy(record)
+        node, value = holder(changed, path), wrong[number % len(wrong)]
+        node[path[-1]] = value
+        if value == "removed":
+            del node[path[-1]]
+        yield changed

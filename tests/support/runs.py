@@ -62,13 +62,18 @@ def trained(directory: Path, *overrides: str, defaults: Sequence[str] = (), data
     given += [f"hydra.run.dir={directory}", *(override for override in overrides if override not in flags)]
     if not any(override.startswith(("data=", "experiment=")) for override in overrides):
         given += [f"data.root={data_root}", "data.tiles_per_class=10"]
+    return Ended(*run_here("train.py", *given), directory)
+
+
+def run_here(script: str, *arguments: str) -> tuple[int, str]:
+    """Run a script of the repository in this process: its exit code, and what it and its children say."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile("w+", buffering=1) as output, _into(output):
-        patch.setattr(sys, "argv", ["train.py", *given])
+        patch.setattr(sys, "argv", [script, *arguments])
         code = 0
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         try:
-            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
+            runpy.run_path(str(ROOT / script), run_name="__main__")
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
             if isinstance(stop.code, str):
@@ -78,7 +83,7 @@ def trained(directory: Path, *overrides: str, defaults: Sequence[str] = (), data
             root.setLevel(level)
         output.seek(0)
         said = output.read()
-    return Ended(code, re.sub(r"\x1b\[[0-9;]*m", "", said), directory)
+    return code, re.sub(r"\x1b\[[0-9;]*m", "", said)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Suites from the command line, a small CIFAR-10 to train on, and a record of trials that never were."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -14,21 +13,10 @@ from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
 from support.cifar10_files import generated
 from support.composing import bench_config
-from support.processes import begin, ended
 from support.suite_records import HEADER
 
 TRAINED = 180  # images, of 200
 NETWORK = "model._target_=strobe.validation.injected_faults.SmallClassifier"
-
-
-def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
-    """Start ``python -m strobe.bench``."""
-    return begin("-m", "strobe.bench", *arguments, **variables)
-
-
-def bench(*arguments: str, code: int = 0, **variables: str) -> str:
-    """What ``python -m strobe.bench`` says."""
-    return ended(start(*arguments, **variables), code)
 
 
 def measured_here(folder: Path, *overrides: str) -> tuple[int, str]:

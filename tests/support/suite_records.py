@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, Trial, Work, row
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.process.fork import Failure
@@ -84,20 +84,13 @@ def loading(**header: Any) -> tuple[Suite, dict[str, Any]]:
     """48 cells: six loaders by four batch sizes on one thread and on four."""
     cells, rates = [], {}
     for size in (1, 32, 64, 1024):
-        for name, rate in LOADERS.items():
-            for threads in (1, 4):
-                against = "skimage" if name != "skimage" else None
-                other = (
-                    f"loaders, {size}, skimage, {'1 thread' if threads == 1 else '4 threads'}, warm"
-                    if against
-                    else None
-                )
-                cell = Cell("loaders", str(size), name, nothing, threads, "warm", other)
-                cells.append(cell)
-                gain = 1.6 if threads == 4 and name in {"native", "packed"} else 1.0
-                rates[cell.name] = rate * gain * (0.8 if size == 1 else 1.0)
-    table = Table("loaders", "Ten batches of tiles", "ms", rows="batch size", logarithmic=True)
-    suite = suite_of(cells, [table])
+        for threads in (1, 4):
+            made = row("loaders", str(size), dict.fromkeys(LOADERS, nothing), "skimage", threads=threads, cache="warm")
+            cells += made
+            for cell in made:
+                gain = 1.6 if threads == 4 and cell.column in {"native", "packed"} else 1.0
+                rates[cell.name] = LOADERS[cell.column] * gain * (0.8 if size == 1 else 1.0)
+    suite = suite_of(cells, [Table("loaders", "Ten batches of tiles", "ms", rows="batch size", logarithmic=True)])
     return suite, record_of(suite, rates, **header)
 
 
@@ -128,9 +121,9 @@ def workers(**header: Any) -> tuple[Suite, dict[str, Any]]:
 def hostile() -> tuple[Suite, dict[str, Any]]:
     """A suite and a record in which every text is markup."""
     charts: tuple[Literal["bars", "lines"], ...] = ("bars", "lines")
-    cells = [Cell(HOSTILE, HOSTILE + row, HOSTILE + column, nothing) for row in "ab" for column in "cd"]
-    suite = suite_of(cells, [Table(HOSTILE, HOSTILE, "ms", chart, HOSTILE) for chart in charts])
-    record = record_of(suite, {cell.name: 10.0 for cell in cells[:3]} | {cells[3].name: HOSTILE})
+    cells = [Cell(c + HOSTILE, HOSTILE + row, HOSTILE + way, nothing) for c in charts for row in "ab" for way in "cd"]
+    suite = suite_of(cells, [Table(chart + HOSTILE, HOSTILE, "ms", chart, HOSTILE) for chart in charts])
+    record = record_of(suite, {cell.name: 10.0 for cell in cells} | {cells[3].name: HOSTILE})
     record |= {"conclusions": [HOSTILE], "began": HOSTILE, "command": HOSTILE, "about": HOSTILE}
     record |= {"title": HOSTILE, "suite": HOSTILE, "status": HOSTILE, "input": {"told": HOSTILE, "generated": True}}
     record["environment"] = dict.fromkeys(("host", "cpu", "gpu", "git_commit", "usable_cores", "page_cache"), HOSTILE)

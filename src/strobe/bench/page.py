@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from strobe.bench.harness.declare import Section as SuiteSection
 from strobe.bench.harness.declare import Suite
-from strobe.bench.shown import Cell, Shown, ranges, setting, shown_of, slug, state
+from strobe.bench.shown import Cell, Shown, ranges, setting, shown_of
 from strobe.measure.statistics import ENOUGH, FEWEST
 from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
@@ -43,7 +43,7 @@ _SHORT = 16  # characters of a row's name that are kept in one line
 _MANY = 8  # columns, with more of which the figures' intervals are broken into lines
 _KEYS = ("row", "column", "threads", "cache")
 _FILES = {
-    "results.json": "the whole record, with each visit",
+    "results.json": "the whole record, with each trial",
     "results.csv": "a line for each cell",
     "measurements.pkl": "torch.utils.benchmark Measurements, to unpickle, compare and merge",
 }
@@ -52,42 +52,32 @@ _CSS = {"faster": "good", "slower": "bad", "failed": "bad"}
 
 
 def write_page(folder: Path, suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSection] = ()) -> Path:
-    """Write ``report.html`` into the folder of ``results.json``, whole or not at all, and return its path.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write ``report.html`` into the folder of ``results.json``, whole or not at all, and return its path."""
     return write_whole(folder / NAME, render(suite, record, sections))
 
 
 def write_pictures(folder: Path, suite: Suite, record: Mapping[str, Any]) -> list[Path]:
-    """Write ``pictures/TABLE.svg`` for each table, each whole or not at all, and return their paths.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
+    """Write ``pictures/TABLE.svg`` for each table, each whole or not at all, and return their paths."""
     (folder / FOLDER).mkdir(exist_ok=True)
-    tables = shown_of(suite, record)
     return [
-        write_whole(folder / FOLDER / name, shown.picture().file(shown.table.title, caption(record)))
-        for shown, name in zip(tables, _files(tables), strict=True)
+        write_whole(folder / FOLDER / shown.file, shown.picture().file(shown.table.title, caption(record)))
+        for shown in shown_of(suite, record)
     ]
 
 
 def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSection] = ()) -> str:
     """The page as HTML; a pure function."""
-    tables, environment = shown_of(suite, record), record.get("environment") or {}
-    status = str(record.get("status") or "unknown")
-    what = [f"benchmark suite {record['suite']}", environment.get("host"), day(record)]
+    status = record["status"]
+    what = [f"benchmark suite {record['suite']}", record["environment"].get("host"), day(record)]
     page = {
         "title": f"{record['title']} - Strobe",
-        "heading": str(record["title"]),
-        "what": " · ".join(str(part) for part in what if part),
+        "heading": record["title"],
+        "what": " · ".join(part for part in what if part),
         "badges": [*(("fair", badge) for _, badge in notices(record)), (_STATUS.get(status, "fair"), status)],
-        "conclusions": record.get("conclusions") or [],
+        "conclusions": record["conclusions"],
         "sections": [
             measured_on(record),
-            *(_table(shown, file) for shown, file in zip(tables, _files(tables), strict=True)),
+            *(_table(shown) for shown in shown_of(suite, record)),
             *(Section(f"more-{number}", each.title, "", each.parts, True) for number, each in enumerate(sections, 1)),
             baseline(record),
             method(record),
@@ -99,48 +89,47 @@ def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSect
 def notices(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a reader must know before any figure, with the words of its badge."""
     found = []
-    if (record.get("input") or {}).get("generated"):
+    if record["input"]["generated"]:
         found.append(("The input is generated: real files may give other figures.", "generated input"))
-    if record.get("quick"):
+    if record["quick"]:
         found.append(("Quick mode: a check that the suite works, too short for conclusions.", "quick mode"))
     return found
 
 
 def caption(record: Mapping[str, Any]) -> str:
     """A line for a picture that stands alone."""
-    environment = record.get("environment") or {}
+    environment = record["environment"]
     cores = environment.get("usable_cores")
     parts = [
         *(badge for _, badge in notices(record)),
-        (record.get("input") or {}).get("told"),
+        record["input"]["told"],
         environment.get("gpu") or environment.get("cpu"),
         f"{cores} cores" if cores else None,
         day(record),
-        ranges(record["cells"]) or None,
+        ranges(record["cells"]),
     ]
-    return " · ".join(str(part) for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
 def day(record: Mapping[str, Any]) -> str:
     """The day on which measuring began."""
-    return str(record.get("began") or "")[:10]
+    return str(record["began"])[:10]
 
 
 def measured_on(record: Mapping[str, Any]) -> Section:
     """What was measured, the input, the machine and the versions."""
-    environment = dict(record.get("environment") or {})
-    told: list[tuple[str, Words]] = [("Input", str((record.get("input") or {}).get("told") or "none"))]
-    parts: list[Part] = [Paragraph(str(record["about"]))]
-    parts += [Paragraph(Text(words, "b"), "fair") for words, _ in notices(record)]
+    environment = record["environment"]
     host = {key: value for key, value in environment.items() if key != "host"}
-    parts += facts([*told, *machine(host, [environment.get("gpu") or "none"])])
+    parts: list[Part] = [Paragraph(record["about"])]
+    parts += [Paragraph(Text(words, "b"), "fair") for words, _ in notices(record)]
+    parts += facts([("Input", record["input"]["told"]), *machine(host, [environment.get("gpu") or "none"])])
     parts += note(", ".join(f"{name}\u00a0{value}" for name, value in versions(environment)))
     return Section("input", "What was measured", "On which input, on which machine.", parts)
 
 
-def _table(shown: Shown, file: str) -> Section:
+def _table(shown: Shown) -> Section:
     """A table's picture, its figures with intervals and ratios, and below them what failed and why."""
-    anchor = f"table-{file.removesuffix('.svg')}"
+    anchor = f"table-{shown.file.removesuffix('.svg')}"
     about = f"Figures in {shown.unit}."
     for key in ("threads", "cache"):
         if shown.cells and key not in shown.varying and (text := setting(key, shown.cells[0][key])):
@@ -148,12 +137,12 @@ def _table(shown: Shown, file: str) -> Section:
     if not shown.cells:
         empty = Paragraph("This table has no cells.", "empty")
         return Section(anchor, shown.table.title, about, [empty], wide=True)
-    errors = list(dict.fromkeys(str(cell["error"]) for cell in shown.cells if cell["error"]))
+    errors = list(dict.fromkeys(cell["error"] for cell in shown.cells if cell["error"]))
     against = _against(shown)
     parts: list[Part] = [Chart(shown.picture().inline()), _grid(shown, against, errors), *_legend(shown, against)]
     if errors:
         parts.append(Errors([(f"[{n}] failed", _ended(shown, error), error) for n, error in enumerate(errors, 1)]))
-    parts += note(link(f"{FOLDER}/{file}", "The picture as a file"))
+    parts += note(link(f"{FOLDER}/{shown.file}", "The picture as a file"))
     return Section(anchor, shown.table.title, about, parts, wide=True)
 
 
@@ -176,35 +165,31 @@ def _grid(shown: Shown, against: Mapping[str, str], errors: Sequence[str]) -> Ta
         head[:1].upper() + head[1:]
         for head in (shown.table.rows, *("threads" if key == "threads" else "page cache" for key in shown.varying))
     ]
-    heads += [TableCell(_column(shown, name), "figure") for name in shown.columns]
+    for name in shown.columns:
+        css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
+        first, _, rest = name.partition(" ")
+        broken = str(text_of(first)).replace("_", "_<wbr/>")
+        key = Text(Markup(f'<i class="key {css}"></i>{broken}'), "span", "first")
+        heads.append(TableCell([key, rest], "figure"))
     few = "few" * (len(shown.columns) < 4) or "many" * (len(shown.columns) > _MANY)
     return Table(heads, rows, f"cells {few}")
-
-
-def _column(shown: Shown, name: str) -> Words:
-    css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
-    first, _, rest = name.partition(" ")
-    broken = str(text_of(first)).replace("_", "_<wbr/>")
-    return [Text(Markup(f'<i class="key {css}"></i>{broken}'), "span", "first"), rest]
 
 
 def _figures(shown: Shown, cell: Cell | None, against: Mapping[str, str], errors: Sequence[str]) -> Words:
     if cell is None:
         return ""
-    value, small = shown.value(cell), list[Words]()
-    if value:
-        small.append(value.interval)
-    if cell["error"]:
-        small.append(Text(f"{'failed later ' * bool(value)}[{errors.index(str(cell['error'])) + 1}]", "span", "bad"))
-    if (ratio := cell["ratio"]) and value and ratio["median"] is not None:
+    value = shown.value(cell)
+    failed = [f"[{errors.index(cell['error']) + 1}]"] if cell["error"] else []
+    if value is None:
+        return Text(cell["status"], "b", "bad" if failed else "none", failed)
+    small: list[Words] = [value.interval, *(Text(f"failed later {number}", "span", "bad") for number in failed)]
+    if ratio := cell["ratio"]:
         of = f"of {against[cell['name']]}" if len(set(against.values())) > 1 else ""
         spread = interval(ratio["low"], ratio["high"]) if value.repeated else ""
         small.append([Text(f"{figure(ratio['median'])}{TIMES}", "b"), *filter(None, (of, spread))])
-    if value and (spread := cell["seconds"].get("spread")) is not None:
+    if (spread := cell["seconds"]["spread"]) is not None:
         small.append(f"spread {percent(spread)}")
-    if value:
-        return strong(figure(value.median), *small)
-    return Text(state(cell), "b", "bad" if cell["status"] == "failed" else "none", small)
+    return strong(figure(value.median), *small)
 
 
 def _against(shown: Shown) -> dict[str, str]:
@@ -212,7 +197,7 @@ def _against(shown: Shown) -> dict[str, str]:
     known = {cell["name"]: cell for cell in shown.cells}
     found = {}
     for cell in shown.cells:
-        if cell["against"] and cell["ratio"]:
+        if cell["ratio"]:
             other = known.get(cell["against"], {})
             differing = [key for key in _KEYS if key in other and other[key] != cell[key]]
             told = [shown.row(other[key]) if key == "row" else setting(key, other[key]) for key in differing]
@@ -226,20 +211,21 @@ def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     if names:
         as_what = f"as {names.pop()} it is" if len(names) == 1 else "it is"
         told.append(f"With {TIMES}: how many times as fast {as_what}.")
-    if any(cell["seconds"].get("spread") is not None for cell in shown.cells):
+    if any(cell["seconds"]["spread"] is not None for cell in shown.cells):
         told.append("Spread: the distance of the quartiles of all timings, as a share of their median.")
-    resident = []
-    for cache in dict.fromkeys(cell["cache"] for cell in shown.cells if cell["cache"]):
-        held = [cell["resident"] for cell in shown.cells if cell["cache"] == cache and cell["resident"] is not None]
-        resident += [f"{cache}: {percent(statistics.fmean(held))}"] if held else []
-    if resident:
-        told.append(f"Share of the files' pages in memory when timing began: {', '.join(resident)}.")
+    held: dict[str, list[float]] = {}
+    for cell in shown.cells:
+        if cell["cache"] and cell["resident"] is not None:
+            held.setdefault(cell["cache"], []).append(cell["resident"])
+    if held:
+        resident = ", ".join(f"{cache}: {percent(statistics.fmean(shares))}" for cache, shares in held.items())
+        told.append(f"Share of the files' pages in memory when timing began: {resident}.")
     return note(*told)
 
 
 def _ended(shown: Shown, error: str) -> str:
     """The cells that an error ended."""
-    ended = [cell for cell in shown.cells if cell["error"] and str(cell["error"]) == error]
+    ended = [cell for cell in shown.cells if cell["error"] == error]
     named = ([shown.row(cell["row"]), cell["column"], shown.variant(cell)] for cell in ended)
     names = "; ".join(", ".join(filter(None, parts)) for parts in named)
     return cut(names, 570) + (f" ({counted(len(ended), 'cell')})" if len(ended) > 1 else "")
@@ -254,70 +240,58 @@ def baseline(record: Mapping[str, Any]) -> Section:
     told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
     rows = []
     for entry in compared:
-        ratio, verdict = entry["ratio"] or {}, entry["verdict"]
-        known = ratio.get("median") is not None
-        speed = strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times)) if known else ""
+        ratio, verdict = entry["ratio"], entry["verdict"]
+        speed = strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times)) if ratio else ""
         rows.append((entry["name"], speed, Text(verdict, "span", _CSS.get(verdict, "none"))))
     parts: list[Part] = [Paragraph(Text(f"{told}.", "b"))]
-    if unlike := record.get("unlike_baseline"):
-        lines = [Text(str(words)) for words in unlike]
+    if unlike := record["unlike_baseline"]:
+        lines = [Text(words) for words in unlike]
         parts.append(Block([Paragraph(Text("Not the same in both:", "b")), Files(lines, "")], "fair"))
     parts.append(Table(("Cell", "#Speed now / then", "Verdict"), rows))
-    file = record.get("baseline_file")
-    verdicts = f"no difference: the interval holds 1; with fewer than {FEWEST} visits there is no verdict"
-    about: list[str | Text] = ["Against", Text(f"{file}.", "code")] if file else []
-    about.append(f"Above 1{TIMES} is faster; {verdicts}.")
+    about: list[str | Text] = [
+        "Against",
+        Text(f"{record['baseline_file']}.", "code"),
+        f"Above 1{TIMES} is faster; no difference: the interval holds 1; with fewer than {FEWEST} trials there is no "
+        "verdict.",
+    ]
     return Section("baseline", title, about, parts)
 
 
 def method(record: Mapping[str, Any]) -> Section:
     """How the figures came about, and how to get them again."""
-    cells, settings = record["cells"], record.get("settings") or {}
+    cells = record["cells"]
     visited = [cell for cell in cells if cell["visits"]]
-    turn = f" for {duration(settings['turn'])}" if settings.get("turn") else " for a while"
     lines = [
-        f"Each visit to a cell is a fresh process of its own: it warms up untimed, then repeats{turn}, once at least. "
-        "A round visits the cells in random order, another one each round, so that slow and fast minutes of the "
-        "machine meet all of them alike.",
-        "A visit counts with its median; a figure is the median over visits, and its 95% interval is of order "
-        "statistics over visits. Ratios are taken round by round, with a 97% interval by Student's t of their "
+        "Each trial to a cell is a fresh process of its own: it warms up untimed, then repeats for "
+        f"{duration(record['settings']['turn'])}, once at least. A round trials the cells in random order, another one "
+        "each round, so that slow and fast minutes of the machine meet all of them alike.",
+        "A trial counts with its median; a figure is the median over trials, and its 95% interval is of order "
+        "statistics over trials. Ratios are taken round by round, with a 97% interval by Student's t of their "
         "logarithms.",
     ]
     if visited:
         counts = [len(cell["visits"]) for cell in visited]
         repetitions = _range([cell["repetitions"] for cell in visited], "timed repetition")
-        more = " The budget of time ended it; with a larger budget_seconds it would go on."
-        spent = more * bool(record.get("budget_spent"))
-        lines.append(f"Here: {_range(counts, 'visit')} to a cell and {repetitions} of it in all.{spent}")
+        spent = " The budget of time ended it; with a larger budget_seconds it would go on." * record["budget_spent"]
+        lines.append(f"Here: {_range(counts, 'trial')} to a cell and {repetitions} of it in all.{spent}")
         if min(counts) < ENOUGH:
-            few = f"With fewer than {ENOUGH} visits there is no interval but their range, from the least to the most."
+            few = f"With fewer than {ENOUGH} trials there is no interval but their range, from the least to the most."
             lines.append(few)
-    if cache := (record.get("environment") or {}).get("page_cache") or record.get("page_cache"):
+    if cache := record["environment"].get("page_cache"):
         lines.append(f"Page cache: {cache}. {_CACHE}")
     states = Counter(cell["status"] for cell in cells).most_common()
     told = ", ".join(f"{count:,} {status}" for status, count in states)
-    took = f" in {duration(record['seconds'])}" if record.get("seconds") else ""
-    lines.append(f"{counted(len(cells), 'cell')}{took}{f': {told}' if told else ''}.")
-    parts: list[Part] = [Paragraph(line) for line in lines]
-    if record.get("command"):
-        parts.append(Command(str(record["command"]), "Measure again"))
+    lines.append(f"{counted(len(cells), 'cell')} in {duration(record['seconds'])}: {told or 'nothing'}.")
     files = Files([link(name, name, words) for name, words in _FILES.items()], "figures-files")
-    parts.append(Block([Heading("The figures, to be read by programs"), files]))
+    parts: list[Part] = [
+        *map(Paragraph, lines),
+        Command(record["command"], "Measure again"),
+        Block([Heading("The figures, to be read by programs"), files]),
+    ]
     return Section("method", "How it was measured", "And the files beside this page.", parts)
 
 
 def _range(numbers: Sequence[int], noun: str) -> str:
-    """``5 visits``, or ``3 to 7 visits``."""
+    """``5 trials``, or ``3 to 7 trials``."""
     least, most = min(numbers), max(numbers)
     return counted(most, noun) if least == most else f"{least:,} to {counted(most, noun)}"
-
-
-def _files(tables: Sequence[Shown]) -> list[str]:
-    """A name for each table's picture, each another one."""
-    found: list[str] = []
-    for shown in tables:
-        name, number = slug(shown.table.name), 1
-        while f"{name}{f'-{number}' * (number > 1)}.svg" in found:
-            number += 1
-        found.append(f"{name}{f'-{number}' * (number > 1)}.svg")
-    return found

@@ -1,12 +1,11 @@
 """The cells of one table as they are shown: in its unit, with names that tell them apart, and as a picture."""
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.bench.harness.declare import Suite, Table
+from strobe.bench.harness.declare import Suite, Table, slug
 from strobe.measure.statistics import ENOUGH
 from strobe.present.charts.bars import Bar, bars
 from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
@@ -20,12 +19,12 @@ Cell = Mapping[str, Any]  # of results.json
 
 @dataclass(frozen=True)
 class Value:
-    """A figure in the table's unit, with its 95% interval, or the range of few, over so many visits."""
+    """A figure in the table's unit, with its 95% interval, or the range of few, over so many trials."""
 
     median: float
     low: float
     high: float
-    visits: int
+    trials: int
 
     @property
     def text(self) -> str:
@@ -34,13 +33,13 @@ class Value:
 
     @property
     def interval(self) -> str:
-        """``1,200 to 1,270``; one visit tells none."""
-        return interval(self.low, self.high) if self.repeated else "one visit"
+        """``1,200 to 1,270``; one trial tells none."""
+        return interval(self.low, self.high) if self.repeated else "one trial"
 
     @property
     def repeated(self) -> bool:
         """Whether there is an interval."""
-        return self.visits > 1
+        return self.trials > 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,11 @@ class Shown:
     def unit(self) -> str:
         """As it is written."""
         return UNITS[self.table.unit]
+
+    @property
+    def file(self) -> str:
+        """The name of its picture."""
+        return f"{slug(self.table.name).lower()}.svg"
 
     @property
     def rows(self) -> list[str]:
@@ -85,10 +89,13 @@ class Shown:
 
     def value(self, cell: Cell) -> Value | None:
         """None where nothing was measured."""
-        known = [cell[key][end] for key in ("seconds", "images_per_second") for end in ("median", "low", "high")]
-        if any(number is None or not (0 < number < math.inf) for number in known):
+        if not cell["visits"]:
             return None
-        return Value(*in_unit(self.table, cell), len(cell["visits"]))
+        of, scale = ("seconds", 1e3) if self.table.unit == "ms" else ("images_per_second", 1.0)
+        median, low, high = (scale * cell[of][end] for end in ("median", "low", "high"))
+        if self.table.unit == "us an image":
+            median, low, high = 1e6 / median, 1e6 / high, 1e6 / low
+        return Value(median, low, high, len(cell["visits"]))
 
     def picture(self) -> Picture:
         """The chart that the table declares."""
@@ -122,7 +129,7 @@ class Shown:
                 variant, value = ", ".join(part for part in (also, self.variant(cell)) if part), self.value(cell)
                 title = f"{cell['name']}: {value.text} {self.unit}" if value else ""
                 ends = (value.low, value.high) if value and value.repeated else (None, None)
-                much = (value.median if value else None, *ends, state(cell))
+                much = (value.median if value else None, *ends, cell["status"])
                 found.append(Bar("" if first == before else first, variant, self.css(cell), title, *much))
                 before = first
         return found
@@ -144,17 +151,6 @@ class Shown:
         return found
 
 
-def in_unit(table: Table, cell: Cell) -> tuple[float, float, float]:
-    """Median, low and high of a measured cell in its table's unit."""
-    if table.unit == "ms":
-        seconds = cell["seconds"]
-        return 1e3 * seconds["median"], 1e3 * seconds["low"], 1e3 * seconds["high"]
-    rate = cell["images_per_second"]
-    if table.unit == "images/s":
-        return rate["median"], rate["low"], rate["high"]
-    return 1e6 / rate["median"], 1e6 / rate["high"], 1e6 / rate["low"]
-
-
 def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
     """The suite's tables; a column has the same colour in all of them."""
     columns = list(dict.fromkeys(cell["column"] for cell in record["cells"]))
@@ -166,25 +162,15 @@ def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
 
 
 def ranges(cells: Sequence[Cell]) -> str:
-    """``95% interval``, ``range`` of fewer visits, or both; nothing where no cell was visited twice."""
-    visits = [len(cell["visits"]) for cell in cells if len(cell["visits"]) > 1]
-    if not visits:
+    """``95% interval``, ``range`` of fewer trials, or both; nothing where no cell had two."""
+    trials = [len(cell["visits"]) for cell in cells if len(cell["visits"]) > 1]
+    if not trials:
         return ""
-    if min(visits) >= ENOUGH:
+    if min(trials) >= ENOUGH:
         return "95% interval"
-    return "range" if max(visits) < ENOUGH else f"95% interval, or range of fewer than {ENOUGH} visits"
+    return "range" if max(trials) < ENOUGH else f"95% interval, or range of fewer than {ENOUGH} trials"
 
 
 def setting(key: str, value: Any) -> str:
     """``4 threads``, ``cold``; nothing where it does not matter."""
     return counted(value, "thread") if key == "threads" else value or ""
-
-
-def state(cell: Cell) -> str:
-    """Why a cell has no figure."""
-    return "failed" if cell["status"] == "failed" else "waiting"
-
-
-def slug(name: str) -> str:
-    """A table's name as that of a file."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80] or "table"

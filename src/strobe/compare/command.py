@@ -7,15 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from strobe.callbacks.columns import PHASES
 from strobe.compare.gather import Asked, gather
 from strobe.compare.operators import changed_operators, operators_between
-from strobe.compare.table import FILE_WIDTH, print_comparison
+from strobe.compare.table import print_comparison
 from strobe.errors import DataError
 from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
+from strobe.present.terminal import console
 from strobe.records.files import whole, write_summary
 
 RECORD, TABLE = "comparison.json", "comparison.csv"
@@ -55,15 +54,13 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
             f"--strict: {'; '.join(comparison['unlike'])}; compare runs that were made alike, or leave --strict out"
         )
     page = write(asked.folder, comparison)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=max(console.width, FILE_WIDTH))
-    print_comparison(console, comparison)
+    output = console()
+    print_comparison(output, comparison)
     code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
     if found := comparison["regression"]:
-        console.print(found["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
+        output.print(found["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
         code = found["code"]
-    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    output.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return code
 
 

@@ -1,7 +1,6 @@
 """Progress in a terminal: what is being done, how much of it is done, the time left, and lines that stay."""
 
 import contextlib
-import sys
 from typing import Self
 
 from rich.console import Console
@@ -13,7 +12,8 @@ UNHEARD = (OSError, SystemExit)  # the terminal is gone; what rich raises when a
 
 def console() -> Console:
     """Standard output, as wide as the terminal."""
-    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+    found = Console()
+    return found if found.is_terminal else Console(width=max(found.width, FILE_WIDTH))
 
 
 def clock(seconds: float | None) -> str:

@@ -1,8 +1,12 @@
 """The ceilings: how fast each side could go without the other, and where the run came to between them."""
 
-from strobe.present.charts.rows import Rate, rates
+from dataclasses import dataclass
+
+from strobe.present.charts.rows import ROW, axis
+from strobe.present.charts.scale import Scale
+from strobe.present.charts.svg import line, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
-from strobe.present.parts import Paragraph, Part, Section, Table, Text, named, note
+from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, named, note
 from strobe.records.run import Record, as_number
 from strobe.report.wording import ceiling_rates
 
@@ -16,21 +20,53 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True)
+class Rate:
+    """A rate in images/s with its interval; ``css``: measured, or the name of a ceiling."""
+
+    name: str
+    hint: str
+    css: str
+    value: float
+    low: float | None
+    high: float | None
+
+
 def ceilings(record: Record) -> Section:
     """The section: a row for each rate on one scale; without ceilings, why there are none."""
-    found = _rates(record)
-    limits = [one for one in found if one.css != "measured"]
+    known = record.mapping("ceilings", "intervals")
+    limits = [Rate(*_NAMES[key], key, value, *_pair(known.get(key))) for key, value in ceiling_rates(record).items()]
+    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
+    measured = [Rate("This run", "as it trained", "measured", median, low, high)] if median and median > 0 else []
     why = record.text("ceilings", "reason")
     if not limits:
         reason = why or "They were not measured in this run; ceilings=true measures them."
-        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if found or why else [])
-    measured = next((one.value for one in found if one.css == "measured"), None)
-    near = [one.value for one in found if not measured or one.value <= _FARTHEST * measured]
+        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if measured or why else [])
+    rate = measured[0].value if measured else None
+    top = 1.12 * max(one.value for one in [*limits, *measured] if not rate or one.value <= _FARTHEST * rate)
+    scale = Scale(0.0, top)
+    rows = Rows([_row(one, top, rate) for one in [*limits, *measured]], axis(scale, scale.marks(5)), "images/s")
     about = "Images/s with one side of training taken away; whiskers are 95% intervals."
     if took := record.number("ceilings", "seconds"):
         about += f" Measuring took {duration(took)} after training."
-    parts = [rates(found, 1.12 * max(near), measured), *_words(record, limits, measured), *_alternatives(record)]
-    return Section("ceilings", "Ceilings", about, parts)
+    return Section("ceilings", "Ceilings", about, [rows, *_words(record, limits, rate), *_alternatives(record)])
+
+
+def _row(one: Rate, top: float, measured: float | None) -> Line:
+    """A bar from 0 to ``top`` with its interval; the ``measured`` rate crosses all others as a line."""
+    share, middle = one.value / top, ROW / 2 + 1
+    parts = [rect(0, 6, min(1.0, share), ROW - 10, f"fill rate-{one.css}")]
+    if share > 1:  # it goes on
+        parts += [rect(0.965 + 0.012 * number, 0, 0.005, ROW + 2, "gap") for number in (0, 1)]
+    elif one.low is not None and one.high is not None:
+        low, high = sorted((max(0.0, min(1.0, one.low / top)), max(0.0, min(1.0, one.high / top))))
+        parts += whisker(low, high, middle)
+    if measured and one.css != "measured":
+        parts.append(line(measured / top, 0, measured / top, ROW + 2, "reference"))
+    spread, value = interval(one.low, one.high), figure(one.value)
+    drawing = svg(ROW + 2, f"{one.name}: {value} images/s" + (f", {spread}" if spread else ""), parts)
+    much = Text(value, "b", small=[spread or "no interval"])
+    return Line(Text(one.name, "b", small=[one.hint]), drawing, much, one.css)
 
 
 def lowest(record: Record) -> str:
@@ -38,16 +74,6 @@ def lowest(record: Record) -> str:
     limits = ceiling_rates(record)
     least = min(limits, key=lambda name: limits[name], default=None)
     return "" if least is None else f"{figure(limits[least])} images/s: {_NAMES[least][0].lower()}"
-
-
-def _rates(record: Record) -> list[Rate]:
-    found = []
-    for key, value in ceiling_rates(record).items():
-        found.append(Rate(*_NAMES[key], key, value, *_pair(record.mapping("ceilings", "intervals").get(key))))
-    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
-    if median is not None and median > 0:
-        found.append(Rate("This run", "as it trained", "measured", median, low, high))
-    return found
 
 
 def _pair(value: object) -> tuple[float | None, float | None]:

@@ -86,7 +86,8 @@ def test_tensorboard_shows_scalars_pictures_texts_and_traces(finished_run: Ended
         assert told >= {"profiler/schedule", "profiler/operators", "strobe/verdict"}
         plugin = Plugin(address, run)
         (worker,) = plugin.workers()
-        assert plugin.spans(worker) == ["1", "2"]
+        assert f"{worker}." in finished_run.summary["traces"][0]
+        assert [plugin.steps(worker, span) for span in plugin.spans(worker)] == [["2", "3", "4"], ["7", "8", "9"]]
         assert plugin.shares(worker, "1")["DataLoader"] > 0
 
 

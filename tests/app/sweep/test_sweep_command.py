@@ -2,20 +2,22 @@
 
 import json
 import re
-import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from strobe.app.run.apart import Ended
+from strobe.app.sweep import launcher
 from strobe.process.locks import alone_in
 from strobe.records.run import read_summary
 from support.processes import living, wait_for
+from support.run_folders import write_sweep
 from support.runs import Train
 from support.sweeping import start, swept, training_into
 
-RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.limit_train_batches=4", "trainer.limit_val_batches=0")
+RANKS = ("trainer=ddp", "trainer.devices=1,2", "trainer.limit_val_batches=0", "data.batch_size=4")
 
 
 def record_of(folder: Path) -> dict[str, Any]:
@@ -26,71 +28,47 @@ def outcomes(folder: Path) -> list[list[str]]:
     return [[run["status"] for run in cell["runs"]] for cell in record_of(folder)["cells"]]
 
 
-@pytest.fixture(scope="module")
-def first(sample_root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A sweep of two cells of two ranks each, one of which cannot be; and what was said."""
-    folder = tmp_path_factory.mktemp("sweeps") / "first"
-    return folder, swept(sample_root, folder, *RANKS, "data.batch_size=0,4", "hydra.verbose=strobe.app.sweep")
-
-
-@pytest.fixture
-def again(first: tuple[Path, str], tmp_path: Path) -> Path:
-    """That sweep's directory, to be changed."""
-    return Path(shutil.copytree(first[0], tmp_path / "again"))
-
-
-def test_each_cell_is_trained_and_one_that_fails_is_a_row(first: tuple[Path, str]) -> None:
-    folder, said = first
-    assert outcomes(folder) == [["failed"], ["completed"]]
-    (failed,), (completed,) = (cell["runs"] for cell in record_of(folder)["cells"])
-    assert failed["error"] == "data.batch_size=0 is out of range; it must be at least 1"
-    assert (folder / failed["directory"] / "output.txt").is_file()
-    summary = read_summary(folder / completed["directory"] / "summary.json")
-    assert (summary["status"], summary["batch_size"], summary["world_size"]) == ("completed", 4, 2)
-    assert re.search(r"^\[\d/2\] [\d.,]+ images/s  data.batch_size=4$", said, re.MULTILINE)
-
-
-def test_a_run_knows_nothing_of_the_sweep(first: tuple[Path, str]) -> None:
-    (run,) = first[0].glob("1-*")
-    hydra = (run / ".hydra" / "hydra.yaml").read_text()
+def test_an_interrupted_sweep_keeps_what_it_has_and_says_how_to_go_on(sample_root: Path, tmp_path: Path) -> None:
+    """One real sweep and one real signal: the first cell completes, the second is broken off."""
+    folder = tmp_path / "sweep"
+    process = start(sample_root, folder, *RANKS, "sweep.seed=1", "hydra.verbose=strobe.app.sweep")
+    wait_for(lambda: any(folder.glob("1-*/.hydra")) and bool(training_into(folder)))
+    begun = training_into(folder)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "Traceback" not in said
+    assert not living(begun)
+    assert record_of(folder)["status"] == "interrupted"
+    assert outcomes(folder) == [["completed"], ["interrupted"]]
+    assert re.search(r"^\[1/2\] [\d.,]+ images/s  trainer.devices=1$", said, re.MULTILINE)
+    (command,) = re.findall(r"Go on with: (python train.py -m .*)", said)
+    assert "trainer.devices=1,2" in command
+    assert f"hydra.sweep.dir={folder}" in command
+    cells = json.loads((folder / "comparison.json").read_text())["cells"]
+    assert [(cell["name"], cell["status"]) for cell in cells] == [
+        ("trainer.devices=1", "completed"),
+        ("trainer.devices=2", "interrupted"),
+    ]
+    assert (folder / "comparison.html").is_file()
+    run = folder / record_of(folder)["cells"][0]["runs"][0]["directory"]
+    assert read_summary(run / "summary.json")["status"] == "completed"
+    hydra = (run / ".hydra" / "hydra.yaml").read_text()  # a run knows nothing of the sweep
     assert "mode: RUN" in hydra
     assert "verbose: strobe.app.sweep" in hydra  # of Hydra's own overrides, those that concern a run
     assert not re.search(r"^ *- .*(hydra\.sweep|sweep\.)", hydra, re.MULTILINE)
 
 
-def test_the_runs_are_compared(first: tuple[Path, str]) -> None:
-    folder, _ = first
-    cells = json.loads((folder / "comparison.json").read_text())["cells"]
-    assert [(cell["name"], cell["status"]) for cell in cells] == [
-        ("data.batch_size=4", "completed"),
-        ("data.batch_size=0", "failed"),
-    ]
-    assert (folder / "comparison.html").is_file()
-
-
-def test_an_interrupted_sweep_says_how_to_go_on(again: Path, sample_root: Path) -> None:
-    process = start(sample_root, again, *RANKS, "data.batch_size=4,8", "hydra.verbose=strobe.app.sweep")
-    wait_for(lambda: any(again.glob("2-*/.hydra")) and bool(training_into(again)))
-    begun = training_into(again)
-    process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=100)
-    assert process.returncode == 128 + signal.SIGTERM, said
-    assert "Traceback" not in said
-    assert "1 completed before" in said
-    assert not living(begun)
-    assert record_of(again)["status"] == "interrupted"
-    assert outcomes(again) == [["failed"], ["completed"], ["interrupted"]]
-    (command,) = re.findall(r"Go on with: (python train.py -m .*)", said)
-    assert "data.batch_size=4,8" in command
-    assert f"hydra.sweep.dir={again}" in command
-    compared = json.loads((again / "comparison.json").read_text())["cells"]
-    assert {cell["status"] for cell in compared} == {"completed", "failed", "interrupted"}
-
-
-def test_without_a_completed_run_the_exit_code_tells(sample_root: Path, tmp_path: Path) -> None:
+def test_without_a_completed_run_the_exit_code_tells(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        launcher, "train", lambda overrides, folder, **_: (folder.mkdir(), Ended("failed", "no", 1.0, folder))[1]
+    )
     typed = ["data.batch_size=0", "seed=-1,-2", "threads=${data.batch_size}"]
     hydra = ["hydra.sweeper.max_batch_size=1", "hydra.sweep.subdir=${hydra.job.num}"]
-    swept(sample_root, tmp_path / "sweep", *typed, *hydra, code=1)
+    ended = train("-m", *typed, *hydra, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert ended.code == 1
     assert outcomes(tmp_path / "sweep") == [["failed"], ["failed"]]
     record = record_of(tmp_path / "sweep")
     assert set(typed) < set(record["overrides"])
@@ -133,8 +111,9 @@ def test_two_sweeps_cannot_share_a_directory(train: Train, tmp_path: Path) -> No
     assert f"hydra.sweep.dir={tmp_path}: another process measures into it" in ended.output
 
 
-def test_another_launcher_does_not_write_over_a_sweep(train: Train, again: Path) -> None:
-    ended = train("-m", "data.batch_size=4", "hydra/launcher=basic", f"hydra.sweep.dir={again}")
+def test_another_launcher_does_not_write_over_a_sweep(train: Train, tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path / "sweep", [("seed=1", [100.0])])
+    ended = train("-m", "data.batch_size=4", "hydra/launcher=basic", f"hydra.sweep.dir={folder}")
     assert ended.code == 1
     assert "holds runs already, and hydra/launcher=basic would write over them" in ended.output
 

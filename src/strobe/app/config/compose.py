@@ -1,22 +1,47 @@
-"""Composing the application's configuration: for other commands, and again with other overrides within a run."""
+"""Composing the application's configuration: for other commands, again within a run, and for trainings to measure."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from strobe.app.config.checks import check, without_hydra
-from strobe.app.config.presets import ENDLESS, SHORT
 from strobe.app.config.register import register
-from strobe.overrides import as_typed
+from strobe.errors import ConfigError
+from strobe.overrides import as_typed, split
 
 CONF = Path(__file__).parents[4] / "conf"
+SHORT = (  # a training that a few other overrides end
+    "trainer.max_epochs=-1",
+    "trainer.limit_val_batches=0",
+    "trainer.num_sanity_val_steps=0",
+    "trainer.enable_checkpointing=false",
+    "profiler=none",
+)
+ENDLESS = (  # a training that never ends, with nothing between its steps
+    "trainer.max_epochs=-1",
+    "trainer.limit_val_batches=0",  # without validation there is no sanity check either
+    "trainer.enable_checkpointing=false",
+    "trainer.max_steps=-1",
+    "trainer.max_time=null",
+    "trainer.min_epochs=null",
+    "trainer.min_steps=null",
+    "trainer.fast_dev_run=false",
+    "trainer.overfit_batches=0.0",
+    "trainer.limit_train_batches=null",
+    "model.scheduler=none",  # which would need to know the end
+    "profiler._target_=null",  # the other keys of the profiler's may be given all the same
+    "ckpt_path=null",
+)
+ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a training
 
 
 def configure(overrides: Sequence[str]) -> DictConfig:
@@ -30,11 +55,7 @@ def endless(overrides: Sequence[str]) -> DictConfig:
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The application's own configuration; it becomes Hydra's current one.
-
-    Raises:
-        ConfigCompositionException: Hydra's sentence on a key or a value that there is not.
-    """
+    """The application's own configuration; it becomes Hydra's current one, which raises its own errors."""
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
@@ -78,3 +99,37 @@ def parse(override: str) -> tuple[str, str]:
         given = parsed.value()
         value = given if isinstance(given, str) else parsed.get_value_element_as_str()
     return key, value
+
+
+def endings(callbacks: Mapping[Any, Any]) -> list[str]:
+    """Overrides that leave out the callbacks which would end a training before it is measured."""
+    return [f"~callbacks.{name}" for name, node in callbacks.items() if str(node.get("_target_")).endswith(ENDING)]
+
+
+def require_endless(cfg: DictConfig) -> None:
+    """Raise a :class:`ConfigError` for another value than in ``ENDLESS``, which would end or interrupt a training."""
+    wanted = {key: yaml.safe_load(value) for key, value in map(split, ENDLESS)}
+    found = {key: OmegaConf.select(cfg, key) for key in wanted}
+    several = {key: OmegaConf.select(cfg, key) for key in ("trainer.devices", "trainer.num_nodes")}
+    unfit = [(key, value) for key, value in found.items() if value != wanted[key]]
+    unfit += [(key, value) for key, value in several.items() if not _is_single(value)]
+    for key, value in unfit:
+        raise ConfigError(
+            f"{key}={value} does not fit a training that is timed for some seconds, on one device, without validation, "
+            "schedule, profiler or checkpoints; leave it out, and give turn_seconds=S for a longer one"
+        )
+
+
+def require_one_device(devices: object) -> None:
+    """Raise a :class:`ConfigError` for several ranks, which cannot take turns in a process."""
+    several = len(devices) > 1 if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
+    if several is not False and str(several) not in ("1", "auto", "-1"):
+        raise ConfigError(
+            f"trainer.devices={devices} cannot be tuned: a training takes turns in one process; tune with "
+            "trainer.devices=1, and then train with what was found"
+        )
+
+
+def _is_single(value: Any) -> bool:
+    """Whether it asks for one device: a count, or a list with the number of one."""
+    return len(value) == 1 if isinstance(value, ListConfig) else value in (1, "1")

@@ -1,8 +1,12 @@
 """Makes the schema and the resolvers known to Hydra, and Hydra tell a user's mistake. Imports no torch."""
 
-from collections.abc import Iterator
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -10,8 +14,11 @@ from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from strobe.app.config import schema
-from strobe.app.config.names import run_name, start_time
 from strobe.errors import StrobeError
+from strobe.overrides import split
+from strobe.process.launch import started_by_torchrun
+
+MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time and the sweep's number
 
 
 def workers_beside(engine: Any) -> int:
@@ -44,14 +51,38 @@ def register() -> None:
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
+def start_time(form: str) -> str:
+    """The local time at which the run started; under torchrun that of the ranks' common parent, to agree on it."""
+    seconds = _process_start(os.getppid()) if started_by_torchrun() else time.time()
+    return time.strftime(form, time.localtime(seconds))
+
+
+def _process_start(pid: int) -> float:
+    """Seconds since the epoch at which a process started (proc(5): field 22 of stat, in clock ticks)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    boot = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(), re.MULTILINE)
+    assert boot is not None
+    return int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def run_name(overrides: Sequence[str]) -> str:
+    """Overrides as part of a directory's name, empty for none, such as ``-loader-skimage+devices-1``.
+
+    Neither the shell nor Hydra's grammar needs it quoted in ``ckpt_path=PATH``. Paths say little and are left out.
+    """
+    parts = []
+    for override in overrides:
+        key, value = split(override)
+        if key == "ckpt_path" or key.startswith(("hydra", "sweep.")) or "/" in value:
+            continue
+        parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
+    return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""
+
+
 @contextmanager
 def told_by_hydra() -> Iterator[None]:
-    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it.
-
-    Raises:
-        CompactHydraException: the only kind of error that Hydra prints without a traceback.
-    """
+    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it."""
     try:
         yield
     except StrobeError as error:
-        raise CompactHydraException(str(error)) from error
+        raise CompactHydraException(str(error)) from error  # the only kind that it prints without a traceback

@@ -67,6 +67,7 @@ def summarise(
         "train_images": len(parts.data.datasets["train"]) if parts else None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
         "environment": environment.describe(),
+        "machine": None,
         **steps,
         "ceilings": None,
         "efficiency": None,

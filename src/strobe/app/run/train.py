@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import lightning
 import torch
@@ -23,7 +24,8 @@ from strobe.app.config.checks import check
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
 from strobe.errors import ConfigError, DataError
-from strobe.measure import pagecache
+from strobe.measure import contention, pagecache
+from strobe.measure.environment import usable_cores
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.files import write_summary
@@ -81,6 +83,7 @@ class Run:
         self.parts: Parts | None = None
         self.metrics: dict[str, float] = {}
         self.page_cache: float | None = None  # share of the training files that it held when training began
+        self.machine: dict[str, Any] | None = None  # what else it did while this trained
         self.began = time.time()
 
     def train(self) -> None:
@@ -101,7 +104,11 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
-        parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+        before = contention.read()
+        try:
+            parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+        finally:
+            self.machine = contention.between(before, contention.read(), usable_cores())
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
         self._keep_metrics()
@@ -127,6 +134,7 @@ class Run:
             self._keep_metrics()
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
+        summary["machine"] = self.machine
 
         def save() -> None:
             try:

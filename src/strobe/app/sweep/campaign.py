@@ -1,30 +1,27 @@
 """A sweep: what it measures, in which order, and its record, with which it goes on where it was broken off."""
 
 import contextlib
+import os
 import shlex
+import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
 
 from strobe.app.run.apart import Ended
-from strobe.app.sweep.folder import completed, make_empty, require_free, require_unused
 from strobe.errors import ConfigError
 from strobe.measure.timing import rounds
 from strobe.overrides import key_of
 from strobe.present.terminal import ProgressDisplay, console
 from strobe.records.run import Record, rate_of, read_summary
-from strobe.records.sweep import OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
+from strobe.records.sweep import NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
 
 
 class Campaign:
     """Trains the cells of a sweep one after the other, each as often as the sweep repeats them.
 
-    Args:
-        folder: the sweep's; it exists.
-        sweep: the record, new or to be gone on with.
-        train: trains once with the overrides of a cell into a folder.
-        subdirectory: where a cell's first run goes, relative to the folder.
+    A cell's first run goes into its ``subdirectory`` of the sweep's folder, which exists.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class Campaign:
         sweep.status = "running"
         try:
             with ProgressDisplay(console(), len(due)) as display:
-                display.say(announced(len(cells), len(planned), len(planned) - len(due), self.folder))
+                display.say(_announced(len(cells), len(planned), len(planned) - len(due), self.folder))
                 for number, (repeat, cell) in enumerate(due, 1):
                     name = called[cell.number]
                     display.begins(name, (len(due) - len(took)) * statistics.fmean(took) if took else None)
@@ -127,7 +124,7 @@ class Campaign:
 
 
 def opened(folder: Path, fresh: Sweep) -> Sweep:
-    """The sweep of a command: the fresh record, with what the one in the folder has measured already.
+    """The fresh record of a command, with what the one in the folder has measured already.
 
     Raises:
         ConfigError: the folder holds runs of which no record tells, or a sweep of another configuration.
@@ -153,11 +150,7 @@ def opened(folder: Path, fresh: Sweep) -> Sweep:
 
 
 def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The overrides of each cell: those of Hydra's jobs without the sweep's own.
-
-    Raises:
-        ConfigError: two cells would be the same.
-    """
+    """The overrides of Hydra's jobs without the sweep's own; raises a ConfigError if two cells would be the same."""
     cells: list[list[str]] = []
     for job in jobs:
         own = [text for text in job if key_of(text).startswith(OWN)]
@@ -178,7 +171,7 @@ def names(cells: Sequence[Cell]) -> dict[int, str]:
     return {cell.number: " ".join(text for text in cell.overrides if text not in common) for cell in cells}
 
 
-def announced(cells: int, runs: int, done: int, folder: Path) -> str:
+def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in a sentence."""
     counted = f"{cells} cell{'s' * (cells != 1)}, {runs} run{'s' * (runs != 1)}, one at a time, into {folder}"
     return counted + (f"; {done} completed before" if done else "")
@@ -186,3 +179,60 @@ def announced(cells: int, runs: int, done: int, folder: Path) -> str:
 
 def _is_completed(run: Run | None) -> bool:
     return run is not None and run.status == "completed"
+
+
+def require_unused(folder: Path) -> None:
+    """Raise a ConfigError for a directory with runs that no ``sweep.json`` tells of: they would be written over."""
+    if _holds_runs(folder):
+        raise ConfigError(
+            f"hydra.sweep.dir={folder} holds runs and no {NAME}, so that nobody knows which cells they are; "
+            "give another folder"
+        )
+
+
+def require_new(folder: Path, launcher: str) -> None:
+    """Raise a ConfigError for a directory with runs or a sweep, which this launcher would write over."""
+    if (folder / NAME).exists() or _holds_runs(folder):
+        raise ConfigError(
+            f"hydra.sweep.dir={folder} holds runs already, and hydra/launcher={launcher} would write over them; "
+            "give another folder"
+        )
+
+
+def require_free(folder: Path, names: Iterable[str], taken: Iterable[str]) -> None:
+    """Raise a ConfigError unless each name is a directory of its own below the folder, new and not ``taken``."""
+    ours = {PurePosixPath(name) for name in taken}
+    above = {parent for path in ours for parent in path.parents}
+    for name in names:
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts:
+            raise ConfigError(f"hydra.sweep.subdir={name} is not below hydra.sweep.dir={folder}; give a relative one")
+        if path in ours or path in above or ours & set(path.parents) or os.path.lexists(folder / path):
+            raise ConfigError(
+                f"{folder / path} is there already or is another run's; give a hydra.sweep.subdir that differs "
+                "between cells, such as one with ${hydra.job.num}, or another hydra.sweep.dir"
+            )
+        ours.add(path)
+        above |= set(path.parents)
+
+
+def _holds_runs(folder: Path) -> bool:
+    return any(folder.glob("*/summary.json")) or any(folder.glob("*/.hydra"))
+
+
+def completed(run: Path) -> bool:
+    """Whether a run's own record says that it completed."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return read_summary(run / "summary.json").get("status") == "completed"
+    return False
+
+
+def make_empty(run: Path) -> None:
+    """Remove what a run that did not complete has left."""
+    assert not completed(run)
+    if run.is_symlink():
+        run.unlink()
+    elif run.is_dir():
+        shutil.rmtree(run)
+    else:
+        run.unlink(missing_ok=True)

@@ -10,7 +10,6 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from strobe.app.config.register import register
-from strobe.app.sweep.folder import require_new
 from strobe.errors import ConfigError, StrobeError
 from strobe.records.sweep import Sweep, read_sweep
 
@@ -44,11 +43,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
 
 
 def require_enough(keys: DictConfig) -> None:
-    """Refuse a gate that no run of this sweep could open.
-
-    Raises:
-        ConfigError: ``sweep.fail_if_slower`` is no share, or each cell is trained only once.
-    """
+    """Raise a :class:`ConfigError` for a gate that no run of this sweep could open, or that is no share."""
     if keys.fail_if_slower is None:
         return
     from strobe.measure.gate import USUAL, parse_share  # and NumPy: help and mistakes need not wait for it
@@ -92,6 +87,8 @@ class Ending(Callback):
                 f"sweep.repeats={config.sweep.repeats} is for hydra/launcher={LAUNCHER}; "
                 f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"
             )
+        from strobe.app.sweep.campaign import require_new  # and rich: help need not wait for it
+
         try:
             require_new(Path(config.hydra.sweep.dir), launcher)
         except ConfigError as error:

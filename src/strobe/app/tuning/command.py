@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from strobe.app.config.checks import check
-from strobe.app.config.presets import endings, require_one_device
+from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed

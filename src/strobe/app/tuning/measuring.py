@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.app.config.names import run_name
-from strobe.app.config.presets import ENDLESS
+from strobe.app.config.compose import ENDLESS
+from strobe.app.config.register import run_name
 from strobe.app.config.schema import TuneConfig
 from strobe.app.run.apart import Ended, train
 from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome

@@ -100,6 +100,12 @@ class Cell:
         return ", ".join(part for part in (*parts, self.cache or "") if part)
 
 
+def slug(name: str) -> str:
+    """A name as that of a file or folder."""
+    kept = "".join(letter if letter.isalnum() or letter in "-." else " " for letter in name)
+    return "_".join(kept.split()).strip("_.")[:120]
+
+
 def row(table: str, name: str, columns: Mapping[str, Make], reference: str = "", **options: Any) -> list[Cell]:
     """A cell for each column; the ratios are to that of ``reference``, if it is there, or to the first."""
     cells = [Cell(table, name, column, make, **options) for column, make in columns.items()]

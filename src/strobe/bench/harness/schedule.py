@@ -1,13 +1,13 @@
 """In which order cells are measured, and when that is enough."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from strobe.bench.harness.declare import Cell, Input, Trial
+from strobe.bench.harness.declare import Input, Trial, slug
 from strobe.bench.harness.results import Results, median_rate
+from strobe.bench.harness.terminal import Bar
 from strobe.bench.harness.trial import Report, run_trial
 from strobe.measure.timing import rounds
 from strobe.process.fork import Failure
@@ -27,16 +27,6 @@ class Settings:
     seed: int  # of the order
 
 
-class Watcher(Protocol):
-    """Is told how it goes."""
-
-    def tries(self, cell: Cell, number: int, left: float) -> None:
-        """Trial ``number`` of a cell begins; about so many seconds are left."""
-
-    def ended(self, outcome: Report | Failure, cell: Cell) -> None:
-        """It ended."""
-
-
 @dataclass
 class Campaign:
     """Measures the cells, round after round in another random order, and saves the record after each trial."""
@@ -50,40 +40,29 @@ class Campaign:
     lengths: dict[str, float] = field(default_factory=dict)  # seconds of a cell's latest trial
     failed: set[str] = field(default_factory=set)  # in this campaign: a resumed one tries them again
 
-    def measure(self, watcher: Watcher) -> None:
+    def measure(self, watcher: Bar) -> None:
         """Until each cell has all its trials, is known well enough or has failed, or the budget is spent."""
-        results = self.results
+        results, settings = self.results, self.settings
         began = time.perf_counter() - results.seconds
-        for in_round, cell in self.planned():
-            number = len(results.trials[cell.name])
-            results.seconds = time.perf_counter() - began
-            if number and results.seconds + self.lengths.get(cell.name, 0.0) > self.settings.budget:
+        for in_round, cell in rounds(results.suite.cells, range(settings.rounds), settings.seed):
+            trials = results.trials[cell.name]
+            if (number := len(trials)) > in_round or cell.name in self.failed or self._is_known(trials):
+                continue
+            since = time.perf_counter()
+            results.seconds = since - began
+            if number and results.seconds + self.lengths.get(cell.name, 0.0) > settings.budget:
                 results.budget_spent = True
                 continue
             watcher.tries(cell, number, self.left())
-            outcome = self._try(cell, number, in_round)
-            results.seconds = time.perf_counter() - began
+            trial = Trial(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
+            outcome = self.run(cell, trial, turn=settings.turn, timeout=settings.timeout)
+            results.add(cell, in_round, outcome)
+            if isinstance(outcome, Failure):
+                self.failed.add(cell.name)
+            now = time.perf_counter()
+            self.lengths[cell.name], results.seconds = now - since, now - began
             results.save(self.folder, "running")
             watcher.ended(outcome, cell)
-
-    def _try(self, cell: Cell, number: int, in_round: int) -> Report | Failure:
-        since = time.perf_counter()
-        trial = Trial(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
-        outcome = self.run(cell, trial, turn=self.settings.turn, timeout=self.settings.timeout)
-        self.lengths[cell.name] = time.perf_counter() - since
-        self.results.add(cell, in_round, outcome)
-        if isinstance(outcome, Failure):
-            self.failed.add(cell.name)
-        return outcome
-
-    def planned(self) -> Iterator[tuple[int, Cell]]:
-        """Round and cell of the next trial, decided when asked for; an earlier record is gone on with."""
-        trials = rounds(self.results.suite.cells, range(self.settings.rounds), self.settings.seed)
-        return ((number, cell) for number, cell in trials if self._is_due(cell, number))
-
-    def _is_due(self, cell: Cell, number: int) -> bool:
-        trials = self.results.trials[cell.name]
-        return len(trials) <= number and cell.name not in self.failed and not self._is_known(trials)
 
     def _is_known(self, trials: Sequence[Mapping[str, object]]) -> bool:
         rate = median_rate(trials) if len(trials) >= LEAST else None
@@ -99,9 +78,3 @@ class Campaign:
                 first += length * (not trials)
                 further += length * max(0, self.settings.rounds - max(1, len(trials)))
         return first + min(further, max(0.0, self.settings.budget - self.results.seconds - first))
-
-
-def slug(name: str) -> str:
-    """A name as a folder's."""
-    kept = "".join(letter if letter.isalnum() or letter in "-." else " " for letter in name)
-    return "_".join(kept.split()).strip("_.")[:120]

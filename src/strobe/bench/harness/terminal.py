@@ -1,6 +1,7 @@
 """What a suite shows in the terminal: progress with the time left, its tables, what follows from them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.text import Text
 from strobe.bench.harness.declare import Cell, Section, Suite
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.bench.shown import Shown, in_unit, ranges, shown_of
+from strobe.bench.shown import Shown, ranges, shown_of
 from strobe.present.format import estimate, figure
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
@@ -37,22 +38,21 @@ class Bar(ProgressDisplay):
         return sum(len(trials) for trials in self._trials.values())
 
 
-def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
-    """torch's table, then each table of the suite with intervals and ratios."""
-    console.print(compared, markup=False, highlight=False, soft_wrap=True)
+def print_results(
+    console: Console, suite: Suite, record: Mapping[str, Any], compared: str, sections: Sequence[Section] = ()
+) -> None:
+    """torch's table, each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(compared)
     for shown in shown_of(suite, record):
         if shown.cells:
             console.print(_table(shown))
-
-
-def print_conclusions(console: Console, conclusions: Sequence[str], sections: Sequence[Section]) -> None:
-    """The sections' texts, and the sentences that follow from the figures."""
     for section in sections:
         if section.text:
-            console.print(section.title, style="bold", markup=False)
-            console.print(section.text, markup=False, highlight=False, soft_wrap=True)
-    for sentence in conclusions:
-        console.print(f"- {sentence}", markup=False, highlight=False, soft_wrap=True)
+            say(section.title, style="bold")
+            say(section.text)
+    for sentence in record["conclusions"]:
+        say(f"- {sentence}")
 
 
 def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
@@ -78,15 +78,13 @@ def _table(shown: Shown) -> RichTable:
         row = [cell["row"] if before != cell["row"] else "", cell["column"]]
         row += [str(cell[key] or "") for key in shown.varying]
         before = cell["row"]
-        if cell["visits"]:
-            median, low, high = (figure(value) for value in in_unit(table, cell))
+        if value := shown.value(cell):
             spread = cell["seconds"]["spread"]
-            interval = f"{low} to {high}" if len(cell["visits"]) > 1 else "one trial"
-            row += [median, interval, "" if spread is None else f"{spread:.0%}"]
+            row += [figure(value.median), value.interval, "" if spread is None else f"{spread:.0%}"]
             row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))
             row = [""] * len(headings)
-        if cell["error"] or not cell["visits"]:
-            row += ["then failed" if cell["visits"] else cell["status"], cell["error"] or ""]
+        if cell["error"] or not value:
+            row += ["then failed" if value else cell["status"], cell["error"] or ""]
             made.add_row(*map(Text, row))
     return made

@@ -1,40 +1,18 @@
-"""Rows that share an axis: a forest of ratios, stacked parts, and rates against their ceilings."""
+"""Rows that share an axis, and stacked parts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from strobe.present.charts.scale import Scale, around_one
-from strobe.present.charts.svg import anchor_at, label, line, rect, svg, tag, whisker
-from strobe.present.format import duration, figure, interval, milliseconds, percent, written
+from strobe.present.charts.scale import Scale
+from strobe.present.charts.svg import anchor_at, label, line, rect, svg
+from strobe.present.format import duration, milliseconds, percent, written
 from strobe.present.parts import Chart, Line, Rows, Text, Words
 
 ROW = 24  # pixels
 BAR = 44
-_BEYOND = 1.6  # times the highest ratio, from where on intervals are cut off
 _WIDE = 0.09  # share of a bar from which on a figure fits, on a phone too
-_SHAPES = {  # around the middle; a verdict's shape besides its colour
-    "faster": "M0-6L6 5L-6 5Z",
-    "slower": "M0 6L6-5L-6-5Z",
-    "no difference": "M-5-5L5-5L5 5L-5 5Z",
-    "baseline": "M0-6L6 0L0 6L-6 0Z",
-}
-_OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A row of a forest: a ratio with its interval, if there is one."""
-
-    name: Words
-    title: str
-    verdict: str
-    median: float
-    low: float | None
-    high: float | None
-    said: str
-    figure: Words
 
 
 @dataclass(frozen=True)
@@ -60,42 +38,6 @@ class Stack:
         return sum(one.seconds for one in self.segments)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A rate in images/s with its interval; ``css``: measured, or the name of a ceiling."""
-
-    name: str
-    hint: str
-    css: str
-    value: float
-    low: float | None
-    high: float | None
-
-
-def forest(ratios: Sequence[Ratio]) -> tuple[Rows, bool]:
-    """Ratios with their intervals against 1; and whether some intervals are cut off, that the others can be read."""
-    middle = [ratio.median for ratio in ratios]
-    ends = [end for ratio in ratios for end in (ratio.low, ratio.median, ratio.high) if end is not None]
-    within = [min(max(end, min(middle) / _BEYOND), _BEYOND * max(middle)) for end in ends]
-    scale, marks = around_one(within)
-    lines = [Line(ratio.name, _ratio(ratio, scale, marks), ratio.figure, title=ratio.title) for ratio in ratios]
-    return on_axis(lines, scale, marks, "times as fast" + "; by factors" * scale.logarithmic), within != ends
-
-
-def _ratio(ratio: Ratio, scale: Scale, marks: Sequence[float]) -> Markup:
-    middle, css = ROW / 2, ratio.verdict.replace(" ", "-") if ratio.verdict in _SHAPES else "undecided"
-    one = scale.place(1.0)
-    parts = [*_grid(scale, marks), line(one, -1, one, ROW + 1, "one")]
-    if ratio.low is not None and ratio.high is not None:
-        low, high = scale.place(ratio.low), scale.place(ratio.high)
-        parts.append(line(low, middle, high, middle, f"range {css}"))
-        parts += [line(end, middle - 4, end, middle + 4, f"range {css}") for end in (low, high) if 0 < end < 1]
-    shape = tag("path", class_=f"sign {css}", d=_SHAPES.get(ratio.verdict, _OTHER))
-    place = f"{100 * scale.place(ratio.median):.2f}%"
-    parts.append(tag("svg", [shape], x=place, y=f"{middle:g}", width="1", height="1"))
-    return svg(ROW, ratio.said, parts)
-
-
 def stacks(rows: Sequence[Stack], of: str = "an image") -> Rows:
     """Rows of stacked parts on one axis of milliseconds, or of microseconds where that reads better."""
     longest = max(row.total for row in rows)
@@ -110,7 +52,7 @@ def stacks(rows: Sequence[Stack], of: str = "an image") -> Rows:
     for row in rows:
         told = ", ".join(f"{one.name} {percent(one.seconds / row.total)}" for one in row.segments if one.seconds)
         parts = _stacked(row.segments, row.total, longest, (3, ROW - 6), in_unit, f" {of}")
-        drawing = svg(ROW, f"{row.title}: {duration(row.total)} {of}; {told}", [*_grid(scale, marks), *parts])
+        drawing = svg(ROW, f"{row.title}: {duration(row.total)} {of}; {told}", [*grid(scale, marks), *parts])
         lines.append(Line(row.name, drawing, Text(duration(row.total), "b"), "stack", row.title))
     return on_axis(lines, scale, marks, f"{unit} {of}")
 
@@ -134,31 +76,9 @@ def stacked(title: str, segments: Sequence[Segment], total: float, widest: float
     return Chart(drawing, heading, legend=legend)
 
 
-def rates(found: Sequence[Rate], top: float, measured: float | None) -> Rows:
-    """Rates from 0 to ``top`` as bars with their intervals; the ``measured`` one crosses the others as a line."""
-    lines, middle = [], ROW / 2 + 1
-    for one in found:
-        share = one.value / top
-        parts = [rect(0, 6, min(1.0, share), ROW - 10, f"fill rate-{one.css}")]
-        if share > 1:  # it goes on
-            parts += [rect(0.965 + 0.012 * number, 0, 0.005, ROW + 2, "gap") for number in (0, 1)]
-        elif one.low is not None and one.high is not None:
-            low, high = sorted((max(0.0, min(1.0, one.low / top)), max(0.0, min(1.0, one.high / top))))
-            parts += whisker(low, high, middle)
-        if measured and one.css != "measured":
-            parts.append(line(measured / top, 0, measured / top, ROW + 2, "reference"))
-        spread, value = interval(one.low, one.high), figure(one.value)
-        said = f"{one.name}: {value} images/s" + (f", {spread}" if spread else "")
-        name, much = Text(one.name, "b", small=[one.hint]), Text(value, "b", small=[spread or "no interval"])
-        lines.append(Line(name, svg(ROW + 2, said, parts), much, one.css))
-    scale = Scale(0.0, top)
-    return Rows(lines, _axis(scale, scale.marks(5), below=True), "images/s")
-
-
 def on_axis(lines: Sequence[Line], scale: Scale, marks: Sequence[float], unit: str) -> Rows:
     """Rows between two axes, as comparisons have them: with room for long names."""
-    above, below = (_axis(scale, marks, below=below) for below in (False, True))
-    return Rows(lines, below, unit, above, "compared")
+    return Rows(lines, axis(scale, marks), unit, axis(scale, marks, below=False), "compared")
 
 
 def _stacked(  # noqa: PLR0917
@@ -182,12 +102,13 @@ def _stacked(  # noqa: PLR0917
     return drawn
 
 
-def _grid(scale: Scale, marks: Sequence[float]) -> list[Markup]:
-    """The axis's marks, as lines behind a row."""
+def grid(scale: Scale, marks: Sequence[float]) -> list[Markup]:
+    """The marks as lines behind a row."""
     return [line(scale.place(mark), -1, scale.place(mark), ROW + 1, "grid") for mark in marks]
 
 
-def _axis(scale: Scale, marks: Sequence[float], *, below: bool) -> Markup:
+def axis(scale: Scale, marks: Sequence[float], *, below: bool = True) -> Markup:
+    """The marks with their numbers, for below or above the rows."""
     (start, end), base = ((0, 5), 18) if below else ((15, 20), 11)
     parts = []
     for mark in marks:

@@ -64,14 +64,14 @@ def grey_image(photo: str | None, side: int) -> Array:
 
 
 @contextmanager
-def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
+def convolve(trial: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
     """One convolution, whose result is checked before it is measured.
 
     Raises:
         DataError: The result of the implementation is not SciPy's.
     """
     implementation = IMPLEMENTATIONS[name]
-    image = grey_image(visit.input.facts.get("photo"), side)
+    image = grey_image(trial.input.facts.get("photo"), side)
     weights = np.random.default_rng(1).random((kernel, kernel), dtype=np.float32)  # not the same when it is turned
     weights /= weights.sum()
     found, expected = implementation(image, weights), IMPLEMENTATIONS[REFERENCE](image, weights)
@@ -90,7 +90,7 @@ def convolve(visit: Trial, *, name: str, side: int, kernel: int) -> Iterator[Wor
 
 
 @contextmanager
-def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
+def profile(trial: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     """So many convolutions by im2col of the source document's image, under a profiler or alone.
 
     Figures are own seconds of the parts: under a profiler what it says; alone what they take when timed one by one. The
@@ -111,7 +111,7 @@ def profile(visit: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
 
     yield Work(repeat, warm_up=work)
     for seen in found:
-        save_profile(visit.folder, seen, f"{repetitions} convolutions by im2col, seen by {profiler}")
+        save_profile(trial.folder, seen, f"{repetitions} convolutions by im2col, seen by {profiler}")
 
 
 def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float]:

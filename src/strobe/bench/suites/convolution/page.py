@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.declare import Section
-from strobe.bench.harness.schedule import slug
+from strobe.bench.harness.declare import Section, slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
 from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, questions, shares, total_variation
@@ -44,7 +43,7 @@ _TREES = (
 )
 _APART_NOTE = (
     "Own time of each function, the time of functions in C being their callers', as a share of the whole: medians over "
-    "visits. Timed one by one: the calls of _get_indices, and all besides im2col_naive, are made again alone, with the "
+    "trials. Timed one by one: the calls of _get_indices, and all besides im2col_naive, are made again alone, with the "
     "same arguments and no profiler; what is left of the whole is im2col_naive's own. The distance of two columns is "
     "the share of the time that would have to be given to other functions to make them equal (half the sum of all "
     "differences, the total variation distance)."

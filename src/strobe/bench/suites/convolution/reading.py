@@ -165,7 +165,7 @@ class Reading:
         """What must be said where a way that seems the faster may not be."""
         found = self.faster(name, other, side)
         if found is not None and found["low"] is None:
-            return ", by too few visits to tell"
+            return ", by too few trials to tell"
         unsure = found is None or found["low"] <= 1
         return ", which is no difference that the interval would show" if unsure else ""
 

@@ -65,7 +65,7 @@ def declare(cfg: DictConfig) -> Suite:
         title=f"One convolution, written in {f'{len(names)} ways' if len(names) > 1 else 'one way'}",
         about=f"A repetition convolves one square image, float32, with a kernel of {shape}, as large as the image "
         "afterwards, on one thread, NumPy's and torch's products of matrices too; padding is within what is timed. "
-        f"Each visit first checks that the result is that of {REFERENCE}, and measures nothing if not. Ways that loop "
+        f"Each trial first checks that the result is that of {REFERENCE}, and measures nothing if not. Ways that loop "
         "in Python end at the side that takes about a second with a kernel of 3x3"
         f"{f' ({bounded})' if bounded else ''}. Then {repetitions} convolutions by im2col of an image of 7x7 are run "
         "alone and under each profiler; the parts of the work are also timed one by one.",

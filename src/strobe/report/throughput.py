@@ -5,14 +5,19 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
 
+from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
-from strobe.present.parts import Key
+from strobe.present.parts import Chart, Key, Keys, Paragraph, Section
+from strobe.records.run import Record
+from strobe.records.tables import Rows
+from strobe.report.wording import ceiling_rates
 
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
@@ -23,6 +28,12 @@ MOST_EPOCHS = 40  # epochs that are marked with a line
 _NAMED = 5  # epochs that are named
 _BELOW = 40  # pixels for the lane and the steps' numbers
 SHAPES = {"free": "steps", "profiled": "profiled", "warmup": "warm-up"}
+_SLOWEST, _FASTEST = 1e-9, 1e12  # a second; what lies beyond was not measured
+_PAUSES = {  # columns of steps.csv
+    "validation": ("validated", "validation"),
+    "checkpoints": ("saved", "checkpoint, longer than a step"),
+    "between": ("paused", "other pause, longer than a step"),
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,7 @@ class Timeline:
     run: tuple[float, float | None, float | None] | None = None  # the run's median rate, and its interval
     ceiling: float | None = None  # the lowest
     epochs: Sequence[tuple[float, float]] = ()  # first step and number
-    pauses: Mapping[str, Sequence[float]] = field(default_factory=dict)  # steps before one, by the class of its mark
+    pauses: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)  # step before it and seconds
 
     @property
     def span(self) -> tuple[float, float]:
@@ -117,6 +128,63 @@ class Timeline:
         return found
 
 
+def throughput(record: Record, rows: Rows) -> Section:
+    """The section; it says so where ``steps.csv`` holds no step."""
+    unit = "images/s" if any(row.get("images") for row in rows) else "steps/s"
+    points = points_of(rows, unit)
+    if not points:
+        empty = Paragraph("steps.csv holds no steps.", "empty")
+        return Section("throughput", "Throughput", "", [empty] * (record.text("status") != "failed"))
+    run = ceiling = None
+    if unit == "images/s":
+        median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
+        run = (median, low, high) if median is not None and median > 0 else None
+        ceiling = min(ceiling_rates(record).values(), default=None)
+    epochs: dict[float, float] = {}
+    for number, row in enumerate(rows):
+        if math.isfinite(epoch := row.get("epoch", math.nan)):
+            epochs.setdefault(epoch, row.get("step", float(number)))
+    time = Timeline(points, unit, run, ceiling, [(step, epoch) for epoch, step in epochs.items()], _pauses(rows))
+    about = "Images/s of each step, from steps.csv."
+    if time.banded:
+        about = f"Images/s of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
+    if unit != "images/s":
+        about += " How many images a step held is unknown."
+    told = [Key("stroke epoch", counted(len(epochs), "epoch"))] if len(epochs) > 1 else []
+    for kind, (css, name) in _PAUSES.items():
+        if found := time.pauses[kind]:
+            seconds = duration(sum(seconds for _, seconds in found))
+            told.append(Key(f"mark {css}", f"{name}: {counted(len(found), 'time')}, {seconds} in all"))
+    chart = Chart(time.draw(), keys=time.legend(), zoom=time.zoom())
+    return Section("throughput", "Throughput", about, [chart, *([Keys(told)] if told else [])])
+
+
+def points_of(rows: Rows, unit: str) -> list[Point]:
+    """Steps with a finite rate, in the order of their numbers."""
+    found = []
+    for number, row in enumerate(rows):
+        total, step = row.get("device_total") or row.get("total", 0.0), row.get("step", float(number))
+        images = row.get("images", 0.0) if unit == "images/s" else 1.0
+        if 0 < total < math.inf and math.isfinite(step) and _SLOWEST < images / total < _FASTEST:
+            kind = "profiled" if row.get("profiled") else "warmup" if number < WARMUP_STEPS else "free"
+            found.append(Point(step, images / total, kind, total))
+    return sorted(found, key=lambda point: point.step)
+
+
+def _pauses(rows: Rows) -> dict[str, list[tuple[float, float]]]:
+    """Steps after which came a validation, or another pause longer than a usual step; and the seconds of that."""
+    totals = [row["total"] for row in rows if 0 < row.get("total", 0.0) < math.inf]
+    least = dict.fromkeys(_PAUSES, statistics.median(totals) if totals else math.inf) | {"validation": 0.0}
+    return {
+        kind: [
+            (row.get("step", float(number)), row[kind])
+            for number, row in enumerate(rows)
+            if shortest < row.get(kind, 0.0) < math.inf
+        ]
+        for kind, shortest in least.items()
+    }
+
+
 def _dots(time: Timeline) -> Iterable[Markup]:
     for point in time.points:
         if point.rate > time.top:
@@ -147,14 +215,9 @@ def _buckets(time: Timeline, kind: str) -> list[tuple[float, list[float]]]:
     """The middle step and the rates of each bucket of the whole run's steps that holds any of that kind."""
     first, last = time.span
     width = (last - first + 1) / BUCKETS
-    found: dict[int, list[Point]] = {}
-    for point in time.points:
-        if point.kind == kind:
-            found.setdefault(int((point.step - first) / width), []).append(point)
-    return [
-        (statistics.fmean(point.step for point in held), [point.rate for point in held])
-        for _, held in sorted(found.items())
-    ]
+    points = (point for point in time.points if point.kind == kind)  # in order
+    buckets = [list(held) for _, held in groupby(points, lambda point: int((point.step - first) / width))]
+    return [(statistics.fmean(point.step for point in held), [point.rate for point in held]) for held in buckets]
 
 
 def _references(time: Timeline) -> Iterable[Markup]:
@@ -179,9 +242,9 @@ def _lane(time: Timeline) -> Iterable[Markup]:
             step, epoch = starts[number]
             name = f"{epoch:,.0f}" if number else f"epoch {epoch:,.0f}"
             yield label(time.x(step - 0.5 * bool(number)) + 0.004, 11, name, "axis quiet")
-    for css, steps in time.pauses.items():
-        for place in sorted({round(min(1.0, time.x(step + 0.5)) * PLACES) for step in steps}):
-            yield rect(place / PLACES - 0.0015, top + 7 * (css != "validated"), 0.003, 6, css)
+    for kind, found in time.pauses.items():
+        for place in sorted({round(min(1.0, time.x(step + 0.5)) * PLACES) for step, _ in found}):
+            yield rect(place / PLACES - 0.0015, top + 7 * (kind != "validation"), 0.003, 6, _PAUSES[kind][0])
 
 
 def _numbers(time: Timeline) -> Iterable[Markup]:

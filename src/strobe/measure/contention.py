@@ -1,0 +1,143 @@
+"""What else the machine did while something was measured: other processes, the hypervisor, the quota, swapping.
+
+Read from Linux's own counters (proc(5): ``/proc/stat``, ``/proc/PID/stat``, ``/proc/vmstat``; the kernel's
+Documentation/accounting/psi.rst; ``cpu.stat`` of a cgroup) at two moments. What a system does not tell is None.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TICKS = os.sysconf("SC_CLK_TCK")  # in which the kernel counts, a second
+NAMED = 3  # other processes, the busiest first
+LEAST_CORES = 0.05  # that a process must have used to be named
+
+_PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process: its parent, and the core-seconds of itself and of the children that it has waited for."""
+
+    name: str
+    parent: int
+    seconds: float
+    reaped: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters at one moment; in seconds, those of processors in core-seconds."""
+
+    at: float
+    busy: float | None  # of the processors that this process may use
+    stolen: float | None  # by the hypervisor for other machines
+    throttled: float | None  # in which the cgroup's quota was used up
+    starved: float | None  # in which some process of the machine waited for a processor
+    swapped: int | None  # bytes
+    processes: Mapping[int, Process]
+
+
+def read() -> Reading:
+    """The counters now; takes some milliseconds."""
+    busy, stolen = _processors()
+    throttled, starved = _field(_CGROUP / "cpu.stat", "throttled_usec"), _field(_PROC / "pressure" / "cpu", "some")
+    swapped_in, swapped_out = (_field(_PROC / "vmstat", name) for name in ("pswpin", "pswpout"))
+    return Reading(
+        time.monotonic(),
+        busy,
+        stolen,
+        None if throttled is None else throttled / 1e6,
+        None if starved is None else starved / 1e6,
+        None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
+        {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
+    )
+
+
+def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
+    """The ``machine`` of ``summary.json``, for a process that may use so many ``usable`` cores.
+
+    Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
+    ``stolen`` and ``idle``. Shares of the time: ``throttled`` and ``starved``. ``swapped_bytes``. ``busiest`` are other
+    processes: ``name``, ``pid`` and ``cores``.
+    """
+    seconds = max(after.at - before.at, 1e-9)
+
+    def share(name: str, per: float = 1.0) -> float | None:
+        ends = getattr(before, name), getattr(after, name)
+        return None if None in ends else max(0.0, ends[1] - ends[0]) / seconds / per
+
+    mine = _family(after.processes)
+    own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / usable
+    busy, stolen = share("busy", usable), share("stolen", usable)
+    others = None if busy is None else max(0.0, busy - own)
+    found: list[tuple[float, str, int]] = []
+    for pid, process in after.processes.items():
+        began = before.processes.get(pid)
+        used = (process.seconds - (began.seconds if began and began.name == process.name else 0.0)) / seconds
+        if pid not in mine and used >= LEAST_CORES:
+            found.append((used, process.name, pid))
+    swapped = None if before.swapped is None or after.swapped is None else after.swapped - before.swapped
+    return {
+        "seconds": seconds,
+        "own": own,
+        "others": others,
+        "stolen": stolen,
+        "idle": None if others is None else max(0.0, 1.0 - own - others - (stolen or 0.0)),
+        "throttled": share("throttled"),
+        "starved": share("starved"),
+        "swapped_bytes": swapped,
+        "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
+    }
+
+
+def _processors() -> tuple[float | None, float | None]:
+    """Core-seconds in which the usable processors computed, and of which they were robbed."""
+    usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    lines = [line.split() for line in _text(_PROC / "stat").splitlines() if line.startswith("cpu")]
+    ticks = [[int(value) for value in line[1:]] for line in lines if line[0] in usable and len(line) > 8]
+    if not any(map(sum, ticks)):
+        return None, None
+    computing = sum(user + nice + system + irq + soft for user, nice, system, _, _, irq, soft, *_ in ticks)
+    return computing / TICKS, sum(line[7] for line in ticks) / TICKS
+
+
+def _process(path: Path) -> Process | None:
+    before, _, after = _text(path).rpartition(")")
+    fields = after.split()
+    if len(fields) < 15:  # it has just gone
+        return None
+    own, reaped = (sum(int(value) for value in fields[start : start + 2]) / TICKS for start in (11, 13))
+    return Process(before.partition("(")[2], int(fields[1]), own, reaped)
+
+
+def _family(processes: Mapping[int, Process]) -> set[int]:
+    """This process and its descendants."""
+    found = {os.getpid()}
+    while more := {pid for pid, process in processes.items() if process.parent in found} - found:
+        found |= more
+    return found
+
+
+def _used(reading: Reading, family: set[int]) -> float:
+    return sum(one.seconds + one.reaped for pid in family if (one := reading.processes.get(pid)))
+
+
+def _field(path: Path, name: str) -> float | None:
+    """The last number of the line that begins with this name, as these files have it."""
+    for line in _text(path).splitlines():
+        if line.split()[:1] == [name]:
+            with contextlib.suppress(ValueError):
+                return float(line.split()[-1].rpartition("=")[2])
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

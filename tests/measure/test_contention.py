@@ -1,0 +1,47 @@
+"""What else the machine did, from its own counters."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from strobe.measure import contention
+from strobe.measure.environment import usable_cores
+
+BURN = [sys.executable, "-S", "-c", "import time\nwhile time.process_time() < {}: pass"]
+
+
+def burning(seconds: float) -> list[str]:
+    return [part.format(seconds) for part in BURN]
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process that computes, and that is nobody's child."""
+    start = f"import subprocess; print(subprocess.Popen({burning(60)}, stdout=-3, stderr=-3).pid)"  # DEVNULL
+    pid = int(subprocess.run([sys.executable, "-S", "-c", start], capture_output=True, text=True, check=True).stdout)
+    yield pid
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_strangers_computing_is_of_others(stranger: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "NAMED", 1000)  # on a busy machine three others may have used more
+    before = contention.read()
+    time.sleep(1)
+    found = contention.between(before, contention.read(), usable_cores())
+    named = {one["pid"]: one["cores"] for one in found["busiest"]}
+    assert 0 < named[stranger] <= found["others"] * usable_cores() + 0.1  # each counts in ticks
+
+
+def test_own_children_are_not_others() -> None:
+    before = contention.read()
+    subprocess.run(burning(0.5), check=True)
+    found = contention.between(before, contention.read(), usable_cores())
+    assert found["own"] * found["seconds"] * usable_cores() >= 0.4
+    shares = [found[name] for name in ("own", "others", "stolen", "idle")]
+    assert all(share >= 0 for share in shares)
+    assert sum(shares) >= 0.8
