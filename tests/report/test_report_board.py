@@ -16,8 +16,10 @@ from torch.utils.data import DataLoader
 from strobe.callbacks.figures import pixels
 from strobe.report.board import METRICS, show_verdict
 from strobe.report.step_picture import step_picture
+from support.pages import complete
 
-SCALARS = {"images_per_second", "efficiency", "ceilings/loader", "ceilings/model"}
+SCALARS = {"images_per_second": 3180.0, "efficiency": 0.985, "ceilings/loader": 3230.0, "ceilings/model": 8120.0}
+SCALARS |= {"memory/rss_peak_mb": 4100.0, "memory/device_peak_mb": 2300.0}
 TEXT, PICTURE = "strobe/verdict", "strobe/step"
 
 
@@ -59,34 +61,7 @@ def text_of(read: EventAccumulator) -> str:
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    phases = {"total": 0.05, "data_wait": 0.03, "forward": 0.01, "backward": 0.01}
-    return {
-        "status": "completed",
-        "data": "generated sample data",
-        "overrides": ["data.batch_size=8"],
-        "choices": {"data": "sample", "loader": "skimage", "engine": "torch", "model": "resnet18"},
-        "batch_size": 8,
-        "num_workers": 2,
-        "accelerator": "cpu",
-        "world_size": 1,
-        "precision": "32-true",
-        "environment": {"usable_cores": 2},
-        "images_per_second": {"median": 160.0, "low": 155.0, "high": 166.0},
-        "step_seconds": phases,
-        "ceilings": {"loader": 250.0, "model": 400.0, "joint": None, "reason": None},
-        "efficiency": 0.64,
-        "verdict": "60% of each step waits for data_wait.",
-        "findings": [
-            {
-                "cause": "loader",
-                "title": "The loader cannot keep up",
-                "evidence": "It gives 250 images/s.",
-                "advice": "Read faster.",
-                "overrides": ["loader=memory"],
-                "predicted_speedup": {"median": 1.5, "low": 1.4, "high": 1.6},
-            }
-        ],
-    } | changes
+    return complete() | {"verdict": "61% of each step waits for data_wait."} | changes
 
 
 def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_path: Path) -> None:
@@ -105,18 +80,15 @@ def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_p
     scalars = {name: [(e.step, e.value) for e in read.Scalars(name)] for name in read.Tags()["scalars"]}
     assert {"train/loss", "test/accuracy"} <= scalars.keys()
     assert {name: scalars[name] for name in SCALARS} == {
-        "images_per_second": [(3, 160.0)],
-        "efficiency": [(3, pytest.approx(0.64))],
-        "ceilings/loader": [(3, 250.0)],
-        "ceilings/model": [(3, 400.0)],
+        name: [(3, pytest.approx(value))] for name, value in SCALARS.items()
     }
-    assert set(METRICS) >= SCALARS  # of HParams, where a sweep's runs are compared
+    assert {*METRICS} >= SCALARS.keys()  # of HParams, where a sweep's runs are compared
     (image,) = read.Images(PICTURE)
     figure = step_picture(record())
     assert figure is not None
     assert image.step == 3
     assert Image.open(BytesIO(image.encoded_image_string)).tobytes() == pixels(figure).tobytes()
-    assert "**60% of each step" in text_of(read)
+    assert "**61% of each step" in text_of(read)
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")
@@ -128,10 +100,10 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     trainer = quiet(folder(tmp_path))
     show_verdict(trainer, record(findings=[found, by_hand], overrides=["data.root='/a b/*c_d_e*'"]))
     html = markdown_to_safe_html(text_of(events(tmp_path)))
-    assert "<strong>60% of each step waits for data_wait.</strong>" in html
-    assert "<p>Ceilings: loader 250, model 400 images/s; efficiency 64% of the loader ceiling.</p>" in html
-    assert "<h4>The loader cannot keep up. Predicted: 1.5x (1.4 to 1.6)</h4>" in html
-    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 1.6x" in html
+    assert "<strong>61% of each step waits for data_wait.</strong>" in html
+    assert "<p>Ceilings: loader 3,230, model 8,120 images/s; efficiency 98% of the loader ceiling.</p>" in html
+    assert "<h4>The loader is the limit. Predicted: 2.5x (2.3 to 2.6)</h4>" in html
+    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 2.6x" in html
     assert "<p>Call it * less | often.</p>" in html
     code = html.partition("<pre><code>")[2].partition("</code></pre>")[0].strip()
     assert code.startswith("python train.py ")
@@ -143,7 +115,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("median", "low", "high"))
     old = record(images_per_second=nothing, step_seconds={"total": None}, ceilings={"loader": None, "model": 9.0})
-    for key in ("verdict", "findings", "efficiency", "environment"):
+    for key in ("verdict", "findings", "efficiency", "environment", "memory"):
         del old[key]
     show_verdict(quiet(folder(tmp_path / "old")), old)
     assert events(tmp_path / "old").Tags()["scalars"] == ["ceilings/model"]

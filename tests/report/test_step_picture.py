@@ -7,22 +7,18 @@ from matplotlib.colors import to_hex
 
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.figures import PHASE_COLOURS, pixels
-from strobe.present.colours import contrast, ink_on
+from strobe.present.raster import contrast, ink_on
 from strobe.report.step_picture import step_picture
+from support.pages import complete
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    return {
-        "data": "EuroSAT",
-        "choices": {"data": "eurosat", "loader": "skimage", "model": "resnet18"},
-        "batch_size": 32,
-        "num_workers": 2,
-        "world_size": 1,
-        "accelerator": "cpu",
+    return complete() | {
         "images_per_second": {"median": 250.0, "low": 240.0, "high": 262.0},
         "step_seconds": {"total": 0.1, "data_wait": 0.06, "forward": 0.02, "backward": 0.018, "optimizer": 0.002},
         "ceilings": {"loader": 400.0, "model": 1000.0, "joint": 300.0, "intervals": {"loader": [390, 405]}},
-    } | changes
+        **changes,
+    }
 
 
 def drawn(**changes: Any) -> Any:

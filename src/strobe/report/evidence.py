@@ -1,7 +1,7 @@
 """What lies below the phases: operators, the trace's own figures, loader workers, memory; and what was learned."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from strobe.present.charts.svg import meter
@@ -58,7 +58,10 @@ def trace(record: Record) -> Section:
     ]
     pairs += _named(seen.get("syncs"), "name", "calls", "calls")
     pairs += _named(seen.get("copies"), "kind", "bytes", "")
-    workers = _workers(seen.get("loader_workers"))
+    shares = {str(name): as_number(share) for name, share in record.mapping("trace_evidence", "loader_workers").items()}
+    known = [(name, share) for name, share in shares.items() if share is not None]
+    workers = facts((name, _bar(share, " of the time")) for name, share in known[:MOST_WORKERS])
+    workers += more(len(known) - MOST_WORKERS, "workers")
     about = "Read off the newest traces" + (": how much of the time each loader was loading." if workers else ".")
     return Section("trace", "Workers and device", about, [*facts(pairs), *workers])
 
@@ -84,14 +87,11 @@ def metrics(record: Record) -> Section:
     values = {
         str(name): value for name in record.mapping("metrics") if (value := record.number("metrics", name)) is not None
     }
-    plain = {name: value for name, value in values.items() if name.count("/") == 1}
-    kinds = list(dict.fromkeys(name.partition("/")[2] for name in plain))
-    stages = [*_STAGES, *sorted({name.partition("/")[0] for name in plain} - {*_STAGES})]
-    rows = [
-        (stage, *(_figure(plain.get(f"{stage}/{kind}")) for kind in kinds))
-        for stage in stages
-        if any(f"{stage}/{kind}" in plain for kind in kinds)
-    ]
+    plain = [name.split("/") for name in values if name.count("/") == 1]
+    kinds = list(dict.fromkeys(kind for _, kind in plain))
+    found = {stage for stage, _ in plain}
+    stages = [*(stage for stage in _STAGES if stage in found), *sorted(found - {*_STAGES})]
+    rows = [(stage, *(_figure(values.get(f"{stage}/{kind}")) for kind in kinds)) for stage in stages]
     heads = ("Stage", *(f"#{kind.replace('_', ' ')}" for kind in kinds))
     parts: list[Part] = [Table(heads, rows)] if rows else []
     classes = sorted((value, name) for name, value in values.items() if re.match(r"\w+/accuracy/.", name))
@@ -116,13 +116,6 @@ def _named(found: Any, key: str, amount: str, unit: str) -> list[tuple[str, Word
         said = [text for text in ("" if seconds is None else duration(seconds), much) if text]
         pairs.append((str(entry.get(key) or "unnamed"), f"{', '.join(said) or 'unknown'} a step"))
     return pairs
-
-
-def _workers(found: Any) -> list[Part]:
-    shares = {str(name): as_number(found[name]) for name in found} if isinstance(found, Mapping) else {}
-    known = [(name, share) for name, share in shares.items() if share is not None]
-    items = facts((name, _bar(share, " of the time")) for name, share in known[:MOST_WORKERS])
-    return [*items, *more(len(known) - MOST_WORKERS, "workers")]
 
 
 def _bar(share: float, *small: str) -> Words:

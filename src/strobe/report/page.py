@@ -83,15 +83,21 @@ def head(record: Record) -> dict[str, Any]:
     """What ran, how it ended, the verdict, the command that it advises, and the main figures."""
     status = record.text("status") or "unknown"
     first, rest = _verdict(record)
-    best = next((entry for entry in record.items("findings") if isinstance(entry, dict)), {})
+    kind, message = record.text("error", "type"), (record.text("error", "message") or "").strip()
+    error = {
+        "css": STATUS.get(status, "fair"),
+        "title": "What stopped it" if status == "interrupted" else "What went wrong",
+        "kind": kind or "",
+        "message": message or "It came without a message.",
+    }
     return {
         "title": first,
         "what": " · ".join(subject(record)),
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,
         "rest": rest,
-        "command": command_of(record, best),
-        "error": _error(record, status),
+        "command": command_of(record, next(iter(_entries(record)), {})),
+        "error": error if kind or message else None,
         "tiles": _tiles(record),
     }
 
@@ -103,9 +109,8 @@ def _verdict(record: Record) -> tuple[str, str]:
         return first, " ".join(rest)
     if record.text("status") == "failed":
         return "The run failed before it could be judged.", ""
-    total = record.number("step_seconds", "total")
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
-    shares.pop("total", None)
+    total = shares.pop("total", None)
     if not total or total < 0 or not shares:
         return "No step was measured.", "All steps were warm-up or profiled, or there were none."
     longest = max(shares, key=lambda name: shares[name])
@@ -113,23 +118,12 @@ def _verdict(record: Record) -> tuple[str, str]:
     return first, "This record holds no verdict."
 
 
-def _error(record: Record, status: str) -> Mapping[str, str] | None:
-    kind, message = record.text("error", "type"), record.text("error", "message")
-    if not (kind or message):
-        return None
-    return {
-        "css": STATUS.get(status, "fair"),
-        "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind or "",
-        "message": (message or "").strip() or "It came without a message.",
-    }
-
-
 def _tiles(record: Record) -> list[Tile]:
     """Throughput, efficiency, the step, the share of waiting: of what was measured."""
     tiles = []
-    if (median := record.number("images_per_second", "median")) is not None:
-        spread = interval(record.number("images_per_second", "low"), record.number("images_per_second", "high"))
+    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
+    if median is not None:
+        spread = interval(low, high)
         tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
     if (efficiency := record.number("efficiency")) is not None:
         tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
@@ -143,13 +137,16 @@ def _tiles(record: Record) -> list[Tile]:
     return tiles
 
 
+def _entries(record: Record) -> list[dict[str, Any]]:
+    return [entry for entry in record.items("findings") if isinstance(entry, dict)]
+
+
 def findings(record: Record) -> Section:
     """The section; it says so where the record holds none."""
-    found = [entry for entry in record.items("findings") if isinstance(entry, dict)]
+    found = _entries(record)
     if not found:
-        failed = record.text("status") == "failed"
         empty = Paragraph("This record holds no findings.", "empty")
-        return Section("findings", "What to change", "", [] if failed else [empty])
+        return Section("findings", "What to change", "", [empty] * (record.text("status") != "failed"))
     ends = [value for entry in found for value in _speedup(entry) if value is not None]
     scale = (min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, cut_mark
-from strobe.present.colours import ink_on
 from strobe.present.format import duration, percent, rate
+from strobe.present.raster import ink_on
 from strobe.records.run import Record
 from strobe.report.wording import ceiling_rates, subject
 
