@@ -50,13 +50,7 @@ def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
 
 
 def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell:
-    """A cell of ``comparison.json``, without what only a comparison with others tells.
-
-    Args:
-        runs: the cell's, one at least.
-        keys: the overrides in which the cells differ.
-        folder: where the comparison is written, to which links are relative.
-    """
+    """A cell of ``comparison.json``, without what only a comparison with others tells; links start from ``folder``."""
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]
     rates = [run.record.number("overall_images_per_second") for run in measured]  # of all ranks

@@ -31,9 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
     """Write ``report.html`` into a run's directory, whole or not at all, and return its path.
 
-    Args:
-        run_dir: The run, with its ``summary.json``, and what there is of ``steps.csv`` and ``tables/``.
-        record: What to show instead of the run's own record, such as one with new findings.
+    ``record``: what to show instead of the run's own record, such as one with new findings.
 
     Raises:
         DataError: The directory holds no record, or one that is damaged or of another program or version.
@@ -56,12 +54,7 @@ def render(
 ) -> str:
     """The page as HTML; a pure function, which leaves out whatever the record lacks.
 
-    Args:
-        record: The run's record; nothing of the configuration is shown.
-        rows: The steps, as ``strobe.records.steps.read_rows`` gives them.
-        slowest: The slowest operators, if any were recorded.
-        name: The run's directory, for commands to copy.
-        files: The run's files, to be linked.
+    ``name`` is the run's directory, for commands to copy; ``rows`` are its steps.
     """
     sections = [
         step(record),
