@@ -2,7 +2,6 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +20,10 @@ from strobe.errors import ConfigError, DataError
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
+from support.suite_parts import declared
 from support.suite_records import record_of
 
 DECODED = ["decode, one at a time, {}, 1 thread", "step, 1, {}, 1 thread"]
-
-
-def composed(*overrides: str) -> Any:
-    return bench_config("suite=crop", *overrides)
 
 
 @pytest.fixture
@@ -42,8 +38,8 @@ def photos(tmp_path: Path) -> Path:
 
 def found(root: Path, scratch: Path) -> Input:
     given = (f"data.root={root}",)
-    suite: Suite = crop.declare(composed(*given))
-    return suite.find(Request(composed(*given), "image_folder", given), scratch)
+    suite: Suite = crop.declare(bench_config("suite=crop", *given))
+    return suite.find(Request(bench_config("suite=crop", *given), "image_folder", given), scratch)
 
 
 def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
@@ -52,7 +48,7 @@ def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
 
 @pytest.mark.parametrize("mode", ["quick=true", "quick=false"])
 def test_every_decoder_is_measured_alone_and_in_a_step(mode: str) -> None:
-    suite = crop.declare(composed(mode))
+    suite = declared("crop", mode)
     names = [cell.name for cell in suite.cells]
     together = "decode, 32 at a time, native, 1 thread"
     assert names == [
@@ -67,7 +63,7 @@ def test_every_decoder_is_measured_alone_and_in_a_step(mode: str) -> None:
 
 
 def test_decoders_and_workers_can_be_chosen() -> None:
-    suite = crop.declare(composed("suite.decoders=[torchvision,native]", "suite.workers=[1,2]"))
+    suite = declared("crop", "suite.decoders=[torchvision,native]", "suite.workers=[1,2]")
     steps = [cell for cell in suite.cells if cell.table == "step"]
     assert [(cell.row, cell.column) for cell in steps] == [(r, c) for r in "12" for c in ("torchvision", "native")]
     assert steps[3].against == "step, 2, torchvision, 1 thread"
@@ -184,7 +180,7 @@ def test_the_published_pipeline_masks_and_changes_colours() -> None:
 
 
 def test_sentences_tell_whether_the_aims_are_reached() -> None:
-    suite = crop.declare(composed())
+    suite = declared("crop")
     rates: dict[str, float | str] = {
         DECODED[0].format("pil"): 500,
         DECODED[0].format("torchvision"): 700,
@@ -213,7 +209,7 @@ def test_sentences_tell_whether_the_aims_are_reached() -> None:
 
 
 def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
-    suite = crop.declare(composed())
+    suite = declared("crop")
     record = record_of(suite, {DECODED[1].format(name): 300.0 for name in ("pil", "native")})
     assert crop.sections(record, tmp_path) == []
     for cell in record["cells"]:
@@ -235,7 +231,7 @@ def test_a_gpu_is_used_unless_the_user_says_otherwise(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    cfg = composed(f"data.root={photos}")
+    cfg = bench_config("suite=crop", f"data.root={photos}")
     suite = crop.declare(cfg)
     for accelerator, device in (("auto", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
         cfg.trainer.accelerator = accelerator

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from strobe.bench import steady as trainings
-from strobe.bench.harness.declare import Request, Suite
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.inputs import prepared
 from strobe.bench.suites.training import suite as training
@@ -17,7 +16,8 @@ from strobe.callbacks.tracefile import read_trace
 from strobe.measure.timing import FEWEST_STEPS
 from strobe.present.parts import Table
 from support.composing import bench_config
-from support.suite_parts import TRAINED, recorded, times_as_fast, trial_of
+from support.suite_parts import TRAINED, declared, times_as_fast, trial_of
+from support.suite_records import record_of
 
 SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "suite.workers=1", "suite.large_batch=16")
 
@@ -29,14 +29,10 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "DRIVER", tmp_path / "driver")
 
 
-def declared(*overrides: str) -> Suite:
-    return training.declare(bench_config("suite=training", *overrides))
-
-
 @pytest.mark.usefixtures("both")
 @pytest.mark.parametrize(("quick", "workers", "large"), [("false", 8, 2048), ("true", 2, 128)])
 def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large: int) -> None:
-    suite = declared(f"quick={quick}", "threads=3")
+    suite = declared("training", f"quick={quick}", "threads=3")
     names = ["batch 32, no workers", f"batch 32, {workers} workers", f"batch {large}, {workers} workers", "best known"]
     assert [(cell.table, cell.row) for cell in suite.cells] == [
         (device, row) for device in ("cpu", "gpu") for row in names
@@ -51,7 +47,7 @@ def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large
 
 def test_without_a_gpu_it_is_the_cpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "DRIVER", tmp_path / "none")
-    assert {cell.table for cell in declared().cells} == {"cpu"}
+    assert {cell.table for cell in declared("training").cells} == {"cpu"}
 
 
 def test_the_best_overrides_are_the_users_if_there_are_some() -> None:
@@ -61,16 +57,6 @@ def test_the_best_overrides_are_the_users_if_there_are_some() -> None:
     found = training.rows(cfg, "cpu")
     assert found["best known"][-2:] == ["engine=resident", "threads=1"]
     assert [cell.threads for cell in training.declare(cfg).cells] == [3, 3, 3, 1]
-
-
-def find(tmp_path: Path, *overrides: str) -> None:
-    cfg = bench_config("suite=training", "suite.devices=[cpu]", *SMALL, *overrides)
-    suite = training.declare(cfg)
-    suite.find(Request(cfg, "cifar10", trial_of(tmp_path).overrides), tmp_path / "scratch")
-
-
-def test_rows_that_can_be_trained_are_not_refused(tmp_path: Path) -> None:
-    find(tmp_path)
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
@@ -95,7 +81,7 @@ def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> 
 
 
 def test_a_trial_times_a_training_and_the_first_one_leaves_traces(tmp_path: Path) -> None:
-    cell = declared("suite.devices=[cpu]", *SMALL).cells[0]
+    cell = declared("training", "suite.devices=[cpu]", *SMALL).cells[0]
     for number in (1, 0):
         traces = sorted((tmp_path / "tensorboard").rglob("*.pt.trace.json.gz"))
         assert not traces
@@ -126,7 +112,7 @@ def test_a_profile_that_fails_leaves_the_measurement(
         raise OSError("no room for a trace")
 
     monkeypatch.setattr(trainings, "profile", fail)
-    cell = declared("suite.devices=[cpu]", *SMALL).cells[3]
+    cell = declared("training", "suite.devices=[cpu]", *SMALL).cells[3]
     with cell.make(trial_of(tmp_path)) as work:
         report = measure(cell, work, 0.0)
     assert report.images == [TRAINED]
@@ -148,10 +134,10 @@ def reports(rate: float, epochs: float) -> list[Report]:
 
 
 def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_path: Path) -> None:
-    suite = declared("suite.devices=[cpu]")
+    suite = declared("training", "suite.devices=[cpu]")
     names = [cell.name for cell in suite.cells]
     rates = dict(zip(names, [reports(100, 1.0), reports(90, 0.4), reports(300, 2.0), reports(450, 1.0)], strict=True))
-    record = recorded(suite, rates)
+    record = record_of(suite, rates)
     assert suite.conclude is not None
     told = suite.conclude(record)
     assert told[0].startswith("On the CPU, batch 32, no workers: 10")
@@ -181,11 +167,11 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
 
 @pytest.mark.usefixtures("both")
 def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
-    suite = declared()
+    suite = declared("training")
     rates = [100, 90, 300, 450, 1000, 2000, 9000, 8000]
     found = {cell.name: reports(rate, 1.0) for cell, rate in zip(suite.cells, rates, strict=True)}
     assert suite.conclude is not None
-    first, best = suite.conclude(recorded(suite, found))[-2:]
+    first, best = suite.conclude(record_of(suite, found))[-2:]
     assert first.startswith("The GPU against the CPU, batch 32, no workers: 10")
     assert best.startswith(
         "From the CPU's first row, batch 32, no workers, to the GPU's fastest, batch 2048, 8 workers: 90"
@@ -194,9 +180,9 @@ def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("both")
 def test_rows_that_failed_are_named_and_the_others_told(tmp_path: Path) -> None:
-    suite = declared()
+    suite = declared("training")
     first, second, *_ = suite.cells
-    record = recorded(suite, {first.name: reports(100, 1.0), second.name: "a worker was <lost>"})
+    record = record_of(suite, {first.name: reports(100, 1.0), second.name: "a worker was <lost>"})
     assert suite.conclude is not None
     assert suite.sections is not None
     told = suite.conclude(record)

@@ -12,6 +12,7 @@ from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.threads import become_worker
 from strobe.errors import DataError
+from support.interruptions import raising
 from support.pipeline_parts import loader
 
 SIZE = 40
@@ -81,18 +82,12 @@ def test_whatever_a_data_set_raises_arrives_in_its_place(error: BaseException) -
 def test_what_the_order_raises_arrives_after_its_batches() -> None:
     had, raised = outcome(Fails(), in_order(Lost))
     assert had == list(range(8))
-    assert isinstance(raised, DataError)
-    assert str(raised) == "the order is lost"
+    assert repr(raised) == repr(DataError("the order is lost"))
 
 
 def test_what_start_raises_arrives_as_it_was_raised() -> None:
-    def start() -> int:
-        raise DataError("no beginning")
-
-    had, raised = outcome(Fails(), in_order(start=start))
-    assert had == []
-    assert isinstance(raised, DataError)
-    assert str(raised) == "no beginning"
+    error = DataError("no beginning")
+    assert outcome(Fails(), in_order(start=lambda: raising(error))) == ([], error)
 
 
 def test_only_workers_compute_on_one_thread() -> None:

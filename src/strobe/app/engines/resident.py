@@ -49,13 +49,7 @@ class ResidentEngine:
     """
 
     def __init__(self, *, num_workers: int) -> None:
-        self.first = TorchEngine(
-            num_workers=num_workers,
-            prefetch_factor=2,
-            persistent_workers=False,
-            pin_memory=False,
-            multiprocessing_context=None,
-        )
+        self.first = TorchEngine(num_workers=num_workers, pin_memory=False)
         self._splits: WeakKeyDictionary[LoadedData, dict[torch.device, Split]] = WeakKeyDictionary()
         self._expected: WeakKeyDictionary[LoadedData, dict[torch.device, tuple[str, int]]] = WeakKeyDictionary()
 

@@ -23,26 +23,14 @@ class TorchEngine:
     """``torch.utils.data.DataLoader`` over batches of indices.
 
     ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
-    that), so that ``num_workers`` is the number of cores that loading may take.
+    that), so that ``num_workers`` is the number of cores that loading may take. ``options`` are DataLoader's for
+    workers: ``prefetch_factor``, ``persistent_workers`` and ``multiprocessing_context``.
     """
 
-    def __init__(
-        self,
-        *,
-        num_workers: int,
-        prefetch_factor: int,
-        persistent_workers: bool,
-        pin_memory: bool | None,
-        multiprocessing_context: str | None,
-    ) -> None:
+    def __init__(self, *, num_workers: int, pin_memory: bool | None, **options: Any) -> None:
         self.num_workers = num_workers
         self.pin_memory = pin_memory
-        options = {
-            "prefetch_factor": prefetch_factor,
-            "persistent_workers": persistent_workers,
-            "multiprocessing_context": multiprocessing_context,
-        }
-        self.worker_options: dict[str, Any] = options if num_workers else {}
+        self.worker_options = options if num_workers else {}
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
