@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from strobe.callbacks import steps
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phases import Lap, PhaseClock
-from strobe.callbacks.progress import ProgressBar
-from strobe.callbacks.steps import COLUMNS, StepRecorder, StepRows
+from strobe.callbacks.steps import COLUMNS, ProgressBar, StepRecorder, StepRows
 from strobe.callbacks.trace import TraceProfiler
 from strobe.records.steps import measure_steps
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
