@@ -110,9 +110,7 @@ def _plain(text: str) -> str:
 def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[str, Any]:
     """The run's hyperparameters by name; what is unknown, or left to torch, is left out.
 
-    Args:
-        record: The run's record.
-        learning_rate: The optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
+    ``learning_rate``: the optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
     """
     found = {}
     for name, (kind, place, keys) in COLUMNS.items():

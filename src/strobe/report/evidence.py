@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from strobe.present.charts.svg import meter
 from strobe.present.format import duration, percent, size
 from strobe.present.parts import Heading, Paragraph, Part, Section, Table, Text, Words, facts, link, more, named
 from strobe.records.run import Record, as_number
 from strobe.records.tables import Operators
+from strobe.report.wording import entries
 
 MOST_WORKERS = 64
 MOST_CLASSES = 40
@@ -56,12 +56,18 @@ def trace(record: Record) -> Section:
     pairs: list[tuple[str, Words]] = [
         (name, show(value)) for key, name, show in _SEEN if (value := as_number(seen.get(key))) is not None
     ]
-    pairs += _named(seen.get("syncs"), "name", "calls", "calls")
-    pairs += _named(seen.get("copies"), "kind", "bytes", "")
+    for key, name, amount, show in (
+        ("syncs", "name", "calls", "{:,.3g} calls".format),
+        ("copies", "kind", "bytes", size),
+    ):
+        for entry in entries(record, "trace_evidence", key):
+            known = ((duration, entry.number("seconds")), (show, entry.number(amount)))
+            said = ", ".join(told(value) for told, value in known if value is not None)
+            pairs.append((entry.text(name) or "unnamed", f"{said or 'unknown'} a step"))
     shares = {str(name): as_number(share) for name, share in record.mapping("trace_evidence", "loader_workers").items()}
-    known = [(name, share) for name, share in shares.items() if share is not None]
-    workers = facts((name, _bar(share, " of the time")) for name, share in known[:MOST_WORKERS])
-    workers += more(len(known) - MOST_WORKERS, "workers")
+    busy = [(name, share) for name, share in shares.items() if share is not None]
+    workers = facts((name, _bar(share, " of the time")) for name, share in busy[:MOST_WORKERS])
+    workers += more(len(busy) - MOST_WORKERS, "workers")
     about = "Read off the newest traces" + (": how much of the time each loader was loading." if workers else ".")
     return Section("trace", "Workers and device", about, [*facts(pairs), *workers])
 
@@ -102,20 +108,6 @@ def metrics(record: Record) -> Section:
         parts += more(len(classes) - len(shown), "classes")
     parts += facts((name, _figure(value)) for name, value in values.items() if "/" not in name)
     return Section("metrics", "Metrics", "", parts)
-
-
-def _named(found: Any, key: str, amount: str, unit: str) -> list[tuple[str, Words]]:
-    """Entries with a name, seconds a step and calls or bytes a step."""
-    pairs: list[tuple[str, Words]] = []
-    for entry in found if isinstance(found, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        seconds = next((as_number(entry[name]) for name in entry if str(name).startswith("seconds")), None)
-        count = next((as_number(entry[name]) for name in entry if str(name).startswith(amount)), None)
-        much = "" if count is None else f"{count:,.3g} {unit}" if unit else size(count)
-        said = [text for text in ("" if seconds is None else duration(seconds), much) if text]
-        pairs.append((str(entry.get(key) or "unnamed"), f"{', '.join(said) or 'unknown'} a step"))
-    return pairs
 
 
 def _bar(share: float, *small: str) -> Words:

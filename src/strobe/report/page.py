@@ -10,14 +10,14 @@ from strobe.present.format import TIMES, counted, duration, figure, interval, pe
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.present.parts import Cards, Paragraph, Section, Tile
-from strobe.records.run import Record, as_number, load_record
+from strobe.records.run import Record, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.ceilings import ceilings, lowest
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
 from strobe.report.steps import step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, subject
+from strobe.report.wording import command_of, entries, rate_of, subject
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -31,9 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
     """Write ``report.html`` into a run's directory, whole or not at all, and return its path.
 
-    Args:
-        run_dir: The run, with its ``summary.json``, and what there is of ``steps.csv`` and ``tables/``.
-        record: What to show instead of the run's own record, such as one with new findings.
+    ``record``: what to show instead of the run's own record, such as one with new findings.
 
     Raises:
         DataError: The directory holds no record, or one that is damaged or of another program or version.
@@ -56,12 +54,7 @@ def render(
 ) -> str:
     """The page as HTML; a pure function, which leaves out whatever the record lacks.
 
-    Args:
-        record: The run's record; nothing of the configuration is shown.
-        rows: The steps, as ``strobe.records.steps.read_rows`` gives them.
-        slowest: The slowest operators, if any were recorded.
-        name: The run's directory, for commands to copy.
-        files: The run's files, to be linked.
+    ``name`` is the run's directory, for commands to copy; ``rows`` are its steps.
     """
     sections = [
         step(record),
@@ -96,7 +89,7 @@ def head(record: Record) -> dict[str, Any]:
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,
         "rest": rest,
-        "command": command_of(record, next(iter(_entries(record)), {})),
+        "command": command_of(record, next((entry.summary for entry in entries(record, "findings")), {})),
         "error": error if kind or message else None,
         "tiles": _tiles(record),
     }
@@ -121,8 +114,8 @@ def _verdict(record: Record) -> tuple[str, str]:
 def _tiles(record: Record) -> list[Tile]:
     """Throughput, efficiency, the step, the share of waiting: of what was measured."""
     tiles = []
-    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
-    if median is not None:
+    median, low, high = rate_of(record)
+    if median:
         spread = interval(low, high)
         tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
     if (efficiency := record.number("efficiency")) is not None:
@@ -137,13 +130,9 @@ def _tiles(record: Record) -> list[Tile]:
     return tiles
 
 
-def _entries(record: Record) -> list[dict[str, Any]]:
-    return [entry for entry in record.items("findings") if isinstance(entry, dict)]
-
-
 def findings(record: Record) -> Section:
     """The section; it says so where the record holds none."""
-    found = _entries(record)
+    found = entries(record, "findings")
     if not found:
         empty = Paragraph("This record holds no findings.", "empty")
         return Section("findings", "What to change", "", [empty] * (record.text("status") != "failed"))
@@ -154,26 +143,23 @@ def findings(record: Record) -> Section:
     return Section("findings", "What to change", about, [Cards(cards)])
 
 
-def _speedup(entry: dict[str, Any]) -> tuple[float | None, float | None, float | None]:
+def _speedup(entry: Record) -> tuple[float | None, float | None, float | None]:
     """Median, low and high, where they are known and make sense."""
-    given = entry.get("predicted_speedup")
-    if not isinstance(given, dict):
-        return None, None, None
-    median, low, high = (as_number(given.get(key)) for key in ("median", "low", "high"))
+    median, low, high = (entry.number("predicted_speedup", key) for key in ("median", "low", "high"))
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
-def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
-    cause = str(entry.get("cause") or "")
+def _card(record: Record, entry: Record, number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
+    cause = entry.text("cause") or ""
     fine, named = cause == "nothing", cause.replace("_", " ")
     median, low, high = _speedup(entry)
     card = {
         "rank": "✓" if fine else f"{number}",
-        "title": str(entry.get("title") or named or "A finding without a name"),
+        "title": entry.text("title") or named or "A finding without a name",
         "cause": named,
-        "texts": [Paragraph(str(entry[key]), key) for key in ("evidence", "advice") if entry.get(key)],
+        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))],
         "fine": "fine" * fine,
-        "command": command_of(record, entry),
+        "command": command_of(record, entry.summary),
     }
     if median is None or fine:
         return card | {"gain": ""}

@@ -17,11 +17,7 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 
 
 def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
-    """Draw a record's step as a stacked bar of its phases, and below it the ceilings and the measured rate.
-
-    Returns:
-        None for a record without measured steps and ceilings.
-    """
+    """A record's step as a stacked bar of its phases, and below it ceilings and measured rate; None without any."""
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
     measured = summary.get("images_per_second") or {}
     record = Record(dict(summary))

@@ -49,13 +49,8 @@ def lines(
 ) -> Picture:
     """Lines with intervals, each named where it ends.
 
-    Args:
-        title: What is shown, for those who cannot see.
-        hint: The unit, written above the axis.
-        series: Without any, the picture says that nothing was measured.
-        names: Of the places along the axis.
-        below: What the places are.
-        up: The axis of the values; by factors, the places may lie so too.
+    ``title`` is for those who cannot see, ``hint`` the unit; ``names`` are those of places along the axis, ``below``
+    says what these are; ``up`` is the axis of the values: if it goes by factors, the places may lie so too.
     """
     if not series:
         nothing = "Nothing was measured."
