@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .memory import MemoryProfiler
     from .phases import PhaseClock
-    from .progress import Journal, ProgressBar
     from .python_profile import PythonProfiler
-    from .steps import StepRecorder
+    from .steps import Journal, ProgressBar, StepRecorder
     from .trace import TraceProfiler
 
 _MODULES = {
-    "Journal": "progress",
+    "Journal": "steps",
     "MemoryProfiler": "memory",
     "PhaseClock": "phases",
-    "ProgressBar": "progress",
+    "ProgressBar": "steps",
     "PythonProfiler": "python_profile",
     "StepRecorder": "steps",
     "TraceProfiler": "trace",

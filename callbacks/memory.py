@@ -15,8 +15,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch.profiler import ProfilerAction, ProfilerActivity
 
-from .recording import Recording, warning_only
-from .schedule import ACTIVE, Schedule
+from .recording import ACTIVE, Recording, Schedule, warning_only
 from .tables import OperatorTables
 
 _log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ class MemoryProfiler(Recording):
     blocks, but no more of who made them, so raise `wait` to reach the step that fails.
 
     Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is, and
-    :class:`strobe.callbacks.schedule.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
+    :class:`strobe.callbacks.recording.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
 
     Args:
         directory: Where files go; made when they are written.

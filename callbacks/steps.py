@@ -1,6 +1,7 @@
-"""One row a training step: how long it took, and where the time went."""
+"""One row a training step: how long it took, and where the time went; and what a person sees meanwhile."""
 
 import csv
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning import LightningModule
+from lightning import LightningModule, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from .phases import Lap, PhaseClock, checkpoint_names, owners
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 LIVE_STEPS = 20  # over which the latest rate is taken
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -202,6 +204,40 @@ class StepRecorder(Callback):
             clock.remove(trainer)
 
     teardown = on_exception
+
+
+class ProgressBar(RichProgressBar):
+    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, over the latest steps.
+
+    A `strobe.callbacks.StepRecorder` beside it measures them.
+    """
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """What the bar shows behind its numbers."""
+        shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        recorders = [callback for callback in trainer.callbacks if isinstance(callback, StepRecorder)]  # type: ignore[attr-defined]
+        if recorders and (live := recorders[0].live()):
+            shown |= {"images/s": f"{live[0]:,.0f}", "waiting": f"{live[1]:.0%}"}
+        return shown
+
+
+class Journal(Callback):
+    """Logs the metrics of each epoch, and those of the test."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log what is known after an epoch."""
+        _log_metrics(trainer, f"epoch {trainer.current_epoch}, step {trainer.global_step}")
+
+    def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log what the test found."""
+        _log_metrics(trainer, "test")
+
+
+def _log_metrics(trainer: Trainer, what: str) -> None:
+    metrics = trainer.callback_metrics  # reading them reduces over all ranks: each must
+    if trainer.is_global_zero:
+        values = ", ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
+        _log.info("%s: %s", what, values)
 
 
 def _images(batch: Any, ranks: int) -> int | None:

@@ -19,6 +19,7 @@ from .tracefile import without_gc
 
 _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
+MOST_CYCLES = 8  # kept as they are, some megabytes each, before the oldest one is parsed
 _NAME_WIDTH = 80  # characters; the names of kernels are longer than that
 _KEY = ("key", "node_id", "device_type", "is_legacy", "is_user_annotation")  # as EventList.key_averages
 _FIGURES = {
@@ -42,13 +43,9 @@ class OperatorTables:
     Ranges that a program opens itself (`record_function`, the waiting for a loader) have rows too; their self time is
     what no operator inside them explains. The steps' own ranges have none. With a device, torch lists its kernels
     in rows of their own (`device` is not `cpu`), and once more as the device time of the operators that launched them.
-
-    Args:
-        most: Cycles to keep as they are, some megabytes each. From then on `add` parses the oldest one.
     """
 
-    def __init__(self, most: int = 8) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self.cycles = 0  # added
         self.steps = 0  # active ones in them
         self._waiting: list[Any] = []
@@ -61,7 +58,7 @@ class OperatorTables:
         self.cycles += 1
         self.steps += steps
         self._waiting.append(cycle)
-        while len(self._waiting) > self.most:
+        while len(self._waiting) > MOST_CYCLES:
             self._parse(self._waiting.pop(0))
 
     def write(self, directory: Path) -> list[Path]:

@@ -18,8 +18,7 @@ from torch.profiler import ProfilerActivity
 from .figures import pixels
 from .loading import Loading
 from .ranges import PhaseRanges, Step
-from .recording import Recording
-from .schedule import Schedule
+from .recording import Recording, Schedule
 from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
@@ -44,7 +43,7 @@ class TraceProfiler(Recording):
     Args:
         directory: Where traces go; made when training starts. TensorBoard wants them beside its event files.
         tables: Where rank 0 writes operator tables over all cycles when training ends; None for none.
-        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.schedule.Schedule`.
+        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.recording.Schedule`.
         record_shapes, profile_memory, with_flops: See `torch.profiler.profile`.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
         max_mb: Most megabytes of one trace file. A step of the first warmup is recorded to see what one takes;

@@ -26,11 +26,10 @@ from strobe.bench.suites.convolution.suite import (
     TIME,
     TO_CALLEE,
     TO_CALLER,
-    declare,
 )
 from strobe.present.format import figure
-from support.composing import bench_config
-from support.suite_parts import recorded
+from support.suite_parts import declared
+from support.suite_records import record_of
 
 SIDES = [16, 32, 64, 128, 256, 512]
 
@@ -47,7 +46,7 @@ def test_a_power_is_found(exponent: float) -> None:
     assert growth.interval is not None
     assert growth.exponent == pytest.approx(exponent, abs=1e-9)
     assert growth.local == pytest.approx(exponent, abs=1e-9)
-    assert growth.seconds(1000) == pytest.approx(2e-8 * 1000**exponent)
+    assert growth.farthest == pytest.approx(1)
     assert growth.interval == pytest.approx((exponent, exponent), abs=1e-6)
 
 
@@ -61,6 +60,7 @@ def test_two_sizes_have_no_interval_and_one_has_no_power() -> None:
     growth = fit_growth({side: 5e-5 + seconds for side, seconds in power(2).items()})
     assert growth
     assert growth.exponent < 1.5 < growth.local < 2  # what every call costs shows where images are small
+    assert growth.farthest > 1.1
     growth = fit_growth({200: 4.0, 100: 1.0})
     assert growth
     assert growth.interval is None
@@ -90,10 +90,6 @@ def test_the_price_of_calls_is_taken_back(callee: float) -> None:
     assert min(corrected(profile, 100 * price, callee).values()) == 0  # nothing beyond nothing
 
 
-def declared(*overrides: str) -> Suite:
-    return declare(bench_config("suite=convolution", *overrides))
-
-
 def reports(seconds: Sequence[float], images: int = 1, figures: Mapping[str, float] | None = None) -> list[Report]:
     return [Report([each], [float(images)], None, dict(figures or {})) for each in seconds]
 
@@ -118,7 +114,7 @@ def made_up(
     found[profiled[EVENTS]] = reports([2.0] * 7, 20, own(0.8, 1.1, 0.1) | prices | {CALLS: 1e6})
     found[profiled[SAMPLES]] = reports([1.5] * 7, 20, own(0.75, 0.6, 0.15))
     found[profiled["timer"]] = "no timer here"
-    return recorded(suite, found)
+    return record_of(suite, found)
 
 
 def bare(sentence: str) -> str:
@@ -127,7 +123,7 @@ def bare(sentence: str) -> str:
 
 
 def test_figures_become_sentences() -> None:
-    suite = declared("quick=true")
+    suite = declared("convolution", "quick=true")
     record = made_up(suite, {"four loops": 2, REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75})
     said = [bare(sentence) for sentence in conclusions(record)]
     assert said[0] == (
@@ -150,7 +146,7 @@ def test_figures_become_sentences() -> None:
 
 
 def test_few_trials_have_no_verdict() -> None:
-    suite = declared("quick=true")
+    suite = declared("convolution", "quick=true")
     record = made_up(suite, {REFERENCE: 1, "native": 0.5, "torch conv2d": 0.75}, trials=1)
     first, second, *_ = conclusions(record)
     assert "native has the shortest time: " in first
@@ -160,7 +156,7 @@ def test_few_trials_have_no_verdict() -> None:
 
 
 def test_a_way_that_failed_everywhere_is_named() -> None:
-    suite = declared("quick=true")
+    suite = declared("convolution", "quick=true")
     powers = {"four loops": 2, REFERENCE: 1, "window sums": 1.5}
     record = made_up(suite, powers, {"native": "no compiler", "im2col": "too large"})
     said = conclusions(record)
@@ -172,7 +168,7 @@ def test_a_way_that_failed_everywhere_is_named() -> None:
 
 
 def test_powers_are_compared_over_the_same_sides() -> None:
-    suite = declared("suite.sizes=[8,16,256,512]")
+    suite = declared("convolution", "suite.sizes=[8,16,256,512]")
     record = made_up(suite, {"four loops": 2, REFERENCE: 1})
     for cell in record["cells"]:
         if (cell["column"], cell["row"]) == (REFERENCE, "512"):
@@ -185,7 +181,7 @@ def test_powers_are_compared_over_the_same_sides() -> None:
 
 
 def test_the_documents_questions_are_answered_from_the_figures() -> None:
-    suite = declared("quick=true")
+    suite = declared("convolution", "quick=true")
     powers = {"four loops": 2, "window sums": 1.5, "im2col": 2.5, "im2col recursive": 1, REFERENCE: 0.5}
     answers = [bare(each) for each in questions(made_up(suite, powers)).values()]
     assert len(answers) == 5
@@ -197,12 +193,12 @@ def test_the_documents_questions_are_answered_from_the_figures() -> None:
     assert "50,000 calls are timed for one image" in answers[3]
     assert f"at 64x64 im2col recursive is {figure(512)} times as fast as im2col" in answers[3]
     assert f"At 64x64 scipy convolve2d is {figure(8)} times as fast as im2col recursive." in answers[4]
-    nothing = recorded(suite, {cell.name: "it broke" for cell in suite.cells})
+    nothing = record_of(suite, {cell.name: "it broke" for cell in suite.cells})
     assert all(
         each.startswith("Not known, for too little of it was measured. ") and "failed: it broke." in each
         for each in questions(nothing).values()
     )
     profiled = [f"{cell.name} failed: it broke" for cell in suite.cells if cell.table == PROFILERS]
     assert conclusions(nothing) == [*(f"{name} failed at every size: it broke" for name in LARGEST), *profiled]
-    waiting = recorded(suite, {})
+    waiting = record_of(suite, {})
     assert set(questions(waiting).values()) == {"Not known, for too little of it was measured."}

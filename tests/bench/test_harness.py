@@ -12,7 +12,7 @@ from strobe.bench.harness.declare import Cell, slug
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import run_trial
 from strobe.errors import ConfigError
-from strobe.measure.pagecache import bring, evict, resident
+from strobe.measure.pagecache import evict, resident
 from support.processes import living, wait_for
 from support.refusals import refusal
 from support.tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
@@ -210,15 +210,6 @@ def test_the_page_cache_is_brought_into_the_cells_state(tmp_path: Path, files: l
     assert of(results, "warm")["resident"] == 1.0
     assert of(results, "cold")["resident"] <= 0.05
     assert of(results, "cold")["images"] == 150_000
-
-
-def test_pages_are_counted_without_bringing_them_in(files: list[str]) -> None:
-    bring(files, "warm")
-    assert resident(files) == 1.0
-    bring(files[:1], "cold")
-    assert [resident(files[:1]), resident(files[:1])] == [0.0, 0.0]
-    assert resident(files) == pytest.approx(2 / 3, abs=0.01)
-    assert resident([]) is None
 
 
 def test_files_that_stay_in_memory_are_not_called_cold(tmp_path: Path) -> None:

@@ -1,21 +1,18 @@
 """Suite ``convolution``: what is measured and what not, that only right results are, and what its page shows."""
 
-import functools
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from strobe.app.native import convolution as native
-from strobe.app.native.build import missing
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial, slug
+from strobe.bench.harness.declare import Input, Request, Suite, Trial, slug
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.page import render
 from strobe.bench.suites.convolution import cells
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
 from strobe.bench.suites.convolution.page import LESS, sections
-from strobe.bench.suites.convolution.profiles import FILE, PAGE, load_profile
+from strobe.bench.suites.convolution.profiles import PAGE, load_profile
 from strobe.bench.suites.convolution.reading import own_of_parts
 from strobe.bench.suites.convolution.suite import (
     CALLS,
@@ -28,23 +25,17 @@ from strobe.bench.suites.convolution.suite import (
     REFERENCE,
     TIME,
     TO_CALLEE,
-    declare,
     profiled_cells,
 )
 from strobe.errors import DataError
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
-from support.suite_parts import recorded
+from support.suite_parts import declared
+from support.suite_records import record_of
 
 NOISE = Input("noise", generated=True)
 NOISE_FOUND = Input("noise, generated", generated=True)
-
-
-@functools.cache
-def declared(*overrides: str) -> Suite:
-    """The suite as these overrides make it; composed once."""
-    return declare(bench_config("suite=convolution", *overrides))
 
 
 def timed(suite: Suite) -> dict[str, list[int]]:
@@ -63,18 +54,18 @@ def trial_in(folder: Path, given: Input = NOISE) -> Trial:
 
 def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:
     assert list(LARGEST) == list(IMPLEMENTATIONS)
-    quick, full = timed(declared("quick=true")), timed(declared())
+    quick, full = timed(declared("convolution", "quick=true")), timed(declared("convolution"))
     assert list(quick) == list(full) == list(IMPLEMENTATIONS)
     assert {tuple(sides) for sides in quick.values()} == {(8, 32, 64)}
     assert full[REFERENCE] == full["native"] == [8, 16, 32, 64, 128, 256, 512, 1024]
     assert {name: sides[-1] for name, sides in full.items() if LARGEST[name]} == {
         name: largest for name, largest in LARGEST.items() if largest
     }
-    assert timed(declared("suite.kernel=6"))["im2col"][-1] == 64  # four times the products
+    assert timed(declared("convolution", "suite.kernel=6"))["im2col"][-1] == 64  # four times the products
 
 
 def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
-    found = declared("quick=true")
+    found = declared("convolution", "quick=true")
     known = {cell.name: cell for cell in found.cells}
     for cell in found.cells:
         if cell.column in {REFERENCE, PLAIN}:
@@ -85,30 +76,22 @@ def test_all_are_held_against_scipy_and_profilers_against_none() -> None:
             assert other.column == (REFERENCE if cell.table == TIME else PLAIN)
         assert cell.threads == 1
     assert [cell.column for cell in found.cells if cell.table == PROFILERS] == [PLAIN, *LOOKING]
-    assert {cell.row for cell in declared().cells if cell.table == PROFILERS} == {"im2col, 100 repetitions on 7x7"}
+    assert {cell.row for cell in declared("convolution").cells if cell.table == PROFILERS} == {
+        "im2col, 100 repetitions on 7x7"
+    }
 
 
 def test_what_is_chosen_is_measured() -> None:
-    found = declared("suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
+    found = declared("convolution", "suite.implementations=[native,four loops]", "suite.sizes=[4,4000]")
     assert timed(found) == {"native": [4, 4000], "four loops": [4]}
     assert found.title == "One convolution, written in 2 ways"
     assert all(cell.against is None for cell in found.cells if cell.table == TIME)
 
 
-@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
-def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
-    if name == "native" and (lacking := missing(native.LIBRARY)):
-        pytest.skip(f"{lacking}")
-    cell = next(cell for cell in declared("suite.sizes=[9]", "suite.kernel=4").cells if cell.column == name)
-    with cell.make(trial_in(tmp_path)) as work:
-        report = measure(cell, work, 0.0)
-    assert set(report.images) == {1}
-
-
 def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shifted = Implementation(lambda image, kernel: IMPLEMENTATIONS[REFERENCE].valid(image[::-1], kernel), "")
     monkeypatch.setitem(IMPLEMENTATIONS, "window sums", shifted)
-    (cell,) = [cell for cell in declared("suite.sizes=[8]").cells if cell.column == "window sums"]
+    (cell,) = [cell for cell in declared("convolution", "suite.sizes=[8]").cells if cell.column == "window sums"]
     with (
         pytest.raises(
             DataError, match=r"window sums gives another result than scipy convolve2d for an image of \(8, 8"
@@ -118,11 +101,12 @@ def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.Monk
         pass
 
 
-def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
+def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STROBE_DATA", str(tmp_path))  # whose photos are left alone
     folder = tmp_path / "photos"
     folder.mkdir()
     photograph(60, 90).save(folder / "a.jpg")
-    find, cfg = declared().find, bench_config("suite=convolution", f"data.root={folder}")
+    find, cfg = declared("convolution").find, bench_config("suite=convolution", f"data.root={folder}")
     assert find(Request(cfg, "image_folder", ()), tmp_path / "none") == NOISE_FOUND
     found = find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
     assert (found.told, found.generated) == ("the middle of a.jpg, in grey", False)
@@ -138,13 +122,6 @@ def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path) -> None:
     (folder / "a.jpg").unlink()
     with pytest.raises(DataError, match=r"data\.root=.*photos holds no JPEG photo"):
         find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "again")
-
-
-def test_shared_data_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STROBE_DATA", str(tmp_path))
-    (tmp_path / "photos").mkdir()
-    cfg = bench_config("suite=convolution")
-    assert declared().find(Request(cfg, "image_folder", ()), tmp_path / "scratch") == NOISE_FOUND
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +154,8 @@ def test_profilers_tell_where_the_same_work_spends_its_time(profiled: tuple[Path
 
 def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tuple[Path, dict[str, Report]]) -> None:
     folder, found = profiled
-    suite = declared("quick=true")
-    record = recorded(
+    suite = declared("convolution", "quick=true")
+    record = record_of(
         suite,
         {
             cell.name: [found[cell.column] if cell.table == PROFILERS else Report([1e-6 * int(cell.row) ** 2], [1.0])]
@@ -203,14 +180,5 @@ def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tupl
     assert LESS in repr(apart.parts)
     page = render(suite, record, found_sections)
     assert all(section.title.replace("'", "&#39;") in page for section in found_sections)
-    none = sections(recorded(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
+    none = sections(record_of(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
     assert [section.title for section in none] == [asked.title]
-
-
-def test_the_parts_are_timed_one_by_one(tmp_path: Path) -> None:
-    with profiled_cells(2)[0].make(trial_in(tmp_path)) as work:
-        done = work.repeat()
-    assert isinstance(done, Done)
-    assert done.images == 2
-    assert list(done.figures) == list(PARTS)
-    assert not (tmp_path / FILE).exists()

@@ -2,7 +2,6 @@
 
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,23 +10,22 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.inputs import find_photos
 from strobe.bench.suites.crop import cells
 from strobe.bench.suites.crop import suite as crop
 from strobe.bench.suites.crop.cells import ACTIVE, COLOURS, OFFSETS, Prepared, prepare
-from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches
+from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches, measured
 from strobe.bench.suites.crop.suite import DECODE, PIXELS, RANGES, STEP, WHOLE
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
+from support.refusals import refusal
+from support.suite_parts import declared
 from support.suite_records import record_of
 
 DECODED = ["decode, one at a time, {}, 1 thread", "step, 1, {}, 1 thread"]
-
-
-def composed(*overrides: str) -> Any:
-    return bench_config("suite=crop", *overrides)
 
 
 @pytest.fixture
@@ -42,32 +40,24 @@ def photos(tmp_path: Path) -> Path:
 
 def found(root: Path, scratch: Path) -> Input:
     given = (f"data.root={root}",)
-    suite: Suite = crop.declare(composed(*given))
-    return suite.find(Request(composed(*given), "image_folder", given), scratch)
+    suite: Suite = crop.declare(bench_config("suite=crop", *given))
+    return suite.find(Request(bench_config("suite=crop", *given), "image_folder", given), scratch)
 
 
 def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
     return Trial(folder / "cells" / "step", number, (), found)
 
 
-@pytest.mark.parametrize("mode", ["quick=true", "quick=false"])
-def test_every_decoder_is_measured_alone_and_in_a_step(mode: str) -> None:
-    suite = crop.declare(composed(mode))
-    names = [cell.name for cell in suite.cells]
+def test_every_decoder_is_measured_alone_and_in_a_step() -> None:
+    cells = declared("crop").cells
+    alone, steps = ([pattern.format(name) for name in DECODERS] for pattern in DECODED)
     together = "decode, 32 at a time, native, 1 thread"
-    assert names == [
-        *(DECODED[0].format(name) for name in DECODERS),
-        together,
-        *(DECODED[1].format(name) for name in DECODERS),
-    ]
-    against = {cell.name: cell.against for cell in suite.cells}
-    assert against[together] == against[names[3]] == names[0]
-    assert against[names[8]] == names[5] == DECODED[1].format("pil")
-    assert [name for name in names if against[name] is None] == [names[0], names[5]]
+    assert [cell.name for cell in cells] == [*alone, together, *steps]
+    assert [cell.against for cell in cells] == [None, *[alone[0]] * 4, None, *[steps[0]] * 3]
 
 
 def test_decoders_and_workers_can_be_chosen() -> None:
-    suite = crop.declare(composed("suite.decoders=[torchvision,native]", "suite.workers=[1,2]"))
+    suite = declared("crop", "suite.decoders=[torchvision,native]", "suite.workers=[1,2]")
     steps = [cell for cell in suite.cells if cell.table == "step"]
     assert [(cell.row, cell.column) for cell in steps] == [(r, c) for r in "12" for c in ("torchvision", "native")]
     assert steps[3].against == "step, 2, torchvision, 1 thread"
@@ -184,7 +174,7 @@ def test_the_published_pipeline_masks_and_changes_colours() -> None:
 
 
 def test_sentences_tell_whether_the_aims_are_reached() -> None:
-    suite = crop.declare(composed())
+    suite = declared("crop")
     rates: dict[str, float | str] = {
         DECODED[0].format("pil"): 500,
         DECODED[0].format("torchvision"): 700,
@@ -213,7 +203,7 @@ def test_sentences_tell_whether_the_aims_are_reached() -> None:
 
 
 def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
-    suite = crop.declare(composed())
+    suite = declared("crop")
     record = record_of(suite, {DECODED[1].format(name): 300.0 for name in ("pil", "native")})
     assert crop.sections(record, tmp_path) == []
     for cell in record["cells"]:
@@ -234,14 +224,40 @@ def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
 def test_a_gpu_is_used_unless_the_user_says_otherwise(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def device(accelerator: str) -> str:
+        given = (f"data.root={photos}", f"trainer.accelerator={accelerator}")
+        return crop._find(Request(bench_config("suite=crop", *given), "image_folder", given), tmp_path).facts["device"]
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    cfg = composed(f"data.root={photos}")
-    suite = crop.declare(cfg)
-    for accelerator, device in (("auto", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
-        cfg.trainer.accelerator = accelerator
-        chosen = suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / accelerator)
-        assert chosen.facts["device"] == device
+    assert [device(accelerator) for accelerator in ("auto", "gpu", "cpu")] == ["cuda", "cuda", "cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    cfg.trainer.accelerator = "gpu"
     with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and there is none; give cpu"):
-        suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / "none")
+        device("gpu")
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Request:
+    monkeypatch.delenv("STROBE_DATA", raising=False)
+    return Request(bench_config("suite=crop", *(given.lstrip("+") for given in overrides)), "image_folder", overrides)
+
+
+def test_one_photo_is_enough_and_nothing_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph(60, 80).save(tmp_path / "one.jpg")
+    found = find_photos(asked(monkeypatch, f"++data.root={tmp_path}"), tmp_path / "scratch")
+    assert found.facts["paths"] == [str(tmp_path / "one.jpg")]
+    assert found.told == "1 photo"
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_what_is_missing_is_named_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    given = asked(monkeypatch, f"data.root={tmp_path}")
+    assert refusal(lambda: find_photos(given, tmp_path), DataError).startswith(f"data.root={tmp_path} holds no JPEG")
+    given = asked(monkeypatch)
+    monkeypatch.setenv("STROBE_DATA", str(tmp_path))
+    assert refusal(lambda: find_photos(given, tmp_path), DataError).startswith(f"STROBE_DATA={tmp_path}: its folder")
+
+
+def test_a_photo_that_is_too_large_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph(300, 400).save(tmp_path / "large.jpg")
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100_000)
+    assert "large.jpg is too large" in refusal(lambda: measured(str(tmp_path / "large.jpg")), DataError)

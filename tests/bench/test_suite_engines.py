@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.bench.harness.declare import Done, Input, Suite, Trial
+from strobe.bench.harness.declare import Done, Input, Trial
 from strobe.bench.suites.engines import cells
 from strobe.bench.suites.engines import suite as engines
 from strobe.bench.suites.engines.suite import ALONE, BUFFERS, BY_HAND
-from support.composing import bench_config
-from support.suite_parts import NETWORK
+from support.suite_parts import NETWORK, declared
 from support.suite_records import record_of
 
 TINY = (
@@ -21,10 +20,6 @@ TINY = (
 )
 
 
-def declared(*overrides: str) -> Suite:
-    return engines.declare(bench_config("suite=engines", "threads=2", *overrides))
-
-
 @pytest.fixture
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "trainer.accelerator=cpu", "logger=csv", *TINY)
@@ -32,7 +27,7 @@ def trial(sample_root: Path, tmp_path: Path) -> Trial:
 
 
 def test_every_engine_is_held_against_a_dataloader_by_hand_and_training_against_the_model_alone() -> None:
-    suite = declared()
+    suite = declared("engines", "threads=2")
     tables = [table.name for table in suite.tables]
     assert tables == ["tifffile", "native", "buffers", "training"]
     rows = [(cell.row, cell.column) for cell in suite.cells if cell.table == "native"]
@@ -49,14 +44,25 @@ def test_every_engine_is_held_against_a_dataloader_by_hand_and_training_against_
 
 
 def test_tables_loaders_and_numbers_can_be_chosen() -> None:
-    suite = declared("suite.tables=[engines]", "suite.loaders=[skimage]", "suite.workers=[3]", "data.batch_size=8")
+    suite = declared(
+        "engines",
+        "threads=2",
+        "suite.tables=[engines]",
+        "suite.loaders=[skimage]",
+        "suite.workers=[3]",
+        "data.batch_size=8",
+    )
     assert [cell.name for cell in suite.cells] == [
         f"skimage, 3, {name}, 2 threads, warm" for name in (BY_HAND, "torch", "spdl")
     ]
     assert suite.tables[0].title == "Batches of 8, loader=skimage"
-    buffers = declared("suite.tables=[buffers]", "suite.batch_sizes=[16]").cells
+    buffers = declared("engines", "threads=2", "suite.tables=[buffers]", "suite.batch_sizes=[16]").cells
     assert [(cell.row, cell.column) for cell in buffers] == [("16", way) for way in BUFFERS]
-    assert {cell.table for cell in declared("data=cifar10").cells} == {"memory", "buffers", "training"}
+    assert {cell.table for cell in declared("engines", "threads=2", "data=cifar10").cells} == {
+        "memory",
+        "buffers",
+        "training",
+    }
 
 
 @pytest.mark.parametrize(
@@ -75,12 +81,6 @@ def test_engines_deliver_whole_batches_and_leave_nothing_running(trial: Trial, e
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("way", BUFFERS)
-def test_memory_is_filled(trial: Trial, way: str) -> None:
-    with cells.fill(trial, way=way, size=3) as work:
-        assert [work.repeat(), work.repeat()] == [3, 3]
-
-
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_training_and_its_ceiling_are_seconds_of_a_step(trial: Trial, alone: bool) -> None:
     before = torch.get_num_threads()
@@ -95,7 +95,9 @@ def test_a_training_and_its_ceiling_are_seconds_of_a_step(trial: Trial, alone: b
 
 
 def test_what_is_concluded_names_the_best_and_the_share_of_the_ceiling() -> None:
-    suite = declared("suite.loaders=[native]", "suite.workers=[0,2]", "suite.batch_sizes=[32]", "quick=true")
+    suite = declared(
+        "engines", "threads=2", "suite.loaders=[native]", "suite.workers=[0,2]", "suite.batch_sizes=[32]", "quick=true"
+    )
     known = {(cell.table, cell.row, cell.column): cell.name for cell in suite.cells}
     rates: dict[tuple[str, str, str], float | str] = {
         ("native", "0", BY_HAND): 1000.0,

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.base import ImageData
-from strobe.bench.harness.declare import Input, Request, Suite, Trial
+from strobe.bench.harness.declare import Input, Request, Trial
 from strobe.bench.suites.loading import cells
 from strobe.bench.suites.loading import suite as loading
 from strobe.errors import StrobeError
 from support.composing import bench_config
 from support.photo_files import photograph
 from support.refusals import refusal
+from support.suite_parts import declared
 from support.suite_records import record_of
 
 BATCH = 4
@@ -24,10 +25,6 @@ FEW = "data.tiles_per_class=10"
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STROBE_DATA", raising=False)
-
-
-def declared(*overrides: str) -> Suite:
-    return loading.declare(bench_config("suite=loading", *overrides))
 
 
 def found(data: str, scratch: Path, *overrides: str) -> Input:
@@ -44,9 +41,9 @@ def photos(folder: Path, count: int, height: int = 50) -> Path:
 
 
 def test_the_modes_have_their_rows() -> None:
-    quick = [cell for cell in declared("quick=true").cells if cell.table == "load"]
+    quick = [cell for cell in declared("loading", "quick=true").cells if cell.table == "load"]
     assert {(cell.row, cell.cache) for cell in quick} == {("1", "warm"), ("32", "warm"), ("32", "cold")}
-    full = [cell for cell in declared().cells if cell.table == "load"]
+    full = [cell for cell in declared("loading").cells if cell.table == "load"]
     assert {(cell.row, cell.threads) for cell in full if cell.cache == "warm"} == {
         (size, threads) for size in ("1", "32", "64", "1024") for threads in (1, 4)
     }
@@ -57,17 +54,17 @@ def test_the_modes_have_their_rows() -> None:
         assert cell.column in columns
         assert (cell.against is None) == (cell.column == columns[0])
         assert cell.against is None or cell.row in cell.against
-    assert {cell.cache for cell in declared("data=cifar10").cells} == {None}
+    assert {cell.cache for cell in declared("loading", "data=cifar10").cells} == {None}
 
 
 def test_tiles_are_loaded_beside_floors_and_photos_by_crop_policy() -> None:
-    floors = [cell for cell in declared("suite.tables=[floors]").cells if cell.row == "256"]
+    floors = [cell for cell in declared("loading", "suite.tables=[floors]").cells if cell.row == "256"]
     assert [cell.column for cell in floors] == [
         *("skimage", "native", "packed", "rasterio", "tifffile"),
         *(loading.PLAIN, loading.FLOOR, loading.COPY),
     ]
     assert {cell.against for cell in floors[1:]} == {floors[0].name}
-    crops = declared("suite.tables=[crop_policies]", "data=image_folder").cells
+    crops = declared("loading", "suite.tables=[crop_policies]", "data=image_folder").cells
     columns = {policy: [cell.column for cell in crops if cell.row == policy] for policy in loading.CROP_POLICIES}
     assert columns["random_crop"] == ["pil", "native", "spdl", "torchvision"]
     assert columns["random_resized_crop"] == [*columns["random_crop"], "native dct_scaling=false"]
@@ -123,7 +120,9 @@ def test_squares_of_photos_have_the_policys_size(
 ) -> None:
     folder = photos(tmp_path / "photos" / "a", 10, height=260)
     photos(folder.with_name("b"), 10, height=260)
-    cell = next(cell for cell in declared("data=image_folder").cells if (cell.row, cell.column) == (policy, "pil"))
+    cell = next(
+        cell for cell in declared("loading", "data=image_folder").cells if (cell.row, cell.column) == (policy, "pil")
+    )
     made: list[Tensor] = []
     whole = cells.WholeBatches.__getitems__
     monkeypatch.setattr(
@@ -153,7 +152,6 @@ def test_the_photos_of_strobe_data_are_found(tmp_path: Path, monkeypatch: pytest
     photos(tmp_path / "real" / "photos" / "any", 20)
     monkeypatch.setenv("STROBE_DATA", str(tmp_path / "real"))
     given = found("image_folder", tmp_path / "one", "suite.loaders=[pil]", "data.batch_size=4")
-    assert given.facts["form"] == "photos"
     assert 10 < given.facts["images"] < 20  # of the training split
     assert given.told == f"20 photos: {given.facts['images']} images for training"
     for path in (tmp_path / "real" / "photos" / "any").glob("*.jpg"):
@@ -164,16 +162,14 @@ def test_the_photos_of_strobe_data_are_found(tmp_path: Path, monkeypatch: pytest
 
 def test_what_is_concluded_has_the_right_direction() -> None:
     suite = declared(
-        "suite.loaders=[skimage,native]", "suite.batch_sizes=[32]", "suite.threads=[1,4]", "suite.tables=[load]"
+        "loading",
+        "suite.loaders=[skimage,native]",
+        "suite.batch_sizes=[32]",
+        "suite.threads=[1,4]",
+        "suite.tables=[load]",
     )
-    rates: dict[tuple[str, int, str], float] = {
-        ("skimage", 1, "warm"): 100.0,
-        ("native", 1, "warm"): 800.0,
-        ("skimage", 4, "warm"): 100.0,
-        ("native", 4, "warm"): 2400.0,
-        ("skimage", 1, "cold"): 50.0,
-        ("native", 1, "cold"): 80.0,
-    }
+    rates = {("skimage", 1, "warm"): 100.0, ("skimage", 4, "warm"): 100.0, ("skimage", 1, "cold"): 50.0}
+    rates |= {("native", 1, "warm"): 800.0, ("native", 4, "warm"): 2400.0, ("native", 1, "cold"): 80.0}
     names = {(cell.column, cell.threads, cell.cache): cell.name for cell in suite.cells}
     record = record_of(suite, {names[key]: rate for key, rate in rates.items()})  # type: ignore[index]
     faster, cold, threads = loading.conclude(record)
@@ -189,7 +185,7 @@ def test_what_is_concluded_has_the_right_direction() -> None:
 
 
 def test_loaders_are_held_against_their_floors() -> None:
-    suite = declared("suite.tables=[floors]")
+    suite = declared("loading", "suite.tables=[floors]")
     rates = {"skimage": 100.0, "native": 1000.0, "packed": 9000.0, loading.FLOOR: 2000.0, loading.COPY: 10_000.0}
     names = {cell.column: cell.name for cell in suite.cells if cell.row == "32"}
     files, pack = loading.conclude(record_of(suite, {names[column]: rate for column, rate in rates.items()}))

@@ -14,12 +14,8 @@ from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites import overhead
 from strobe.bench.suites.overhead import APPLICATION, PLAIN, RECORDING, UNTIMED, WAITING
 from strobe.callbacks import StepRecorder, TraceProfiler
-from support.composing import bench_config
-from support.suite_parts import recorded, times_as_fast, trial_of
-
-
-def declared(*overrides: str) -> Suite:
-    return overhead.declare(bench_config("suite=overhead", "threads=1", *overrides))
+from support.suite_parts import declared, times_as_fast, trial_of
+from support.suite_records import record_of
 
 
 def cell_of(suite: Suite, variant: str) -> Cell:
@@ -27,7 +23,7 @@ def cell_of(suite: Suite, variant: str) -> Cell:
 
 
 def test_every_way_of_training_is_held_against_the_plain_loop() -> None:
-    suite = declared("data.batch_size=8")
+    suite = declared("overhead", "threads=1", "data.batch_size=8")
     assert [cell.column for cell in suite.cells] == [PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING]
     plain, *others = suite.cells
     assert plain.against is None
@@ -46,7 +42,7 @@ def test_all_train_the_same_steps_and_have_around_them_what_they_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(overhead, "MOST", 4)
-    suite = declared("quick=true", "turn_seconds=1000", "data.batch_size=8")
+    suite = declared("overhead", "threads=1", "quick=true", "turn_seconds=1000", "data.batch_size=8")
     losses: dict[str, list[float]] = {}
     around: dict[str, set[type]] = {}
     recording: dict[str, list[bool]] = {}
@@ -89,12 +85,12 @@ def reports(rates: list[float]) -> list[Report]:
 
 
 def conclusions(rates: Mapping[str, list[float] | str]) -> list[str]:
-    suite = declared()
+    suite = declared("overhead", "threads=1")
     found = {
         cell_of(suite, name).name: value if isinstance(value, str) else reports(value) for name, value in rates.items()
     }
     assert suite.conclude is not None
-    return suite.conclude(recorded(suite, found))
+    return suite.conclude(record_of(suite, found))
 
 
 def test_a_difference_is_told_apart_from_none() -> None:
@@ -120,10 +116,3 @@ def test_what_was_not_measured_is_named_and_few_rounds_tell_no_difference() -> N
     assert "too few trials to tell" in told[0]
     assert told[1] == f"Phase timers on against off: not known, for {UNTIMED} was not measured."
     assert told[3].endswith(f"for {RECORDING} was not measured.")
-
-
-@pytest.mark.parametrize(("rounds", "said"), [(1, "too few trials"), (3, "the interval"), (6, "the interval")])
-def test_what_few_rounds_tell_is_said(rounds: int, said: str) -> None:
-    rates = [100.0, 101.0] * 3
-    told = conclusions({PLAIN: rates[:rounds], APPLICATION: rates[::-1][:rounds]})
-    assert said in told[0]

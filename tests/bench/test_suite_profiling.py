@@ -6,19 +6,15 @@ from typing import Any
 
 import pytest
 
-from strobe.bench.harness.declare import Done, Input, Suite, Trial
+from strobe.bench.harness.declare import Done, Input, Trial
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites.profiling import cells
 from strobe.bench.suites.profiling import suite as profiling
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
-from support.composing import bench_config
-from support.suite_parts import NETWORK, recorded
+from support.suite_parts import NETWORK, declared
+from support.suite_records import record_of
 
 FIGURES = {"unwatched", "times", "cost"}
-
-
-def declared(*overrides: str) -> Suite:
-    return profiling.declare(bench_config("suite=profiling", *overrides))
 
 
 @pytest.fixture
@@ -30,7 +26,7 @@ def trial(sample_root: Path, tmp_path: Path) -> Trial:
 
 def watched(table: str, column: str, trial: Trial) -> Report:
     """What a trial of one cell finds."""
-    cell = next(cell for cell in declared().cells if (cell.table, cell.column) == (table, column))
+    cell = next(cell for cell in declared("profiling").cells if (cell.table, cell.column) == (table, column))
     with cell.make(trial) as work:
         return measure(cell, work, 0.0)
 
@@ -44,11 +40,11 @@ def sound(report: Report, *more: str) -> Mapping[str, float]:
 
 
 def test_every_profiler_has_a_cell_and_tables_can_be_chosen() -> None:
-    suite = declared("data.batch_size=8")
+    suite = declared("profiling", "data.batch_size=8")
     assert [table.name for table in suite.tables] == ["callbacks", "traces", "spans", "python"]
     assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [2, 6, 2, 2]
     assert {cell.row for cell in suite.cells} == {"tiny step", "batch 8"}
-    assert {cell.table for cell in declared("suite.tables=[spans]").cells} == {"spans"}
+    assert {cell.table for cell in declared("profiling", "suite.tables=[spans]").cells} == {"spans"}
 
 
 def test_a_watched_step_is_held_against_an_unwatched_one_in_either_order() -> None:
@@ -112,7 +108,7 @@ def test_a_python_profile_changes_what_loading_seems_to_take(trial: Trial, monke
 
 
 def test_every_figure_is_told() -> None:
-    suite = declared()
+    suite = declared("profiling")
     own = {"unwatched": 0.1, "times": 1.02, "cost": 0.00002}
     figures = {
         "callbacks": own,
@@ -121,7 +117,7 @@ def test_every_figure_is_told() -> None:
         "python": own | {"share": 0.4, "share_unwatched": 0.35},
     }
     found = {cell.name: [Report([0.102], [32.0], None, figures[cell.table])] * 2 for cell in suite.cells}
-    told = profiling.conclude(recorded(suite, found))
+    told = profiling.conclude(record_of(suite, found))
     assert len(told) == len(suite.cells)
     assert told[0] == "Phase timers: 20.0 us a step, 0.020% of a training step of 100.0 ms."
     assert told[2] == (
@@ -130,4 +126,4 @@ def test_every_figure_is_told() -> None:
     )
     assert "Spans recorded: loading takes 2.00% longer than with spans switched off; one" in told[9]
     assert told[11].endswith("and loading seems to take 40.0% of it, not 35.0%.")
-    assert profiling.conclude(recorded(suite, {})) == []
+    assert profiling.conclude(record_of(suite, {})) == []

@@ -11,26 +11,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.harness.declare import Done, Input, Request, Trial
 from strobe.bench.suites.workers import pipelines
 from strobe.bench.suites.workers import suite as workers
 from strobe.bench.suites.workers.pipelines import Draining, deliver
-from strobe.bench.suites.workers.suite import COLUMNS, STAGES, declare
+from strobe.bench.suites.workers.suite import COLUMNS, STAGES
 from strobe.errors import DataError
 from support.composing import bench_config
 from support.photo_files import photograph, reference
 from support.processes import wait_for
 from support.refusals import refusal
+from support.suite_parts import declared
 from support.suite_records import record_of
 
 SIZE, BATCH = 32, 4
 SHAPES = [(60, 80), (60, 70), (150, 130)]  # the last one can be halved while it is decoded
 EXACT = {"torch", "packed", "strobe loader.dct_scaling=false"}
 NEAR = {"torch_tuned": 2.0, "spdl": 8.0, "spdl_batches": 8.0, "strobe": 2.0, "strobe engine=torch": 2.0}  # levels, mean
-
-
-def config(*overrides: str) -> Any:
-    return bench_config("suite=workers", *overrides)
 
 
 @pytest.fixture
@@ -46,7 +43,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Input:
     for number, (height, width) in enumerate(SHAPES):
         photograph(height, width, number).save(folder / f"{number}.jpg", quality=90, subsampling=2)
     given = (f"data.root={folder}", f"data.batch_size={BATCH}", f"data.size={SIZE}")
-    return workers._find(Request(config(*given), "image_folder", given), tmp_path_factory.mktemp("scratch"))
+    return workers._find(
+        Request(bench_config("suite=workers", *given), "image_folder", given), tmp_path_factory.mktemp("scratch")
+    )
 
 
 def delivered(found: Input, folder: Path, stage: str, pipeline: str, count: int, *, workers: int = 1) -> list[Tensor]:
@@ -77,33 +76,32 @@ def assert_nothing_runs(before: set[threading.Thread]) -> None:
 
 
 def test_the_full_mode_has_all_stages_columns_and_workers(few_cores: None) -> None:
-    suite = declare(config())
+    suite = declared("workers")
     assert [table.name for table in suite.tables] == ["resize", "batch", "normalise"]
     assert {table.chart for table in suite.tables} == {"lines"}
     assert len(suite.cells) == 3 * 4 * 8
     assert sorted({cell.at for cell in suite.cells}) == [1, 2, 4, 8]
     for cell in suite.cells:
-        assert cell.cache == "warm"
-        assert cell.threads == 1
         source = f"{cell.table}, {cell.row}, DataLoader (source), 1 thread, warm"
+        assert (cell.cache, cell.threads) == ("warm", 1)
         assert cell.against == (None if cell.column == COLUMNS["torch"] else source)
     assert "no GPU" in suite.about
 
 
 def test_the_quick_mode_has_fewer(few_cores: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {(cell.table, cell.at) for cell in declare(config("quick=true")).cells} == {
+    assert {(cell.table, cell.at) for cell in declared("workers", "quick=true").cells} == {
         (stage, count) for stage in ("resize", "normalise") for count in (1, 2)
     }
     monkeypatch.setattr(workers, "_has_gpu", lambda: True)
-    suite = declare(config("quick=true"))
+    suite = declared("workers", "quick=true")
     assert {cell.table for cell in suite.cells} == {"resize", "transfer"}
     assert "no GPU" not in suite.about
-    assert {cell.table for cell in declare(config()).cells} == set(STAGES)
+    assert {cell.table for cell in declared("workers").cells} == set(STAGES)
 
 
 def test_what_is_asked_for_is_measured(few_cores: None) -> None:
     given = ("suite.workers=[16,3]", "suite.stages=[batch]", 'suite.pipelines=["strobe loader.dct_scaling=false",spdl]')
-    suite = declare(config(*given, "threads=2"))
+    suite = declared("workers", *given, "threads=2")
     assert [cell.name for cell in suite.cells] == [
         f"batch, {count}, {column}, 2 threads, warm"
         for count in (16, 3)
@@ -112,19 +110,14 @@ def test_what_is_asked_for_is_measured(few_cores: None) -> None:
     assert {cell.against for cell in suite.cells} == {None}  # the published DataLoader is not among them
 
 
-def test_every_photo_is_trained_on_in_whole_batches(found: Input) -> None:
-    links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
-    assert len(links) == workers.LEAST_BATCHES * BATCH
-    assert len({link.resolve() for link in links}) == len(SHAPES)
-    assert found.told == "3 photos"
-
-
 @pytest.mark.parametrize("pipeline", sorted({*EXACT, *NEAR}))
 def test_all_pipelines_deliver_the_same_and_leave_nothing_behind(
     found: Input, tmp_path: Path, pipeline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = set(threading.enumerate())
     links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
+    assert len(links) == workers.LEAST_BATCHES * BATCH  # every photo in whole batches
+    assert len({link.resolve() for link in links}) == len(SHAPES)
     expected = []
     for link, number in zip(links, range(2 * BATCH), strict=False):
         height, width = SHAPES[int(link.resolve().stem)]
@@ -180,7 +173,7 @@ def test_a_damaged_photo_is_an_error_before_and_while_it_is_measured(tmp_path: P
     for path in (photo, photo.with_name("good.jpg")):
         photograph(60, 80).save(path)
     given = (f"data.root={photo.parent}", f"data.batch_size={BATCH}", f"data.size={SIZE}")
-    asked = Request(config(*given), "image_folder", given)
+    asked = Request(bench_config("suite=workers", *given), "image_folder", given)
     damaged = workers._find(asked, tmp_path)
     photo.write_bytes(b"no photo")
     assert "bad.jpg cannot be read as a photo" in refusal(lambda: workers._find(asked, tmp_path / "again"))
@@ -205,7 +198,9 @@ def test_published_pipelines_compute_on_all_cores_unless_told(
     monkeypatch.setattr("strobe.measure.environment.usable_cores", lambda: 5)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    cells = {cell.column: cell for cell in declare(config("suite.workers=[1]", "suite.stages=[batch]", *given)).cells}
+    cells = {
+        cell.column: cell for cell in declared("workers", "suite.workers=[1]", "suite.stages=[batch]", *given).cells
+    }
     trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
     try:
         for column, expected in ((COLUMNS["torch"], threads), (COLUMNS["torch_tuned"], 1)):
@@ -216,29 +211,18 @@ def test_published_pipelines_compute_on_all_cores_unless_told(
         torch.set_num_threads(before)
 
 
-def concluded(rates: dict[tuple[str, int, str], float | str]) -> list[str]:
-    """Of a full run in which the stage ``batch`` has these images/s."""
-    suite: Suite = declare(config("suite.stages=[batch]", "suite.workers=[1,2]"))
-    names = {(cell.table, int(cell.at or 0), cell.column): cell.name for cell in suite.cells}
-    assert suite.conclude is not None
-    return suite.conclude(record_of(suite, {names[key]: rate for key, rate in rates.items()}))
+def concluded(*rates: dict[str, float | str]) -> list[str]:
+    """Of a full run in which the stage ``batch`` has these images/s, by the number of workers."""
+    suite = declared("workers", "suite.stages=[batch]", "suite.workers=[1,2]")
+    found = {cell.name: rates[int(cell.row) - 1].get(cell.column) for cell in suite.cells}
+    return workers.conclude(record_of(suite, {name: rate for name, rate in found.items() if rate is not None}))
 
 
 def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
-    rates: dict[tuple[str, int, str], float | str] = {
-        ("batch", 1, "DataLoader (source)"): 100.0,
-        ("batch", 2, "DataLoader (source)"): 200.0,
-        ("batch", 1, "SPDL (source)"): 300.0,
-        ("batch", 2, "SPDL (source)"): 500.0,
-        ("batch", 2, "DataLoader (tuned)"): 400.0,
-        ("batch", 1, "Strobe"): 390.0,
-        ("batch", 2, "Strobe"): 700.0,
-        ("batch", 2, "Strobe engine=torch"): 600.0,
-        ("batch", 2, "Strobe loader.dct_scaling=false"): 550.0,
-        ("batch", 2, "Strobe, packed"): 90_000.0,
-        ("batch", 2, "SPDL (whole batches)"): "SPDL is not installed",
-    }
-    best, in_full, peaks, missing = concluded(rates)
+    two: dict[str, float | str] = {"DataLoader (source)": 200, "SPDL (source)": 500, "DataLoader (tuned)": 400}
+    two |= {"Strobe": 700, "Strobe engine=torch": 600, "Strobe loader.dct_scaling=false": 550, "Strobe, packed": 90_000}
+    two["SPDL (whole batches)"] = "SPDL is not installed"
+    best, in_full, peaks, missing = concluded({"DataLoader (source)": 100, "SPDL (source)": 300, "Strobe": 390}, two)
     assert best.startswith("Decode, resize, batch: the best of ours, Strobe with 2 workers, delivers ")
     for times, other, verdict in (
         ("3.", "DataLoader (source)", " (aim 2.7: reached)"),
@@ -259,11 +243,9 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
 
 
 def test_without_ours_or_anything_it_says_what_is_missing(few_cores: None) -> None:
-    failed: dict[tuple[str, int, str], float | str] = {
-        ("batch", 1, "Strobe"): "no compiler",
-        ("batch", 2, "Strobe"): "no compiler",
-        ("batch", 1, "SPDL (source)"): "no compiler",
-    }
-    assert concluded(failed) == ["Not measured, SPDL (source), Strobe: no compiler"]
-    only = concluded({**failed, ("batch", 2, "DataLoader (source)"): 100.0})
+    failed: dict[str, float | str] = {"Strobe": "no compiler"}
+    assert concluded({**failed, "SPDL (source)": "no compiler"}, failed) == [
+        "Not measured, SPDL (source), Strobe: no compiler"
+    ]
+    only = concluded(failed, {**failed, "DataLoader (source)": 100.0})
     assert len(only) == 1  # one number of workers has no peak

@@ -70,21 +70,6 @@ def test_known_work_comes_back_in_its_phase_and_nothing_waits(unit: float) -> No
             assert each[phase] == pytest.approx(times * unit, rel=0.3)
 
 
-def test_steps_come_in_order_when_they_have_ended(unit: float) -> None:
-    clock = DeviceClock()
-    found = []
-    for times in (1, 3, 5):
-        clock.mark("forward")
-        work(times)
-        clock.mark(None)
-        clock.lap()
-    assert clock.ready() == []  # 9 pieces of work were only just submitted
-    deadline = time.monotonic() + 60
-    while len(found) < 3 and time.monotonic() < deadline:
-        found += clock.ready()
-    assert [each["forward"] / unit for each in found] == pytest.approx([1, 3, 5], rel=0.3)
-
-
 def test_a_device_without_work_is_idle_and_gaps_are_left_out(unit: float) -> None:
     clock = DeviceClock()
     time.sleep(5 * unit)

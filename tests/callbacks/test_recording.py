@@ -1,6 +1,7 @@
-"""What all callbacks have in common that record some steps: their marks in steps.csv, and how they end."""
+"""What all callbacks have in common that record some steps: which ones, their marks in steps.csv, how they end."""
 
 import csv
+import itertools
 import logging
 import os
 import signal
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from pyinstrument import Profiler
+from torch.profiler import ProfilerAction
 
 from strobe.callbacks.memory import MemoryProfiler
 from strobe.callbacks.python_profile import PythonProfiler
+from strobe.callbacks.recording import ACTIVE, Schedule
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from support.fitting import Model, break_profiler_stop, fit
@@ -105,3 +109,51 @@ def test_what_cannot_be_written_does_not_end_the_run(
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == files
     assert all("could not be written" in record.message and record.exc_info is None for record in warnings)
+
+
+SOME = list(itertools.product((0, 2), (0, 1), (0, 1, 3), (0, 1, 2), (1, 3), (0, 1, 2)))
+
+
+@pytest.mark.parametrize("values", SOME)
+def test_does_what_torch_does(values: tuple[int, ...]) -> None:
+    ours = Schedule(*values)
+    theirs = torch.profiler.schedule(**vars(ours))
+    assert [ours.action(step) for step in range(40)] == [theirs(step) for step in range(40)]
+
+
+def test_fewer_active_steps_leave_the_cycle_as_long_as_it_was() -> None:
+    actions = [Schedule(wait=1, warmup=1, active=4, repeat=2).action(step, active=2) for step in range(13)]
+    none, warmup = ProfilerAction.NONE, ProfilerAction.WARMUP
+    cycle = [none, warmup, *ACTIVE, none, none]
+    assert actions == [*cycle, *cycle, none]
+
+
+@pytest.mark.parametrize("values", SOME)
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_tells_in_time_that_steps_will_be_recorded(values: tuple[int, ...], ahead: int) -> None:
+    schedule = Schedule(*values)
+    for step in range(20):
+        expected = any(schedule.action(step + n) in ACTIVE for n in range(ahead + 1))
+        assert schedule.records_within(step, ahead) == expected
+
+
+@pytest.mark.parametrize("name", ["skip_first", "skip_first_wait", "wait", "warmup", "active", "repeat"])
+def test_bad_numbers_are_named(name: str) -> None:
+    bad = 0 if name == "active" else -1
+    with pytest.raises(ValueError, match=f"{name}={bad} "):
+        Schedule(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "wait 1, warm up 1, record 3 steps; 1 times"),
+        (
+            {"skip_first": 4, "repeat": 0, "skip_first_wait": 1},
+            "skip 4 steps, then wait 1, warm up 1, record 3 steps; until training ends, "
+            "the first time without the wait",
+        ),
+    ],
+)
+def test_describes_itself(values: dict[str, int], words: str) -> None:
+    assert Schedule(**values).describe() == words

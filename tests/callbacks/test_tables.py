@@ -41,9 +41,9 @@ def program(ready: Callable[[profile], Any], cycles: int = 2, device: str = "cpu
     return profiler
 
 
-def recorded(most: int = 8, cycles: int = 2, device: str = "cpu", **options: Any) -> OperatorTables:
+def recorded(cycles: int = 2, device: str = "cpu", **options: Any) -> OperatorTables:
     """The tables of `program` without `acc_events`."""
-    tables = OperatorTables(most)
+    tables = OperatorTables()
 
     def ready(profiler: profile) -> None:
         tables.add(profiler.profiler, steps=2)
@@ -66,9 +66,10 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("most", [0, 1, 8])
-def test_figures_and_shapes_are_those_of_acc_events(tmp_path: Path, most: int) -> None:
+def test_figures_and_shapes_are_those_of_acc_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Of one recording: two differ in their times, and in the bytes that an allocation is rounded up to."""
-    tables = OperatorTables(most)
+    monkeypatch.setattr("strobe.callbacks.tables.MOST_CYCLES", most)
+    tables = OperatorTables()
 
     def ready(profiler: profile) -> None:
         cycle = copy.copy(profiler.profiler)  # the same raw results, as if they had not been parsed yet
@@ -109,7 +110,7 @@ def test_a_cycle_survives_its_trace_and_the_next_cycle(tmp_path: Path) -> None:
     assert products == [{TWO: "2"}, {TWO: "1", THREE: "1"}]
 
 
-def test_adding_parses_nothing_and_many_cycles_are_not_kept() -> None:
+def test_adding_parses_nothing_and_many_cycles_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def events() -> int:
         gc.collect()
         return sum(type(held) is FunctionEvent for held in gc.get_objects())
@@ -117,7 +118,8 @@ def test_adding_parses_nothing_and_many_cycles_are_not_kept() -> None:
     before = events()
     kept: list[weakref.ref[Any]] = []
     parsed = []
-    tables = OperatorTables(most=2)
+    monkeypatch.setattr("strobe.callbacks.tables.MOST_CYCLES", 2)
+    tables = OperatorTables()
 
     def ready(profiler: profile) -> None:
         tables.add(profiler.profiler)

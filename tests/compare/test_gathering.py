@@ -84,14 +84,6 @@ def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path
     assert "give sweep.repeats=3" in record["notes"][0]
 
 
-def test_links_lead_from_where_the_comparison_is_written(tmp_path: Path, sweep: Path) -> None:
-    folder = tmp_path / "elsewhere" / "deep"
-    folder.mkdir(parents=True)
-    runs = compared(sweep, folder=folder)["cells"][0]["runs"]
-    assert all((folder / run["report"]).samefile(Path(run["directory"]) / "report.html") for run in runs)
-    assert not any(Path(run["report"]).is_absolute() for run in runs)
-
-
 def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:
     for seed in range(3):
         write_run(tmp_path / str(seed), ["loader=pil", f"seed={seed}", f"hydra.run.dir={seed}"], 100 + seed)

@@ -1,56 +1,40 @@
 """A real sweep's directory in a real TensorBoard: every cell in HParams, and two cells side by side in Diff."""
 
 import json
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from strobe.report.board import COLUMNS, METRICS
 from support.readers import Plugin, ask, board
+from support.runs import Ended, Train
 
 FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"
-PROFILED = (
-    "test=true",
-    "profiler=trace",
-    "profiler.repeat=1",
-    "trainer.limit_train_batches=8",
-    "trainer.limit_val_batches=2",
-)
+PROFILED = ("test=true", "profiler=trace", "profiler.repeat=1", "trainer.limit_train_batches=8")
 ALL = ["STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_UNKNOWN", "STATUS_RUNNING"]
 FAILS = "+callbacks.stop={_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: nothing}"
+OWN = ("data.batch_size=8", "model.lr_scaling=linear", "model.channels_last=true")
 
 
-def test_a_sweep_is_compared_in_tensorboard(train: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_sweep_is_compared_in_tensorboard(train: Train, finished_run: Ended, tmp_path: Path) -> None:
     sweep = tmp_path / "sweep"
-    cells = {
-        # Made first and read first, as TensorBoard takes all columns from one run, it must know the others' too.
-        FAILED: ("data.batch_size=4", FAILS),
-        SKIMAGE: ("loader=skimage", "data.batch_size=4", *PROFILED),
-        NATIVE: (
-            "loader=native",
-            "data.batch_size=8",
-            "model.lr_scaling=linear",
-            "model.channels_last=true",
-            *PROFILED,
-        ),
-    }
-    ended = {name: train(*overrides, name=f"sweep/{name}") for name, overrides in cells.items()}
-    assert {name: one.summary["status"] for name, one in ended.items()} == {
-        FAILED: "failed",
-        SKIMAGE: "completed",
-        NATIVE: "completed",
-    }
+    # Read first, as TensorBoard takes all columns from one run, it must know the others' too.
+    summaries = {FAILED: train("data.batch_size=4", FAILS, name=f"sweep/{FAILED}").summary}
+    shutil.copytree(finished_run.directory, sweep / SKIMAGE)
+    summaries[SKIMAGE] = finished_run.summary
+    summaries[NATIVE] = train("loader=native", *OWN, *PROFILED, name=f"sweep/{NATIVE}").summary
+    assert [summary["status"] for summary in summaries.values()] == ["failed", "completed", "completed"]
     (sweep / "3-not-begun").mkdir()
     with board(sweep) as address:
-        hold_rows_against(address, {name: one.summary for name, one in ended.items()})
+        hold_rows_against(address, summaries)
         hold_traces_against(address)
 
 
 def hold_rows_against(address: str, summaries: dict[str, dict[str, Any]]) -> None:
     """The HParams tab has a row of each cell, with what its record says."""
     shown, groups = hparams_tab(address, len(summaries))
-    assert {info["name"] for info in shown["hparamInfos"]} == {column.name for column in COLUMNS}
+    assert {info["name"] for info in shown["hparamInfos"]} == COLUMNS.keys()
     assert [info["name"]["tag"] for info in shown["metricInfos"]] == list(METRICS)
     rows = {group["name"].removesuffix("/tensorboard"): group for group in groups}
     assert rows.keys() == summaries.keys()
@@ -76,7 +60,10 @@ def hold_rows_against(address: str, summaries: dict[str, dict[str, Any]]) -> Non
             "test/accuracy": summary["metrics"]["test/accuracy"],
             "val/accuracy": summary["metrics"]["val/accuracy"],
         }
-        assert told.keys() == expected.keys()  # no ceilings were measured, and there is no GPU
+        if name == SKIMAGE:  # there is no GPU, and of the other no ceilings were measured
+            expected |= {f"ceilings/{side}": summary["ceilings"][side] for side in ("loader", "model")}
+            expected["efficiency"] = summary["efficiency"]
+        assert told.keys() == expected.keys()
         assert all(abs(told[tag] - value) <= 1e-6 * abs(value) for tag, value in expected.items())
 
 

@@ -12,8 +12,8 @@ from strobe.present.charts.lines import SERIES, Point, Series, apart, lines
 from strobe.present.charts.rows import Segment, Stack, stacked, stacks
 from strobe.present.charts.scale import Scale, along, around_one, axis, ticks
 from strobe.present.charts.svg import Picture
-from strobe.present.colours import contrast
 from strobe.present.page import asset
+from strobe.present.raster import contrast
 from support.pages import numbers, of_class
 
 TEXT, SHAPE = 4.5, 3.0  # contrast, by WCAG 2.2, success criteria 1.4.3 and 1.4.11
@@ -91,15 +91,6 @@ def test_bars_are_as_long_as_their_values_with_whiskers_at_their_intervals() -> 
     widths = [numbers(bar, "width")[0] for bar in of_class(drawn(by_factors.plot), "bar")]
     assert widths[1] - widths[0] == pytest.approx(widths[2] - widths[1], abs=0.02)
     assert "ms; logarithmic scale" in texts(by_factors.before)
-
-
-def test_a_bar_without_a_value_keeps_its_name_and_says_why() -> None:
-    picture = bars("Some", "ms", [Bar("fine", "", "s1", "", 1.0), Bar("broken", "", "s1", "", None, told="failed")])
-    assert len(of_class(drawn(picture.plot), "bar")) == 1
-    assert {"broken", "failed"} <= set(texts(picture.before))
-    assert not of_class(drawn(picture.plot), "whisker")
-    nothing = bars("None", "ms", [Bar("later", "", "s1", "", None, told="waiting")])
-    assert "Nothing was measured." in texts(nothing.before)
 
 
 def series(*names: str) -> list[Series]:

@@ -6,8 +6,7 @@ from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
 from strobe.callbacks.figures import pixels
-from strobe.present.colours import contrast
-from strobe.present.raster import batch_grid, confusion_matrix
+from strobe.present.raster import batch_grid, confusion_matrix, contrast
 
 LONG = "HerbaceousVegetation"
 
@@ -79,7 +78,7 @@ def test_grid_refuses_what_it_cannot_draw(shape: tuple[int, ...], labels: list[s
         batch_grid(np.zeros(shape, np.float32), labels, title="")
 
 
-@pytest.mark.parametrize("n", [1, 2, 30, 200])
+@pytest.mark.parametrize("n", [1, 2, 50])  # from 45 on, cells are as small as they get
 def test_odd_names_are_drawn_and_nothing_reaches_into_the_margin(n: int) -> None:
     classes = [f"{LONG} of $a name$ that goes on and on 河{i}" if i % 2 else f"c{i}" for i in range(n)]
     counts = np.random.default_rng(0).integers(0, 99999, (n, n))

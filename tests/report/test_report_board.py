@@ -1,4 +1,4 @@
-"""The verdict in TensorBoard's own tabs, read back from event files that real loggers wrote."""
+"""The verdict in TensorBoard's own tabs, read back from event files that real loggers wrote; and the step's picture."""
 
 from io import BytesIO
 from pathlib import Path
@@ -9,15 +9,20 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from matplotlib.colors import to_hex
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.data import DataLoader
 
-from strobe.callbacks.figures import pixels
+from strobe.callbacks.columns import PHASES
+from strobe.callbacks.figures import PHASE_COLOURS, pixels
+from strobe.present.raster import contrast, ink_on
 from strobe.report.board import METRICS, show_verdict
 from strobe.report.step_picture import step_picture
+from support.pages import complete
 
-SCALARS = {"images_per_second", "efficiency", "ceilings/loader", "ceilings/model"}
+SCALARS = {"images_per_second": 3180.0, "efficiency": 0.985, "ceilings/loader": 3230.0, "ceilings/model": 8120.0}
+SCALARS |= {"memory/rss_peak_mb": 4100.0, "memory/device_peak_mb": 2300.0}
 TEXT, PICTURE = "strobe/verdict", "strobe/step"
 
 
@@ -59,34 +64,7 @@ def text_of(read: EventAccumulator) -> str:
 
 
 def record(**changes: Any) -> dict[str, Any]:
-    phases = {"total": 0.05, "data_wait": 0.03, "forward": 0.01, "backward": 0.01}
-    return {
-        "status": "completed",
-        "data": "generated sample data",
-        "overrides": ["data.batch_size=8"],
-        "choices": {"data": "sample", "loader": "skimage", "engine": "torch", "model": "resnet18"},
-        "batch_size": 8,
-        "num_workers": 2,
-        "accelerator": "cpu",
-        "world_size": 1,
-        "precision": "32-true",
-        "environment": {"usable_cores": 2},
-        "images_per_second": {"median": 160.0, "low": 155.0, "high": 166.0},
-        "step_seconds": phases,
-        "ceilings": {"loader": 250.0, "model": 400.0, "joint": None, "reason": None},
-        "efficiency": 0.64,
-        "verdict": "60% of each step waits for data_wait.",
-        "findings": [
-            {
-                "cause": "loader",
-                "title": "The loader cannot keep up",
-                "evidence": "It gives 250 images/s.",
-                "advice": "Read faster.",
-                "overrides": ["loader=memory"],
-                "predicted_speedup": {"median": 1.5, "low": 1.4, "high": 1.6},
-            }
-        ],
-    } | changes
+    return complete() | {"verdict": "61% of each step waits for data_wait."} | changes
 
 
 def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_path: Path) -> None:
@@ -105,18 +83,15 @@ def test_what_comes_after_training_and_testing_stands_beside_their_scalars(tmp_p
     scalars = {name: [(e.step, e.value) for e in read.Scalars(name)] for name in read.Tags()["scalars"]}
     assert {"train/loss", "test/accuracy"} <= scalars.keys()
     assert {name: scalars[name] for name in SCALARS} == {
-        "images_per_second": [(3, 160.0)],
-        "efficiency": [(3, pytest.approx(0.64))],
-        "ceilings/loader": [(3, 250.0)],
-        "ceilings/model": [(3, 400.0)],
+        name: [(3, pytest.approx(value))] for name, value in SCALARS.items()
     }
-    assert set(METRICS) >= SCALARS  # of HParams, where a sweep's runs are compared
+    assert {*METRICS} >= SCALARS.keys()  # of HParams, where a sweep's runs are compared
     (image,) = read.Images(PICTURE)
     figure = step_picture(record())
     assert figure is not None
     assert image.step == 3
     assert Image.open(BytesIO(image.encoded_image_string)).tobytes() == pixels(figure).tobytes()
-    assert "**60% of each step" in text_of(read)
+    assert "**61% of each step" in text_of(read)
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")
@@ -128,10 +103,10 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     trainer = quiet(folder(tmp_path))
     show_verdict(trainer, record(findings=[found, by_hand], overrides=["data.root='/a b/*c_d_e*'"]))
     html = markdown_to_safe_html(text_of(events(tmp_path)))
-    assert "<strong>60% of each step waits for data_wait.</strong>" in html
-    assert "<p>Ceilings: loader 250, model 400 images/s; efficiency 64% of the loader ceiling.</p>" in html
-    assert "<h4>The loader cannot keep up. Predicted: 1.5x (1.4 to 1.6)</h4>" in html
-    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 1.6x" in html
+    assert "<strong>61% of each step waits for data_wait.</strong>" in html
+    assert "<p>Ceilings: loader 3,230, model 8,120 images/s; efficiency 98% of the loader ceiling.</p>" in html
+    assert "<h4>The loader is the limit. Predicted: 2.5x (2.3 to 2.6)</h4>" in html
+    assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 2.6x" in html
     assert "<p>Call it * less | often.</p>" in html
     code = html.partition("<pre><code>")[2].partition("</code></pre>")[0].strip()
     assert code.startswith("python train.py ")
@@ -143,7 +118,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("median", "low", "high"))
     old = record(images_per_second=nothing, step_seconds={"total": None}, ceilings={"loader": None, "model": 9.0})
-    for key in ("verdict", "findings", "efficiency", "environment"):
+    for key in ("verdict", "findings", "efficiency", "environment", "memory"):
         del old[key]
     show_verdict(quiet(folder(tmp_path / "old")), old)
     assert events(tmp_path / "old").Tags()["scalars"] == ["ceilings/model"]
@@ -165,3 +140,82 @@ def test_another_logger_and_another_rank_show_no_verdict(tmp_path: Path) -> None
     ):
         show_verdict(trainer, record())
     assert not [*tmp_path.rglob("*")]
+
+
+def timed(**changes: Any) -> dict[str, Any]:
+    return complete() | {
+        "images_per_second": {"median": 250.0, "low": 240.0, "high": 262.0},
+        "step_seconds": {"total": 0.1, "data_wait": 0.06, "forward": 0.02, "backward": 0.018, "optimizer": 0.002},
+        "ceilings": {"loader": 400.0, "model": 1000.0, "joint": 300.0, "intervals": {"loader": [390, 405]}},
+        **changes,
+    }
+
+
+def drawn(**changes: Any) -> Any:
+    figure = step_picture(timed(**changes))
+    assert figure is not None
+    return figure
+
+
+def bars(axes: Any) -> dict[str, tuple[float, float]]:
+    """Where a bar of a colour begins and ends."""
+    return {to_hex(bar.get_facecolor()).upper(): (bar.get_x(), bar.get_x() + bar.get_width()) for bar in axes.patches}
+
+
+def test_phases_follow_each_other_by_their_seconds() -> None:
+    step = drawn(step_seconds=dict(reversed(timed()["step_seconds"].items()))).axes[0]
+    edges = {"data_wait": (0, 0.06), "forward": (0.06, 0.08), "backward": (0.08, 0.098), "optimizer": (0.098, 0.1)}
+    assert bars(step) == {"#F4F4F4": (0, 0.1)} | {PHASE_COLOURS[name]: pytest.approx(at) for name, at in edges.items()}
+    assert [text.get_text() for text in step.texts[:2]] == ["data wait", "60 ms, 60%"]
+    (legend,) = drawn().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["optimizer 2 ms, 2%"]  # too narrow for its name
+
+
+def test_rates_are_on_one_scale_and_one_not_measured_is_left_out() -> None:
+    rates = drawn().axes[1]
+    ends = {PHASE_COLOURS["data_wait"]: 400, PHASE_COLOURS["forward"]: 1000, "#B8B8B8": 300, "#222222": 250}
+    assert bars(rates) == {colour: (0, end) for colour, end in ends.items()}
+    assert [text.get_text() for text in rates.texts] == ["400 (62% used)", "1,000 (25% used)", "300 (83% used)", "250"]
+    assert {(390, 405), (240, 262)} <= {tuple(line.get_xdata()) for line in rates.lines}
+    left = bars(drawn(ceilings={"loader": 400.0, "model": None}).axes[1])
+    assert left.keys() == {PHASE_COLOURS["data_wait"], "#222222"}
+
+
+def test_a_far_ceiling_is_cut_and_marked() -> None:
+    rates = drawn(ceilings={"loader": 90000.0, "model": 300.0}).axes[1]
+    assert rates.get_xlim() == (0, 1200)
+    assert "//" in [text.get_text() for text in rates.texts]
+    assert "//" not in [text.get_text() for text in drawn().axes[1].texts]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": "$Q$" * 100},
+        {"ceilings": {"loader": 123456789.0, "model": 12345678.0, "joint": 0.01}},
+        {"ceilings": {"model": 0.004}, "images_per_second": {"median": 0.003, "low": 0.002, "high": 0.0031}},
+        {"images_per_second": dict.fromkeys(("median", "low", "high"))},
+        {"step_seconds": dict.fromkeys(("total", *PHASES))},
+        {"step_seconds": {"total": 1e3, "a_phase_of_a_later_version_" * 20: 1.0} | dict.fromkeys(PHASES, 1.0)},
+        {"step_seconds": {"total": 1e-5, "data_wait": 2e-5}},
+    ],
+    ids=["long", "large", "small", "no-rate", "no-step", "phases", "more-than-all"],
+)
+def test_odd_records_are_drawn(changes: dict[str, Any]) -> None:
+    height, width, _ = pixels(drawn(**changes)).shape
+    assert 200 < height < 700
+    assert 1000 < width < 1700
+
+
+def test_an_old_record_has_its_step_and_a_failed_one_nothing() -> None:
+    old = timed(ceilings={"loader": None, "model": None})
+    assert step_picture(old) is not None
+    del old["ceilings"]
+    assert step_picture(old) is not None
+    assert step_picture(old | {"step_seconds": dict.fromkeys(("total", *PHASES))}) is None
+    assert step_picture(old | {"step_seconds": None, "images_per_second": None}) is None
+
+
+def test_words_on_the_phases_colours_can_be_read() -> None:
+    for colour in PHASE_COLOURS.values():
+        assert contrast(ink_on(colour), colour) > 4.5

@@ -28,7 +28,6 @@ from support.pages import (
     steps,
     with_wrong_values,
 )
-from support.refusals import refusal
 
 
 def test_everything_is_shown() -> None:
@@ -219,9 +218,3 @@ def test_damaged_files_beside_the_record_are_left_out(tmp_path: Path, damage: st
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "steps.csv holds no steps" in page.text
     assert "operators" not in page.sections
-
-
-def test_a_foreign_directory_is_refused(tmp_path: Path) -> None:
-    assert "holds no summary.json" in refusal(lambda: write_report(tmp_path))
-    (tmp_path / "summary.json").write_text("{")
-    assert "is damaged" in refusal(lambda: write_report(tmp_path))

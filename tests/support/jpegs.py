@@ -1,6 +1,7 @@
 """JPEGs of every kind, small and of odd sizes, and whole photos decoded by Pillow to compare with."""
 
 import subprocess
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -44,13 +45,10 @@ def picture(height: int, width: int, components: int = 3, seed: int = 0) -> NDAr
     return np.clip(pixels, 0, 255).astype(np.uint8)
 
 
-def built(name: str, folder: Path, *options: str) -> Path:
+def built(name: str, folder: Path, *options: str, links: Sequence[str] = ("-ljpeg",)) -> Path:
     """The program ``name``, compiled."""
-    command = compiler()
-    assert command is not None
-    program = folder / name
-    links = ["-ljpeg", "-o", str(program)]
-    subprocess.run([command, "-std=c++20", "-pthread", *options, str(HERE / f"{name}.cpp"), *links], check=True)
+    program, command = folder / name, [str(compiler()), "-std=c++20", "-pthread", *options]
+    subprocess.run([*command, str(HERE / f"{name}.cpp"), *links, "-o", str(program)], check=True)
     return program
 
 

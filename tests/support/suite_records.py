@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,16 +66,17 @@ def report(rate: float, *, images: int = 320, noise: float = 0.02, seed: object 
     return Report(seconds, [float(images)] * 6, 1.0, {}, 6)
 
 
-def record_of(suite: Suite, rates: Mapping[str, float | str], trials: int = 7, /, **header: Any) -> dict[str, Any]:
-    """The record of cells by name: images/s, or the error; cells that are not named wait."""
+def record_of(
+    suite: Suite, found: Mapping[str, float | str | Sequence[Report]], trials: int = 7, /, **header: Any
+) -> dict[str, Any]:
+    """The record of cells by name: images/s, the error, or what trials found; cells that are not named wait."""
     results = Results(suite, HEADER | header)
     for cell in suite.cells:
-        rate = rates.get(cell.name)
-        for number in range(trials):
-            if isinstance(rate, str):
-                results.add(cell, number, Failure(rate))
-            elif rate is not None:
-                results.add(cell, number, report(rate, seed=(cell.name, number)))
+        known = found.get(cell.name, ())
+        if isinstance(known, (int, float)):
+            known = [report(known, seed=(cell.name, number)) for number in range(trials)]
+        for number, outcome in enumerate([Failure(known)] if isinstance(known, str) else known):
+            results.add(cell, number, outcome)
     results.seconds = 512.0
     return results.record("completed")
 

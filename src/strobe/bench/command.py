@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -46,11 +47,7 @@ def names() -> list[str]:
 
 
 def declared(cfg: DictConfig) -> Suite:
-    """The suite that is chosen.
-
-    Raises:
-        ConfigError: a value of ``suite`` makes no sense.
-    """
+    """The suite that is chosen; a ConfigError says which value of ``suite`` makes no sense."""
     chosen = HydraConfig.get().runtime.choices["suite"]
     module = f"strobe.bench.suites.{chosen}" + ".suite" * (SUITES / chosen).is_dir()
     suite: Suite = import_module(module).declare(cfg)
@@ -70,6 +67,7 @@ def run(cfg: DictConfig) -> int:
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     console = output()
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
@@ -78,14 +76,14 @@ def run(cfg: DictConfig) -> int:
     with alone_in(folder, "hydra.run.dir"), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
         found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
-        results = Results(suite, {**header(cfg, suite, found, machine), "settings": asdict(settings)})
+        results = Results(suite, header(cfg, suite, found, machine))
         if earlier is not None:
             baseline.require_same_work(results.header, earlier)
-        console.print(f"{suite.title}: {len(suite.cells)} cells, {found.told}", markup=False, highlight=False)
+        say(f"{suite.title}: {len(suite.cells)} cells, {found.told}")
         if results.resume(folder / NAME):
-            console.print(f"Going on with {folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+            say(f"Going on with {folder / NAME}")
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
-                console.print("The code has uncommitted changes: nobody knows whether it is what it was.", markup=False)
+                say("The code has uncommitted changes, so it may not be what it was.")
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
         try:
             with Bar(console, results, settings.rounds) as bar:
@@ -93,9 +91,8 @@ def run(cfg: DictConfig) -> int:
         except KeyboardInterrupt:
             results.save(folder, "interrupted")
             again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
-            told = f"Interrupted; what was measured is kept. Go on with: {again}"
             with contextlib.suppress(OSError):  # the terminal is gone
-                console.print(told, markup=False, soft_wrap=True)
+                say(f"Interrupted; what was measured is kept. Go on with: {again}")
             raise
     return finish(console, results, folder, earlier)
 
@@ -119,11 +116,7 @@ def _task() -> list[str]:
 
 
 def own_overrides(suite: Suite) -> list[str]:
-    """The user's overrides of train.py's configuration.
-
-    Raises:
-        ConfigError: a key that the suite's cells set themselves.
-    """
+    """The user's overrides of train.py's configuration; a ConfigError where the suite's cells set one themselves."""
     kept = []
     for override in _task():
         key = key_of(override)
@@ -152,18 +145,22 @@ def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tup
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
     """The body of that process: the input with the machine, or why there is none."""
-    try:
-        found = search(request, scratch)
-    except StrobeError as error:
-        pipe.send(" ".join(str(error).split()))
-        return
     from strobe.measure import environment
 
-    pipe.send((found, environment.describe()))
+    try:
+        pipe.send((search(request, scratch), environment.describe()))
+    except StrobeError as error:
+        pipe.send(" ".join(str(error).split()))
 
 
 def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any]) -> dict[str, Any]:
     """What ``results.json`` says besides the cells."""
+    for package in suite.packages:
+        try:
+            machine["versions"][package] = version(package)
+        except PackageNotFoundError:
+            machine["versions"][package] = None
+    caches = {cell.cache for cell in suite.cells if cell.cache}
     return {
         "suite": suite.name,
         "title": suite.title,
@@ -173,29 +170,14 @@ def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any])
         "overrides": [given for given in _task() if given.partition("=")[0] not in HOW_MUCH],
         "command": shlex.join(["python", "-m", "strobe.bench", *_task()]),
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "environment": _environment(suite, machine),
+        "environment": machine | {"page_cache": " and ".join(sorted(caches, reverse=True)) or None},
+        "settings": asdict(settings_of(cfg, suite)),
         "conclusions": [],
     }
 
 
-def _environment(suite: Suite, machine: dict[str, Any]) -> dict[str, Any]:
-    """The machine, with what matters to the suite besides."""
-    for package in suite.packages:
-        try:
-            machine["versions"][package] = version(package)
-        except PackageNotFoundError:
-            machine["versions"][package] = None
-    caches = {cell.cache for cell in suite.cells if cell.cache}
-    machine["page_cache"] = " and ".join(sorted(caches, reverse=True)) or None
-    return machine
-
-
 def show(overrides: Sequence[str]) -> None:
-    """Print them all, or that of ``suite=NAME``, as other overrides make them.
-
-    Raises:
-        ConfigError: there is no such suite, or an override makes no sense.
-    """
+    """Print them all, or that of ``suite=NAME``, as other overrides make them."""
     console = Console()
     chosen = [given.removeprefix("suite=") for given in overrides if given.startswith("suite=")]
     others = [given for given in overrides if not given.startswith("suite=")]
@@ -206,18 +188,14 @@ def show(overrides: Sequence[str]) -> None:
     if of_one and len(asked) != 1:
         raise ConfigError(f"{of_one} is a key of one suite; give suite=NAME too")
     for name in asked or names():
-        suite = _suite(name, others)
+        try:
+            with initialize_config_dir(str(CONF), version_base="1.3"):
+                cfg = compose("bench", [f"suite={name}", *others], return_hydra_config=True)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(" ".join(str(error).split())) from error
+        HydraConfig.instance().set_config(cfg)
+        check(cfg)
+        suite = declared(cfg)
         console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", style="bold", markup=False)
         for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)):
             console.print(line, markup=False, highlight=False)
-
-
-def _suite(name: str, overrides: Sequence[str]) -> Suite:
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            cfg = compose("bench", [f"suite={name}", *overrides], return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        check(cfg)
-        return declared(cfg)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(" ".join(str(error).split())) from error

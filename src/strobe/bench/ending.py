@@ -13,7 +13,8 @@ from rich.console import Console
 from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.terminal import print_baseline, print_conclusions, print_results
+from strobe.bench.harness.terminal import print_baseline, print_results
+from strobe.present.format import counted
 from strobe.records.files import whole
 
 TABLE = "results.csv"
@@ -27,30 +28,30 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # tells of a missing CUDA when imported
     from strobe.bench.page import write_page, write_pictures
 
-    suite = results.suite
+    suite, header = results.suite, results.header
     measured = any(results.trials.values())
     status = "completed" if measured else "failed"
     record = results.save(folder, status)
     compared = save_measurements(folder / MEASUREMENTS, record)
     write_table(folder / TABLE, record)
     if suite.conclude and measured:  # from here on nothing that goes wrong loses the figures
-        results.header["conclusions"] = suite.conclude(record)
+        header["conclusions"] = suite.conclude(record)
     if earlier is not None:
-        results.header["baseline_file"] = str(earlier.file)
-        results.header["baseline"] = baseline.against(record, earlier.record)
-        results.header["unlike_baseline"] = baseline.differences(record, earlier.record)
+        header["baseline_file"] = str(earlier.file)
+        header["baseline"] = baseline.against(record, earlier.record)
+        header["unlike_baseline"] = baseline.differences(record, earlier.record)
         if earlier.limit is not None:
-            results.header["gate"] = baseline.ruled(record, earlier.record, earlier.limit).as_record()
+            header["gate"] = baseline.ruled(record, earlier.record, earlier.limit).as_record()
     record = results.save(folder, status)
     sections = suite.sections(record, folder) if suite.sections and measured else []
     write_pictures(folder, suite, record)
     page = write_page(folder, suite, record, sections)
-    print_results(console, suite, record, compared)
-    print_conclusions(console, record["conclusions"], sections)
+    print_results(console, suite, record, compared, sections)
+    gate = header.get("gate")
     console.print(effort(record), markup=False, highlight=False)
     if earlier is not None:
         print_baseline(console, record)
-    if gate := record.get("gate"):
+    if gate:
         console.print(gate["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
     return int(gate["code"]) if gate else 0 if measured else 1
@@ -87,11 +88,11 @@ def effort(record: Mapping[str, Any]) -> str:
     """How much was measured, and what ended it."""
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
     fewest, most = min(counts, default=0), max(counts, default=0)
-    trials = f"{most} trial{'s' * (most != 1)}" if fewest == most else f"{fewest} to {most} trials"
-    settings, seconds = record["settings"], record["seconds"]
-    told = f"{trials} a cell in {seconds:,.0f} s"
+    trials = counted(most, "trial") if fewest == most else f"{fewest} to {most} trials"
+    told = f"{trials} a cell in {record['seconds']:,.0f} s"
     if record["budget_spent"]:
-        told += f"; budget_seconds={settings['budget']:g} ended it: give more, and the same hydra.run.dir to go on"
+        budget = f"{record['settings']['budget']:g}"
+        told += f"; budget_seconds={budget} ended it: give more, and the same hydra.run.dir to go on"
     return told
 
 

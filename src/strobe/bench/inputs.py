@@ -41,11 +41,7 @@ def loader_keys(choice: str, packs: str) -> list[str]:
 
 
 def require_sound(entry: str, overrides: Sequence[str]) -> None:
-    """Refuse overrides that cannot be.
-
-    Raises:
-        ConfigError: names the ``entry`` of the suite that they are of.
-    """
+    """Refuse overrides that cannot be, with a ConfigError that names the ``entry`` of the suite that they are of."""
     from hydra.errors import HydraException
 
     from strobe.app.config.checks import check
@@ -65,10 +61,7 @@ def gives(overrides: Sequence[str], *keys: str) -> bool:
 def find_data(asked: Request, scratch: Path) -> Input:
     """The DataModule's images; CIFAR-10's, where none are given, are generated below ``scratch``.
 
-    ``facts`` are ``images``, those of the training split, and ``form``.
-
-    Raises:
-        StrobeError: they are missing or damaged.
+    ``facts`` are ``images``, those of the training split. A StrobeError says what is missing or damaged.
     """
     extra: tuple[str, ...] = (f"data={asked.data}",)
     told = ""
@@ -80,28 +73,18 @@ def find_data(asked: Request, scratch: Path) -> Input:
     elif asked.data == "image_folder" and not gives(asked.overrides, "data.root"):
         photos = find_photos(asked, scratch, most=MOST_FILES)
         told, generated = photos.told, photos.generated
-        folder = class_folders([Path(path) for path in photos.facts["paths"]], scratch / "classes")
-        extra += (f"data.root={folder}",)
+        extra += (f"data.root={class_folders(photos.facts['paths'], scratch / 'classes')}",)
     data, _ = prepared([*extra, *asked.overrides])
     count = len(data.datasets["train"])
     if not told:
         told = "noise in CIFAR-10's form, generated" if generated else data.title
-    return Input(
-        f"{told}: {count:,} images for training",
-        generated or data.generated,
-        extra,
-        {"images": count, "form": asked.cfg.data.form},
-    )
+    told = f"{told}: {count:,} images for training"
+    return Input(told, generated or data.generated, extra, {"images": count})
 
 
 def require_batch(size: int, found: Input, instead: str) -> None:
-    """Refuse batches that there are too few images for.
-
-    Raises:
-        ConfigError: the training split has less than ``size``.
-    """
-    images = int(found.facts["images"])
-    if size > images:
+    """Refuse batches that there are too few images for with a ConfigError."""
+    if size > (images := int(found.facts["images"])):
         raise ConfigError(
             f"batches of {size} are more than the {images:,} images to train on ({found.told}); give a smaller "
             f"{instead}, or more images with data.root=DIR"
@@ -120,7 +103,8 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
-    paths = jpegs(root) if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
+    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if real else []
+    paths = found if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
     if not paths:
         where = f"data.root={root}" if given else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"
         otherwise = "leave data.root out to measure on generated ones" if given else "unset STROBE_DATA"
@@ -135,14 +119,9 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     return Input(told, not real, ("data=image_folder",), {"paths": [str(path) for path in paths]})
 
 
-def jpegs(root: Path) -> list[Path]:
-    """The JPEGs below a folder, at any depth, in order."""
-    return sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if root.is_dir() else []
-
-
-def class_folders(paths: Sequence[Path], folder: Path) -> Path:
+def class_folders(paths: Sequence[str], folder: Path) -> Path:
     """Links to the files from two class folders, so that ``data=image_folder`` finds them; gives the folder."""
-    for number, path in enumerate(paths):
+    for number, path in enumerate(map(Path, paths)):
         link = folder / f"class{number % 2}" / f"{number:07}{path.suffix}"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path.absolute())

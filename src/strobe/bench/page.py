@@ -185,7 +185,7 @@ def _figures(shown: Shown, cell: Cell | None, against: Mapping[str, str], errors
     small: list[Words] = [value.interval, *(Text(f"failed later {number}", "span", "bad") for number in failed)]
     if ratio := cell["ratio"]:
         of = f"of {against[cell['name']]}" if len(set(against.values())) > 1 else ""
-        spread = interval(ratio["low"], ratio["high"]) if value.repeated else ""
+        spread = interval(ratio["low"], ratio["high"])
         small.append([Text(f"{figure(ratio['median'])}{TIMES}", "b"), *filter(None, (of, spread))])
     if (spread := cell["seconds"]["spread"]) is not None:
         small.append(f"spread {percent(spread)}")

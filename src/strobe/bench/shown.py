@@ -19,27 +19,16 @@ Cell = Mapping[str, Any]  # of results.json
 
 @dataclass(frozen=True)
 class Value:
-    """A figure in the table's unit, with its 95% interval, or the range of few, over so many trials."""
+    """A figure in the table's unit, with its 95% interval, or the range of few; without one of a single trial."""
 
     median: float
-    low: float
-    high: float
-    trials: int
-
-    @property
-    def text(self) -> str:
-        """``1,234 (1,200 to 1,270)``."""
-        return f"{figure(self.median)} ({self.interval})"
+    low: float | None
+    high: float | None
 
     @property
     def interval(self) -> str:
-        """``1,200 to 1,270``; one trial tells none."""
-        return interval(self.low, self.high) if self.repeated else "one trial"
-
-    @property
-    def repeated(self) -> bool:
-        """Whether there is an interval."""
-        return self.trials > 1
+        """``1,200 to 1,270``."""
+        return interval(self.low, self.high) or "one trial"
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ class Shown:
         median, low, high = (scale * cell[of][end] for end in ("median", "low", "high"))
         if self.table.unit == "us an image":
             median, low, high = 1e6 / median, 1e6 / high, 1e6 / low
-        return Value(median, low, high, len(cell["visits"]))
+        return Value(median, low, high) if len(cell["visits"]) > 1 else Value(median, None, None)
 
     def picture(self) -> Picture:
         """The chart that the table declares."""
@@ -119,28 +108,31 @@ class Shown:
         flat = all(len({cell["column"] for cell in cells}) == 1 for _, cells in rows)
         found: list[Bar | str] = []
         for row, cells in rows:
-            name = self.row(row)
-            if not flat and name:
-                found.append(name[:1].upper() + name[1:])
+            heading = self.row(row)
+            if not flat and heading:
+                found.append(heading[:1].upper() + heading[1:])
             before = None
             for cell in cells:
                 also = cell["column"] if flat and len(self.columns) > 1 else ""
-                first = (name or cell["column"]) if flat else cell["column"]
+                first = (heading or cell["column"]) if flat else cell["column"]
                 variant, value = ", ".join(part for part in (also, self.variant(cell)) if part), self.value(cell)
-                title = f"{cell['name']}: {value.text} {self.unit}" if value else ""
-                ends = (value.low, value.high) if value and value.repeated else (None, None)
-                much = (value.median if value else None, *ends, cell["status"])
-                found.append(Bar("" if first == before else first, variant, self.css(cell), title, *much))
+                median, low, high = (value.median, value.low, value.high) if value else (None, None, None)
+                name = "" if first == before else first
+                found.append(
+                    Bar(name, variant, self.css(cell), self._title(cell, value), median, low, high, cell["status"])
+                )
                 before = first
         return found
+
+    def _title(self, cell: Cell, value: Value | None) -> str:
+        return f"{cell['name']}: {figure(value.median)} ({value.interval}) {self.unit}" if value else ""
 
     def _series(self, at: Mapping[str, float]) -> list[Series]:
         """In the table's order, without those of which nothing was measured."""
         named: dict[tuple[str, str], dict[float, Point]] = {}
         for cell in self.cells:
             if value := self.value(cell):
-                low, high = (value.low, value.high) if value.repeated else (None, None)
-                point = Point(value.median, low, high, f"{cell['name']}: {value.text} {self.unit}")
+                point = Point(value.median, value.low, value.high, self._title(cell, value))
                 named.setdefault((cell["column"], self.variant(cell)), {})[at[cell["row"]]] = point
         found = []
         variants = list(dict.fromkeys(variant for _, variant in named))

@@ -36,18 +36,17 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
     """The configuration of an endless training, checked, and this process as ``train.py`` has it.
 
-    Args:
-        overrides: of ``train.py``.
-        plain: whether it must be one that :func:`plainly` trains as well.
-
-    Raises:
-        ConfigError: a value cannot work.
+    With ``plain`` it must be one that :func:`plainly` trains as well. A ConfigError says which value cannot work.
     """
     cfg = configure(overrides)
     check(cfg)
     require_endless(cfg)
-    if plain:
-        require_plain(cfg)
+    for key, values in PLAIN.items() if plain else ():
+        if (value := OmegaConf.select(cfg, key)) not in values:
+            raise ConfigError(
+                f"{key}={value} is nothing that the plain loop does, and the two would not train the same; give "
+                f"{key}={'null' if values[0] is None else values[0]}"
+            )
     if cfg.threads is not None:
         torch.set_num_threads(cfg.threads)
     quieten()
@@ -157,17 +156,3 @@ def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
     phases = {name: statistics.fmean(row.get(column, 0.0) for row in rows) for name, column in columns.items()}
     own = {"timed_images": window.images, "epochs": window.images / window.epoch, "steps": window.steps}
     return Done(window.epoch, window.seconds * window.epoch / window.images, own | phases)
-
-
-def require_plain(cfg: DictConfig) -> None:
-    """Refuse what the plain loop does not do, for the two would not train the same.
-
-    Raises:
-        ConfigError: a key has another value than those of ``PLAIN``.
-    """
-    for key, values in PLAIN.items():
-        if (value := OmegaConf.select(cfg, key)) not in values:
-            raise ConfigError(
-                f"{key}={value} is nothing that the plain loop does, and the two would not train the same; give "
-                f"{key}={'null' if values[0] is None else values[0]}"
-            )

@@ -28,16 +28,11 @@ Key = frozenset[tuple[str, str]]
 Cell = dict[str, Any]
 
 
-def key_of(run: Trained) -> Key:
-    """The same for runs of one cell."""
-    return frozenset(run.overrides.items())
-
-
 def grouped(runs: Sequence[Trained]) -> dict[Key, list[Trained]]:
     """Runs by cell, in the order in which they were found."""
     cells: dict[Key, list[Trained]] = {}
     for run in runs:
-        cells.setdefault(key_of(run), []).append(run)
+        cells.setdefault(frozenset(run.overrides.items()), []).append(run)
     return cells
 
 
@@ -55,15 +50,15 @@ def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
 
 
 def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell:
-    """A cell of ``comparison.json``, without what only a comparison with others tells.
-
-    Args:
-        runs: the cell's, one at least.
-        keys: the overrides in which the cells differ.
-        folder: where the comparison is written, to which links are relative.
-    """
+    """A cell of ``comparison.json``, without what only a comparison with others tells; links start from ``folder``."""
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]
+    rates = [run.record.number("overall_images_per_second") for run in measured]  # of all ranks
+    totals, between = [run.record.number("step_seconds", "total") for run in measured], [*map(_between, measured)]
+    images = [
+        None if rate is None or total is None else rate * (total + (more or 0.0))
+        for rate, total, more in zip(rates, totals, between, strict=True)
+    ]
     phases = {name: _mean(_told(measured, "step_seconds", name)) for name in (*PHASES, "total")}
     cuda = [run for run in runs if run.record.text("accelerator") == "cuda"]
     statuses = {run.status for run in runs}
@@ -79,8 +74,8 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "speedup": None,
         "verdict": "not measured",
         "step_seconds": None if phases["total"] is None else phases,
-        "images_per_step": _mean([_images_per_step(run) for run in measured]),
-        "between_seconds": _mean([_between(run) for run in measured]),
+        "images_per_step": _mean(images),
+        "between_seconds": _mean(between),
         "ceilings": {name: _mean(_told(measured, "ceilings", name)) for name in CEILINGS},
         "efficiency": _mean(_told(measured, "efficiency")),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
@@ -129,16 +124,22 @@ def knees(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     There is none where only the fastest batch itself is within 5% of the best.
     """
-    groups: dict[tuple[str, ...], dict[int, float]] = {}
+    groups: dict[str, dict[int, float]] = {}
     for cell in cells:
         size, rate = cell["values"]["batch_size"], cell["images_per_second"]
         if isinstance(size, int) and rate is not None and cell["status"] == "completed":
             given = [(key, value) for key, value in cell["overrides"].items() if value]
-            others = tuple(f"{key}={value}" for key, value in given if key != BATCH and key not in LEARNING_RATE)
+            others = ", ".join(f"{key}={value}" for key, value in given if key != BATCH and key not in LEARNING_RATE)
             rates = groups.setdefault(others, {})
             rates[size] = max(rates.get(size, 0.0), rate["median"])
-    found = [_knee(others, rates) for others, rates in groups.items() if len(rates) > 1]
-    return [knee for knee in found if knee["batch_size"] != knee["best_batch_size"]]
+    found = []
+    for others, rates in groups.items():
+        best = max(rates, key=lambda size: (rates[size], -size))
+        size = min(size for size, rate in rates.items() if rate >= (1 - NEAR) * rates[best])
+        if size != best:
+            knee = {"where": others or ALONE, "batch_size": size, "images_per_second": rates[size]}
+            found.append(knee | {"best_batch_size": best})
+    return found
 
 
 def _rate(measured: Sequence[Trained]) -> dict[str, Any] | None:
@@ -189,12 +190,6 @@ def _between(run: Trained) -> float | None:
     return None if all(part is None for part in parts) else sum(part or 0.0 for part in parts)
 
 
-def _images_per_step(run: Trained) -> float | None:
-    """By the definition of the overall rate; of all ranks."""
-    rate, total = run.record.number("overall_images_per_second"), run.record.number("step_seconds", "total")
-    return None if rate is None or total is None else rate * (total + (_between(run) or 0.0))
-
-
 def _told(runs: Sequence[Trained], *path: str) -> list[float]:
     """A number of the runs' records, of those that tell it."""
     return [value for run in runs if (value := run.record.number(*path)) is not None]
@@ -203,14 +198,3 @@ def _told(runs: Sequence[Trained], *path: str) -> list[float]:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
-
-
-def _knee(others: Sequence[str], rates: Mapping[int, float]) -> dict[str, Any]:
-    best = max(rates, key=lambda size: (rates[size], -size))
-    size = min(size for size, rate in rates.items() if rate >= (1 - NEAR) * rates[best])
-    return {
-        "where": ", ".join(others) or ALONE,
-        "batch_size": size,
-        "images_per_second": rates[size],
-        "best_batch_size": best,
-    }

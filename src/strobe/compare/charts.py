@@ -98,13 +98,7 @@ def _charts(
 ) -> list[kit.Part]:
     """A chart, or several where one would hold too many lines; none without a line of two points.
 
-    Args:
-        compared: All cells.
-        over: The setting along the axis.
-        measure: What is drawn of a cell.
-        unit: Of that.
-        rings: Batch size and rate of the points that get a ring.
-        panels: How many charts there may be.
+    ``rings``: batch size and rate of the points that get one. ``panels``: how many charts there may be.
     """
     what, setting, without = over
     found = _lines(compared, setting, without, measure)

@@ -14,25 +14,15 @@ from strobe.compare.table import print_comparison
 from strobe.errors import DataError
 from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
+from strobe.present.page import write_whole
 from strobe.present.terminal import console
 from strobe.records.files import whole, write_summary
 
-RECORD, TABLE = "comparison.json", "comparison.csv"
+RECORD, TABLE, PAGE = "comparison.json", "comparison.csv", "comparison.html"
 
 
 def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if_slower: str | None = None) -> int:
-    """Compare a sweep's cells at its end: print the table, and write the comparison beside them.
-
-    Args:
-        sweep_dir: the sweep's directory.
-        parse: gives an override's key and value.
-        baseline: as of ``--baseline``; None for the first cell.
-        fail_if_slower: as of ``--fail-if-slower``; the exit code is the gate's then.
-
-    Raises:
-        DataError: there are no runs, or the comparison cannot be written.
-        ConfigError: the baseline names no cell, or the share is none.
-    """
+    """Compare a sweep's cells at its end, as the command with these options does; raises and returns what that does."""
     asked = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
     given = [part for flag, value in asked.items() if value for part in (flag, value)]
     command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *given])
@@ -70,7 +60,7 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
     Raises:
         DataError: the folder cannot be made or written to.
     """
-    from strobe.compare.page import write_comparison
+    from strobe.compare.page import render
 
     if found := operators_between(comparison):
         before, after, *runs = found
@@ -80,7 +70,7 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         write_summary(folder / RECORD, comparison)
         _write_table(folder / TABLE, comparison)
-        return write_comparison(folder, comparison)
+        return write_whole(folder / PAGE, render(comparison))
     except OSError as error:
         raise DataError(
             f"The comparison cannot be written to {folder} ({error.strerror or error}); "

@@ -1,12 +1,11 @@
 """The record of a comparison, ``comparison.json``: runs and sweeps side by side, the fastest first."""
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.compare.baseline import Baseline, first_measured, named
 from strobe.compare.cells import (
     Cell,
     Key,
@@ -18,7 +17,8 @@ from strobe.compare.cells import (
     name_of,
     rates_of,
 )
-from strobe.compare.runs import Trained, damaged_sweeps, find_runs
+from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
+from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
 from strobe.measure.statistics import FEWEST, unpaired
 from strobe.overrides import Parse, as_typed
@@ -40,6 +40,22 @@ class Asked:
     parse: Parse = as_typed  # gives an override's key and value, so that two spellings of one value are one cell
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """Either one cell, or ``namesakes`` by cell; neither where nothing was measured."""
+
+    runs: Sequence[Trained] = ()  # of the one cell
+    key: Key | None = None  # of that cell, if it is among those compared; None: it lies elsewhere, and is a row besides
+    where: Path | None = None  # the directory that was named for it, if it is no cell of those compared
+    namesakes: Mapping[Key, Sequence[Trained]] = field(default_factory=dict)
+
+    def everything(self) -> Iterator[Trained]:
+        """All runs of it that are not among those compared."""
+        yield from (run for runs in self.namesakes.values() for run in runs)
+        if self.key is None:
+            yield from self.runs
+
+
 def gather(asked: Asked) -> dict[str, Any]:
     """The whole record but for its ``operators``.
 
@@ -50,9 +66,10 @@ def gather(asked: Asked) -> dict[str, Any]:
     found, elsewhere = grouped(find_runs(asked.given, asked.parse)), dict[Key, list[Trained]]()
     keys = differing([runs[0].overrides for runs in found.values()])
     if asked.baseline is None:
-        baseline = first_measured(found)
+        measured = next(((runs, key) for key, runs in found.items() if rates_of(runs)), ())
+        baseline = Baseline(*measured)
     else:
-        baseline, found = named(asked.baseline, asked.given, found, keys, asked.parse)
+        baseline, found = _named(asked.baseline, asked.given, found, keys, asked.parse)
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
     cells, cases = [], []
@@ -66,7 +83,11 @@ def gather(asked: Asked) -> dict[str, Any]:
             cases.append(_judged(cell, runs, baseline, key))
         cells.append(cell)
     name = _baseline_name(baseline, cells, keys, asked.folder)
-    cells = _sorted(cells)
+    ranked = [cell for cell in cells if cell["images_per_second"]]
+    ranked.sort(key=lambda cell: -cell["images_per_second"]["median"])
+    if ranked:
+        next((cell for cell in ranked if cell["status"] == "completed"), ranked[0])["best"] = True
+    cells = ranked + [cell for cell in cells if not cell["images_per_second"]]
     lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]
     damaged = damaged_sweeps([*asked.given, *([baseline.where] if baseline.where else [])])
     runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
@@ -97,7 +118,7 @@ def gather(asked: Asked) -> dict[str, Any]:
 
 def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key) -> Case:
     """Set a cell's ``speedup`` and ``verdict`` against the baseline; and the cell as the gate sees it."""
-    theirs = baseline.of(key)
+    theirs = baseline.namesakes.get(key, ()) if baseline.namesakes else baseline.runs
     ours, reference = rates_of(runs), rates_of(theirs)
     ratio = unpaired(ours, reference) if ours and reference else None
     if ratio is not None:
@@ -126,15 +147,6 @@ def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], f
             row["name"] += f" ({baseline.where})"
         cells.append(row | {"verdict": "baseline"})
     return next(str(cell["name"]) for cell in cells if cell["verdict"] == "baseline")
-
-
-def _sorted(cells: list[Cell]) -> list[Cell]:
-    """Measured cells by their rate, then the others as they came; marks the fastest of which all runs completed."""
-    measured = [cell for cell in cells if cell["images_per_second"]]
-    measured.sort(key=lambda cell: -cell["images_per_second"]["median"])
-    if measured:
-        next((cell for cell in measured if cell["status"] == "completed"), measured[0])["best"] = True
-    return measured + [cell for cell in cells if not cell["images_per_second"]]
 
 
 def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:
@@ -173,3 +185,75 @@ def _pooled(cells: Iterable[Sequence[Trained]], given: Sequence[Path]) -> list[s
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _named(
+    text: str, given: Sequence[Path], cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str], parse: Parse
+) -> tuple[Baseline, dict[Key, list[Trained]]]:
+    """The baseline that was asked for, and the cells that are left to be compared with it.
+
+    ``text``: a run's or sweep's directory, or a cell's name, or as much of it as fits one cell only.
+    """
+    path = tidy(Path(text))
+    left = {key: list(runs) for key, runs in cells.items()}
+    if not is_folder(path):
+        key = _cell(text, cells, keys)
+        return _measured(Baseline(cells[key], key), text), left
+    theirs = grouped(find_runs([path], parse))
+    ours = {run.folder.resolve() for runs in cells.values() for run in runs}
+    folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
+    only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None
+    if only is not None and folders <= ours:
+        named_itself = path.resolve() in {one.resolve() for one in given}
+        if not named_itself or len(cells[only]) == len(folders):
+            return _measured(Baseline(cells[only], only), text), left
+    for key, runs in cells.items():
+        left[key] = [run for run in runs if run.folder.resolve() not in folders]
+    left = {key: runs for key, runs in left.items() if runs}
+    if not left:
+        raise DataError(
+            f"--baseline {text} holds all runs that would be compared with it; name one run or cell of it, or give the "
+            "runs of another directory besides"
+        )
+    if only is not None:
+        return _measured(Baseline(theirs[only], where=path), text), left
+    if not left.keys() & theirs.keys():
+        raise DataError(_strangers(text, left, theirs))
+    return _measured(Baseline(where=path, namesakes=theirs), text), left
+
+
+def _measured(baseline: Baseline, text: str) -> Baseline:
+    if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
+        raise DataError(f"--baseline {text} has no completed run that measured images/s; name another")
+    return baseline
+
+
+def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) -> str:
+    """Why no cell has a namesake: the keys in which all differ from all, else those in which any do."""
+    names = {name for key in (*ours, *theirs) for name, _ in key}
+    values = [{name: {dict(key).get(name) for key in side} for name in names} for side in (ours, theirs)]
+    apart = [name for name in values[0] if not values[0][name] & values[1][name]]
+    keys = apart or differing([dict(key) for key in (*ours, *theirs)])
+    return (
+        f"--baseline {text} has no cell of the same overrides as any of those compared: they differ in "
+        f"{', '.join(sorted(keys))}; give a sweep of the same overrides, or one run's directory for all"
+    )
+
+
+def _cell(text: str, cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]) -> Key:
+    """The cell of this name; else the only one that has these overrides; else the only one in whose name it is."""
+    names = {key: name_of(dict(key), keys) for key in cells}
+    parts = set(text.split())
+    for found in (
+        [key for key, name in names.items() if name == text],
+        [key for key in cells if parts <= {f"{name}={value}" for name, value in key}],
+        [key for key, name in names.items() if text in name],
+    ):
+        fits = [key for key in found if rates_of(cells[key])] or found
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            told = ", ".join([*(names[key] for key in fits[:3]), *["..."] * (len(fits) > 3)])
+            raise ConfigError(f"--baseline {text!r} fits {len(fits)} cells ({told}); name one")
+    told = ", ".join(sorted(names.values())[:6])
+    raise ConfigError(f"--baseline {text!r} is neither a directory nor a cell; the cells are: {told}")

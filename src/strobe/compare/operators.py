@@ -12,18 +12,13 @@ from strobe.records.tables import DEVICE_TABLE, HOST_TABLE, operators_of, steps_
 MOST = 15
 
 
-def changed_operators(before: Path, after: Path, *, most: int = MOST) -> dict[str, Any] | None:
+def changed_operators(before: Path, after: Path) -> dict[str, Any] | None:
     """The largest changes of operators' own time, in microseconds an image.
 
     A table sums the steps that were recorded, on rank 0; divided by these steps and a rank's images in a step it is the
     same measure in runs of any batch size. Times are the GPU's where both runs have used one, and else the host's:
     between a GPU and a CPU that is time to submit work on one side, and time to do it on the other. An operator that
     one of the runs has not called took it 0.
-
-    Args:
-        before: A run's directory.
-        after: Another's.
-        most: How many changes to tell.
 
     Returns:
         ``rows``, the greatest change first, each with ``name``, ``before_us``, ``after_us`` and ``change_us``, and
@@ -37,7 +32,7 @@ def changed_operators(before: Path, after: Path, *, most: int = MOST) -> dict[st
                 once, now = was.get(name, 0.0), became.get(name, 0.0)
                 rows.append({"name": name, "before_us": once, "after_us": now, "change_us": now - once})
             rows.sort(key=lambda row: (-abs(row["change_us"]), row["name"]))
-            return {"rows": rows[:most], "device": device}
+            return {"rows": rows[:MOST], "device": device}
     return None
 
 

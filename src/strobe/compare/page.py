@@ -5,7 +5,6 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -16,10 +15,9 @@ from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
 from strobe.present.format import counted, cut, duration, figure, percent, size, times
 from strobe.present.page import render as rendered
-from strobe.present.page import shown, write_whole
+from strobe.present.page import shown
 from strobe.report.footer import machine, versions
 
-NAME = "comparison.html"
 TALL = 30  # rows, from which on the table scrolls in a box of its own
 BLANK = "completed, but no step was measured"
 _FILES = {"comparison.json": "the whole comparison", "comparison.csv": "a line for each cell"}
@@ -44,19 +42,6 @@ _METHOD = (
     "Files that were read before may come from the page cache and not from the disk: a run that finds them there is "
     "faster. Where runs differ in that, the top of this page says so.",
 )
-
-
-def write_comparison(folder: Path, comparison: Mapping[str, Any]) -> Path:
-    """Write ``comparison.html`` into a folder, whole or not at all, and return its path.
-
-    Args:
-        folder: Exists; the runs' reports are linked relative to it.
-        comparison: That of ``comparison.json``.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    return write_whole(folder / NAME, render(comparison))
 
 
 def render(comparison: Mapping[str, Any]) -> str:

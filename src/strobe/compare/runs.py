@@ -40,7 +40,7 @@ def tidy(path: Path) -> Path:
 
 def is_sweep(path: Path) -> bool:
     """Whether a directory is that of one sweep."""
-    return is_folder(path) and any(name in {SWEEP, "multirun.yaml"} for name in _names(path))
+    return is_folder(path) and any(found for name in (SWEEP, "multirun.yaml") for found in path.glob(name))
 
 
 def is_folder(path: Path) -> bool:
@@ -49,13 +49,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        return [file.name for file in path.iterdir()]
-    except OSError:
-        return []
 
 
 def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
@@ -130,7 +123,8 @@ def _of_sweep(folder: Path, sweep: Path, overrides: dict[str, str], order: tuple
 def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
     """A run by its own record."""
     record, fault = _record(folder)
-    typed = [text for text in record.items("overrides") if isinstance(text, str)] or _overrides(folder)
+    given = record.items("overrides") or read_yaml(folder / ".hydra" / "overrides.yaml")  # written at the run's start
+    typed = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
     overrides, status = cell_of(typed, parse), record.text("status")
     if fault is None and status not in STATUSES:
         fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
@@ -148,9 +142,3 @@ def _record(folder: Path) -> tuple[Record, str | None]:
         return load_record(folder), None
     except DataError as error:
         return Record({}), str(error)
-
-
-def _overrides(folder: Path) -> list[str]:
-    """What Hydra wrote at a run's start."""
-    given = read_yaml(folder / ".hydra" / "overrides.yaml")
-    return [text for text in given if isinstance(text, str)] if isinstance(given, list) else []

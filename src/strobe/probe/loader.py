@@ -35,8 +35,7 @@ def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: floa
     loader. What comes before the first batch is not counted.
 
     Args:
-        loader: a ``DataLoader`` or the like. ``num_workers`` and
-            ``prefetch_factor``, where it has them, say how many batches may lie ready when timing begins.
+        loader: whose ``num_workers`` and ``prefetch_factor``, if any, say how many batches may lie ready at first.
         device: to which its batches may go by themselves.
         seconds: at most, from the first batch on.
 
@@ -84,10 +83,7 @@ def measure_transfer(batch: Any, device: torch.device, *, pinned: bool, seconds:
 
 
 def cpu_seconds(workers: Iterable[int]) -> float | None:
-    """Core-seconds that this process, all its threads, and the workers have used; None where /proc does not tell.
-
-    Linux counts other processes in clock ticks, 10 ms by default (proc(5): fields 14 and 15 of stat).
-    """
+    """Core-seconds that this process and the workers have used (proc(5): fields 14 and 15 of stat), if it is known."""
     total = time.process_time()
     for pid in workers:
         try:

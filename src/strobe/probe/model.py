@@ -43,12 +43,7 @@ ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, wr
 
 
 class Stepping(Callback):
-    """Counts each step that has ended, and ends training with the last one needed.
-
-    Args:
-        add: of a :class:`strobe.measure.timing.Meter` or ``Window``, or the like: it gets the images of a step, and
-            says whether that was the last one.
-    """
+    """Tells ``add`` the images of each step that has ended, and ends training when that says it was the last."""
 
     def __init__(self, add: Callable[[int], bool]) -> None:
         self._add = add

@@ -25,15 +25,10 @@ BEGIN = None  # the first message to each, and of a guard
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a process gave no result.
+    """Why a process gave no result."""
 
-    Attributes:
-        reason: one sentence.
-        memory: whether it is that memory ran out: a bound, and no mistake.
-    """
-
-    reason: str
-    memory: bool = False
+    reason: str  # one sentence
+    memory: bool = False  # whether memory ran out: a bound, and no mistake
 
 
 class FreshProcess:
@@ -200,11 +195,9 @@ def _guard(pipe: Connection) -> None:
 def _uninterrupted() -> Iterator[None]:
     """Put the command's end off until that of the block; processes begun in it never see Ctrl-C.
 
-    A terminal sends Ctrl-C to each process of the command: the server and the cells would answer with tracebacks. They
-    inherit that it is blocked, and are ended by this process. The resource tracker unblocks it when it begins, so that
-    it must have begun before.
+    A terminal sends it to each process of the command, and they would answer with tracebacks: they inherit a block.
     """
-    resource_tracker.ensure_running()
+    resource_tracker.ensure_running()  # it unblocks Ctrl-C when it begins
     came: list[int] = []
     try:
         with noted() as came:

@@ -5,11 +5,7 @@ from pathlib import Path
 
 
 def rank() -> int:
-    """The global rank of this process, 0 when it is alone.
-
-    Known before torch.distributed starts: torchrun sets ``RANK``, srun ``SLURM_PROCID``, Lightning's own launcher,
-    which starts one node's processes, ``LOCAL_RANK``.
-    """
+    """The global rank of this process, before torch.distributed starts: by torchrun, srun or Lightning's launcher."""
     return int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if os.environ.get(name)), 0))
 
 
@@ -19,10 +15,7 @@ def started_by_torchrun() -> bool:
 
 
 def quieten_kineto() -> None:
-    """Keep torch.profiler's library from reporting, on each trace, that this machine has no GPU.
-
-    It reads the variable when torch is imported.
-    """
+    """Keep torch.profiler's library from reporting on each trace that there is no GPU; before torch is imported."""
     if not Path("/dev/nvidiactl").exists():
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator's, when memory is profiled

@@ -14,10 +14,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; wait, without a limit, while another process holds it.
-
-    The lock ends with the process at the latest; the file itself stays. Not re-entrant: a holder
-    that asks again waits for itself.
+    """Hold the lock file ``path``, which stays; wait, without a limit, while another process holds it.
 
     Raises:
         DataError: the file cannot be created.
@@ -42,11 +39,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path, key: str) -> Iterator[None]:
-    """Hold a directory that only one process may measure into.
-
-    Args:
-        folder: exists.
-        key: of the configuration, that named it.
+    """Hold a directory, named by a key of the configuration, that only one process may measure into.
 
     Raises:
         ConfigError: another process holds it, or it cannot be written to.

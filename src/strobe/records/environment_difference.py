@@ -10,19 +10,12 @@ MACHINE = {"host": "host", "cpu": "processor", "usable_cores": "usable cores", "
 
 @dataclass(frozen=True)
 class Origin:
-    """How one result came about.
+    """How one result came about."""
 
-    Attributes:
-        name: the result's, as in "a in NAME".
-        environment: ``host``, ``cpu``, ``usable_cores``, ``gpu``, ``versions``, ``page_cache``, as records have them.
-        more: what else may differ, by how it is called: a commit, an input.
-        whole: whether it would have told all; of a run that failed early nothing may be known.
-    """
-
-    name: str
-    environment: Mapping[str, Any]
-    more: Mapping[str, Any] = field(default_factory=dict)
-    whole: bool = True
+    name: str  # the result's, as in "a in NAME"
+    environment: Mapping[str, Any]  # as records have it
+    more: Mapping[str, Any] = field(default_factory=dict)  # what else may differ: a commit, an input
+    whole: bool = True  # False for a run that failed early, and would not have told all
 
 
 def environment_differences(origins: Sequence[Origin], things: str) -> list[str]:

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from strobe.errors import DataError
 from strobe.overrides import split
 
+T = TypeVar("T")
 SCHEMA = 1
 CONFIG = Path(".hydra", "config.yaml")
 UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
@@ -67,23 +68,23 @@ class Record:
 
     def text(self, *path: str) -> str | None:
         """A text of the summary."""
-        value = _at(self.summary, path)
-        return value if isinstance(value, str) else None
+        return self._of(str, path)
 
     def flag(self, *path: str) -> bool | None:
         """A truth value of the summary."""
-        value = _at(self.summary, path)
-        return value if isinstance(value, bool) else None
+        return self._of(bool, path)
 
     def mapping(self, *path: str) -> dict[str, Any]:
         """A mapping of the summary, {} if there is none."""
-        value = _at(self.summary, path)
-        return value if isinstance(value, dict) else {}
+        return self._of(dict, path) or {}
 
     def items(self, *path: str) -> list[Any]:
         """A list of the summary, [] if there is none."""
+        return self._of(list, path) or []
+
+    def _of(self, kind: type[T], path: tuple[str, ...]) -> T | None:
         value = _at(self.summary, path)
-        return value if isinstance(value, list) else []
+        return value if isinstance(value, kind) else None
 
     def rate(self, name: str) -> Figure | None:
         """A ceiling, such as ``rate("loader")``, in images/s."""
@@ -144,16 +145,12 @@ def load_record(run_dir: Path) -> Record:
             f"{path} has schema {summary.get('schema')!r}, and this version reads {SCHEMA}; "
             "give a run's directory, or use the version that wrote it"
         )
-    return Record(summary, _config(run_dir / CONFIG))
+    config = read_yaml(run_dir / CONFIG)  # with its interpolations as they are written
+    return Record(summary, {str(key): value for key, value in config.items()} if isinstance(config, dict) else {})
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The content of a ``summary.json``, as it is.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON.
-    """
+    """The content of a ``summary.json``; raises an OSError if it cannot be read, a ValueError if it is no JSON."""
     summary: dict[str, Any] = json.loads(path.read_text())
     return summary
 
@@ -192,12 +189,6 @@ def measured(value: Any, interval: Any) -> Figure | None:
     if len(given) != 2:
         given = [figure / (1 + UNKNOWN_NOISE), figure * (1 + UNKNOWN_NOISE)]
     return Figure(figure, min(figure, *given), max(figure, *given))
-
-
-def _config(path: Path) -> dict[str, Any]:
-    """The composed configuration with its interpolations as they are written; {} where there is none to be read."""
-    config = read_yaml(path)
-    return {str(key): value for key, value in config.items()} if isinstance(config, dict) else {}
 
 
 def _at(node: Any, path: tuple[str, ...]) -> Any:

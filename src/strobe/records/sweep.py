@@ -73,11 +73,7 @@ class Sweep:
             yield from cell.runs
 
     def save(self, folder: Path) -> None:
-        """Write the record, whole or not at all.
-
-        Raises:
-            DataError: the file system refuses it.
-        """
+        """Write the record, whole or not at all; raises a DataError if the file system refuses it."""
         try:
             write_summary(folder / NAME, {"schema": SCHEMA, **asdict(self)})
         except OSError as error:
@@ -88,11 +84,7 @@ class Sweep:
 
 
 def read_sweep(folder: Path) -> Sweep | None:
-    """The record of the sweep in a folder, None where there is none.
-
-    Raises:
-        ConfigError: it is damaged, or of something else.
-    """
+    """The record of the sweep in a folder, None where there is none; raises a ConfigError for one that is damaged."""
     path = folder / NAME
     if not path.is_file():
         return None

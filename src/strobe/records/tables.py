@@ -68,13 +68,7 @@ def steps_of(run: Path) -> list[dict[str, float]]:
 def operators_of(
     run: Path, *, most: int | None = TOP, tables: Sequence[str] = (DEVICE_TABLE, HOST_TABLE)
 ) -> Operators | None:
-    """The slowest operators by their own time; None where none were recorded, or the table is damaged.
-
-    Args:
-        run: The run's directory.
-        most: How many of them; None for all.
-        tables: The first of these that has rows is read.
-    """
+    """The slowest operators by their own time, in the first table with rows; None where it is missing or damaged."""
     for table in tables:
         own, total = _COLUMNS[table]
         try:

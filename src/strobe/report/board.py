@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.figures import pixels
@@ -26,39 +25,28 @@ METRICS = (
     "ceilings/model",
     "memory/device_peak_mb",
 )
-_TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "float64": (int, float), "bool": bool}
+_TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
 _ENDINGS = {"completed": "STATUS_SUCCESS", "failed": "STATUS_FAILURE"}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A hyperparameter: its name, its type in the tab, where it is known from, and the keys that decide it."""
-
-    name: str
-    kind: str  # string | float64 | bool
-    place: str  # choices | summary | config: by the first key
-    keys: tuple[str, ...]
-
-
-# The tab takes its columns from one run of a sweep, so they are the same in each, with a value or without.
-COLUMNS = (
-    *(Column(group, "string", "choices", (group,)) for group in ("data", "loader", "engine", "model", "profiler")),
-    Column("batch_size", "float64", "summary", ("data.batch_size",)),
-    Column("num_workers", "float64", "summary", ("engine.num_workers",)),
-    Column("prefetch_factor", "float64", "config", ("engine.prefetch_factor",)),
-    Column("pin_memory", "bool", "config", ("engine.pin_memory",)),
-    Column("precision", "string", "summary", ("trainer.precision",)),
-    Column("accelerator", "string", "summary", ("trainer.accelerator", "trainer")),
-    Column("devices", "float64", "summary", ("trainer.devices",)),
-    Column("threads", "float64", "summary", ("threads",)),
-    Column("learning_rate", "float64", "config", ("model.lr", "model.lr_scaling")),
-    Column("optimizer", "string", "config", ("model.optimizer",)),
-    Column("fused", "bool", "config", ("model.fused",)),
-    Column("channels_last", "bool", "config", ("model.channels_last",)),
-    Column("compile", "bool", "config", ("model.compile",)),
-    Column("stem", "string", "config", ("model.stem",)),
-    Column("seed", "float64", "config", ("seed",)),
-)
+# Hyperparameters: type, where it is known from (configuration by the first key), and the keys that decide it. The tab
+# takes its columns from one run of a sweep, so they are the same in each, with a value or without.
+COLUMNS = {
+    **{group: ("string", "choices", (group,)) for group in ("data", "loader", "engine", "model", "profiler")},
+    "batch_size": ("number", "summary", ("data.batch_size",)),
+    "num_workers": ("number", "summary", ("engine.num_workers",)),
+    "prefetch_factor": ("number", "config", ("engine.prefetch_factor",)),
+    "pin_memory": ("bool", "config", ("engine.pin_memory",)),
+    "precision": ("string", "summary", ("trainer.precision",)),
+    "accelerator": ("string", "summary", ("trainer.accelerator", "trainer")),
+    "devices": ("number", "summary", ("trainer.devices",)),
+    "threads": ("number", "summary", ("threads",)),
+    "learning_rate": ("number", "config", ("model.lr", "model.lr_scaling")),
+    "optimizer": ("string", "config", ("model.optimizer",)),
+    "fused": ("bool", "config", ("model.fused",)),
+    "channels_last": ("bool", "config", ("model.channels_last",)),
+    "compile": ("bool", "config", ("model.compile",)),
+    "stem": ("string", "config", ("model.stem",)),
+    "seed": ("number", "config", ("seed",)),
+}
 
 
 def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None) -> None:
@@ -105,8 +93,7 @@ def scalars(record: Record) -> dict[str, float]:
         "images_per_second": record.number("images_per_second", "median"),
         "overall_images_per_second": record.number("overall_images_per_second"),
         "efficiency": record.number("efficiency"),
-        "ceilings/loader": record.number("ceilings", "loader"),
-        "ceilings/model": record.number("ceilings", "model"),
+        **{f"ceilings/{name}": record.number("ceilings", name) for name in ("loader", "model")},
     }
     for name in ("rss_peak", "device_peak"):
         held = record.number("memory", f"{name}_bytes")
@@ -123,20 +110,16 @@ def _plain(text: str) -> str:
 def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[str, Any]:
     """The run's hyperparameters by name; what is unknown, or left to torch, is left out.
 
-    Args:
-        record: The run's record.
-        learning_rate: The optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
+    ``learning_rate``: the optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
     """
     found = {}
-    for column in COLUMNS:
-        if column.place == "config":
-            value = record.setting(column.keys[0])
-        else:
-            value = (record.summary if column.place == "summary" else record.mapping("choices")).get(column.name)
-        if column.name == "learning_rate" and learning_rate is not None:
+    for name, (kind, place, keys) in COLUMNS.items():
+        known = {"summary": record.summary, "choices": record.mapping("choices")}
+        value = record.setting(keys[0]) if place == "config" else known[place].get(name)
+        if name == "learning_rate" and learning_rate is not None:
             value = learning_rate
-        if isinstance(value, _TYPES[column.kind]) and isinstance(value, bool) == (column.kind == "bool"):
-            found[column.name] = value
+        if isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool"):
+            found[name] = value
     return found
 
 
@@ -149,22 +132,17 @@ def hparams(record: Record, learning_rate: float | None = None) -> Iterator[Any]
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
     given = {key_of(str(override)) for override in record.items("overrides")}
-    columns = [
-        api_pb2.HParamInfo(
-            name=column.name,
-            type=api_pb2.DataType.Value(f"DATA_TYPE_{column.kind.upper()}"),
-            differs=not given.isdisjoint(column.keys),
-        )
-        for column in COLUMNS
-    ]
+    columns = []
+    for name, (kind, _, keys) in COLUMNS.items():
+        kind_in_tab = api_pb2.DataType.Value("DATA_TYPE_FLOAT64" if kind == "number" else f"DATA_TYPE_{kind.upper()}")
+        columns.append(api_pb2.HParamInfo(name=name, type=kind_in_tab, differs=not given.isdisjoint(keys)))
     metrics = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=name)) for name in METRICS]
     experiment = api_pb2.Experiment(hparam_infos=columns, metric_infos=metrics)
     yield _summary(metadata.EXPERIMENT_TAG, HParamsPluginData(experiment=experiment))
 
     start = SessionStartInfo()
-    fields = {column.name: f"{'number' if column.kind == 'float64' else column.kind}_value" for column in COLUMNS}
     for name, value in hyperparameters(record, learning_rate).items():
-        setattr(start.hparams[name], fields[name], value)
+        setattr(start.hparams[name], f"{COLUMNS[name][0]}_value", value)
     yield _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
 
     # The tab knows no interruption, and shows as unknown what neither succeeded nor failed.

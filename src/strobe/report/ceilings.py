@@ -8,7 +8,7 @@ from strobe.present.charts.svg import line, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, named, note
 from strobe.records.run import Record, as_number
-from strobe.report.wording import ceiling_rates
+from strobe.report.wording import ceiling_rates, entries, rate_of
 
 _ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
 _FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
@@ -36,8 +36,8 @@ def ceilings(record: Record) -> Section:
     """The section: a row for each rate on one scale; without ceilings, why there are none."""
     known = record.mapping("ceilings", "intervals")
     limits = [Rate(*_NAMES[key], key, value, *_pair(known.get(key))) for key, value in ceiling_rates(record).items()]
-    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
-    measured = [Rate("This run", "as it trained", "measured", median, low, high)] if median and median > 0 else []
+    median, low, high = rate_of(record)
+    measured = [Rate("This run", "as it trained", "measured", median, low, high)] if median else []
     why = record.text("ceilings", "reason")
     if not limits:
         reason = why or "They were not measured in this run; ceilings=true measures them."
@@ -111,13 +111,10 @@ def _words(record: Record, limits: list[Rate], measured: float | None) -> list[P
 def _alternatives(record: Record) -> list[Part]:
     """What else was measured, one side at a time."""
     rows = []
-    for entry in record.items("ceilings", "alternatives"):
-        value = as_number(entry.get("rate")) if isinstance(entry, dict) else None
-        if value is None:
-            continue
-        given, side = entry.get("overrides"), str(entry.get("side") or "")
-        words = " ".join(str(part) for part in given) if isinstance(given, list) else ""
-        spread, base = interval(*_pair(entry.get("interval"))), record.number("ceilings", side)
-        name = named(words, "code", f"{side} alone")
-        rows.append((name, Text(figure(value), small=[spread]), times(value / base) if base else ""))
+    for entry in entries(record, "ceilings", "alternatives"):
+        if (value := entry.number("rate")) is not None:
+            side, base = entry.text("side") or "", record.number("ceilings", entry.text("side") or "")
+            name = named(" ".join(map(str, entry.items("overrides"))), "code", f"{side} alone")
+            spread = interval(*_pair(entry.summary.get("interval")))
+            rows.append((name, Text(figure(value), small=[spread]), times(value / base) if base else ""))
     return [Table(("Also measured", "#Images/s", "#Against this run's"), rows)] if rows else []

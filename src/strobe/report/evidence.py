@@ -1,14 +1,14 @@
 """What lies below the phases: operators, the trace's own figures, loader workers, memory; and what was learned."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from strobe.present.charts.svg import meter
 from strobe.present.format import duration, percent, size
 from strobe.present.parts import Heading, Paragraph, Part, Section, Table, Text, Words, facts, link, more, named
 from strobe.records.run import Record, as_number
 from strobe.records.tables import Operators
+from strobe.report.wording import entries
 
 MOST_WORKERS = 64
 MOST_CLASSES = 40
@@ -56,9 +56,18 @@ def trace(record: Record) -> Section:
     pairs: list[tuple[str, Words]] = [
         (name, show(value)) for key, name, show in _SEEN if (value := as_number(seen.get(key))) is not None
     ]
-    pairs += _named(seen.get("syncs"), "name", "calls", "calls")
-    pairs += _named(seen.get("copies"), "kind", "bytes", "")
-    workers = _workers(seen.get("loader_workers"))
+    for key, name, amount, show in (
+        ("syncs", "name", "calls", "{:,.3g} calls".format),
+        ("copies", "kind", "bytes", size),
+    ):
+        for entry in entries(record, "trace_evidence", key):
+            known = ((duration, entry.number("seconds")), (show, entry.number(amount)))
+            said = ", ".join(told(value) for told, value in known if value is not None)
+            pairs.append((entry.text(name) or "unnamed", f"{said or 'unknown'} a step"))
+    shares = {str(name): as_number(share) for name, share in record.mapping("trace_evidence", "loader_workers").items()}
+    busy = [(name, share) for name, share in shares.items() if share is not None]
+    workers = facts((name, _bar(share, " of the time")) for name, share in busy[:MOST_WORKERS])
+    workers += more(len(busy) - MOST_WORKERS, "workers")
     about = "Read off the newest traces" + (": how much of the time each loader was loading." if workers else ".")
     return Section("trace", "Workers and device", about, [*facts(pairs), *workers])
 
@@ -84,14 +93,11 @@ def metrics(record: Record) -> Section:
     values = {
         str(name): value for name in record.mapping("metrics") if (value := record.number("metrics", name)) is not None
     }
-    plain = {name: value for name, value in values.items() if name.count("/") == 1}
-    kinds = list(dict.fromkeys(name.partition("/")[2] for name in plain))
-    stages = [*_STAGES, *sorted({name.partition("/")[0] for name in plain} - {*_STAGES})]
-    rows = [
-        (stage, *(_figure(plain.get(f"{stage}/{kind}")) for kind in kinds))
-        for stage in stages
-        if any(f"{stage}/{kind}" in plain for kind in kinds)
-    ]
+    plain = [name.split("/") for name in values if name.count("/") == 1]
+    kinds = list(dict.fromkeys(kind for _, kind in plain))
+    found = {stage for stage, _ in plain}
+    stages = [*(stage for stage in _STAGES if stage in found), *sorted(found - {*_STAGES})]
+    rows = [(stage, *(_figure(values.get(f"{stage}/{kind}")) for kind in kinds)) for stage in stages]
     heads = ("Stage", *(f"#{kind.replace('_', ' ')}" for kind in kinds))
     parts: list[Part] = [Table(heads, rows)] if rows else []
     classes = sorted((value, name) for name, value in values.items() if re.match(r"\w+/accuracy/.", name))
@@ -102,27 +108,6 @@ def metrics(record: Record) -> Section:
         parts += more(len(classes) - len(shown), "classes")
     parts += facts((name, _figure(value)) for name, value in values.items() if "/" not in name)
     return Section("metrics", "Metrics", "", parts)
-
-
-def _named(found: Any, key: str, amount: str, unit: str) -> list[tuple[str, Words]]:
-    """Entries with a name, seconds a step and calls or bytes a step."""
-    pairs: list[tuple[str, Words]] = []
-    for entry in found if isinstance(found, list) else ():
-        if not isinstance(entry, dict):
-            continue
-        seconds = next((as_number(entry[name]) for name in entry if str(name).startswith("seconds")), None)
-        count = next((as_number(entry[name]) for name in entry if str(name).startswith(amount)), None)
-        much = "" if count is None else f"{count:,.3g} {unit}" if unit else size(count)
-        said = [text for text in ("" if seconds is None else duration(seconds), much) if text]
-        pairs.append((str(entry.get(key) or "unnamed"), f"{', '.join(said) or 'unknown'} a step"))
-    return pairs
-
-
-def _workers(found: Any) -> list[Part]:
-    shares = {str(name): as_number(found[name]) for name in found} if isinstance(found, Mapping) else {}
-    known = [(name, share) for name, share in shares.items() if share is not None]
-    items = facts((name, _bar(share, " of the time")) for name, share in known[:MOST_WORKERS])
-    return [*items, *more(len(known) - MOST_WORKERS, "workers")]
 
 
 def _bar(share: float, *small: str) -> Words:

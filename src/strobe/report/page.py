@@ -10,14 +10,14 @@ from strobe.present.format import TIMES, counted, duration, figure, interval, pe
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.present.parts import Cards, Paragraph, Section, Tile
-from strobe.records.run import Record, as_number, load_record
+from strobe.records.run import Record, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.ceilings import ceilings, lowest
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
 from strobe.report.steps import step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, subject
+from strobe.report.wording import command_of, entries, rate_of, subject
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -31,9 +31,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
     """Write ``report.html`` into a run's directory, whole or not at all, and return its path.
 
-    Args:
-        run_dir: The run, with its ``summary.json``, and what there is of ``steps.csv`` and ``tables/``.
-        record: What to show instead of the run's own record, such as one with new findings.
+    ``record``: what to show instead of the run's own record, such as one with new findings.
 
     Raises:
         DataError: The directory holds no record, or one that is damaged or of another program or version.
@@ -56,12 +54,7 @@ def render(
 ) -> str:
     """The page as HTML; a pure function, which leaves out whatever the record lacks.
 
-    Args:
-        record: The run's record; nothing of the configuration is shown.
-        rows: The steps, as ``strobe.records.steps.read_rows`` gives them.
-        slowest: The slowest operators, if any were recorded.
-        name: The run's directory, for commands to copy.
-        files: The run's files, to be linked.
+    ``name`` is the run's directory, for commands to copy; ``rows`` are its steps.
     """
     sections = [
         step(record),
@@ -83,15 +76,21 @@ def head(record: Record) -> dict[str, Any]:
     """What ran, how it ended, the verdict, the command that it advises, and the main figures."""
     status = record.text("status") or "unknown"
     first, rest = _verdict(record)
-    best = next((entry for entry in record.items("findings") if isinstance(entry, dict)), {})
+    kind, message = record.text("error", "type"), (record.text("error", "message") or "").strip()
+    error = {
+        "css": STATUS.get(status, "fair"),
+        "title": "What stopped it" if status == "interrupted" else "What went wrong",
+        "kind": kind or "",
+        "message": message or "It came without a message.",
+    }
     return {
         "title": first,
         "what": " · ".join(subject(record)),
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,
         "rest": rest,
-        "command": command_of(record, best),
-        "error": _error(record, status),
+        "command": command_of(record, next((entry.summary for entry in entries(record, "findings")), {})),
+        "error": error if kind or message else None,
         "tiles": _tiles(record),
     }
 
@@ -103,9 +102,8 @@ def _verdict(record: Record) -> tuple[str, str]:
         return first, " ".join(rest)
     if record.text("status") == "failed":
         return "The run failed before it could be judged.", ""
-    total = record.number("step_seconds", "total")
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
-    shares.pop("total", None)
+    total = shares.pop("total", None)
     if not total or total < 0 or not shares:
         return "No step was measured.", "All steps were warm-up or profiled, or there were none."
     longest = max(shares, key=lambda name: shares[name])
@@ -113,23 +111,12 @@ def _verdict(record: Record) -> tuple[str, str]:
     return first, "This record holds no verdict."
 
 
-def _error(record: Record, status: str) -> Mapping[str, str] | None:
-    kind, message = record.text("error", "type"), record.text("error", "message")
-    if not (kind or message):
-        return None
-    return {
-        "css": STATUS.get(status, "fair"),
-        "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind or "",
-        "message": (message or "").strip() or "It came without a message.",
-    }
-
-
 def _tiles(record: Record) -> list[Tile]:
     """Throughput, efficiency, the step, the share of waiting: of what was measured."""
     tiles = []
-    if (median := record.number("images_per_second", "median")) is not None:
-        spread = interval(record.number("images_per_second", "low"), record.number("images_per_second", "high"))
+    median, low, high = rate_of(record)
+    if median:
+        spread = interval(low, high)
         tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
     if (efficiency := record.number("efficiency")) is not None:
         tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
@@ -145,11 +132,10 @@ def _tiles(record: Record) -> list[Tile]:
 
 def findings(record: Record) -> Section:
     """The section; it says so where the record holds none."""
-    found = [entry for entry in record.items("findings") if isinstance(entry, dict)]
+    found = entries(record, "findings")
     if not found:
-        failed = record.text("status") == "failed"
         empty = Paragraph("This record holds no findings.", "empty")
-        return Section("findings", "What to change", "", [] if failed else [empty])
+        return Section("findings", "What to change", "", [empty] * (record.text("status") != "failed"))
     ends = [value for entry in found for value in _speedup(entry) if value is not None]
     scale = (min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
@@ -157,26 +143,23 @@ def findings(record: Record) -> Section:
     return Section("findings", "What to change", about, [Cards(cards)])
 
 
-def _speedup(entry: dict[str, Any]) -> tuple[float | None, float | None, float | None]:
+def _speedup(entry: Record) -> tuple[float | None, float | None, float | None]:
     """Median, low and high, where they are known and make sense."""
-    given = entry.get("predicted_speedup")
-    if not isinstance(given, dict):
-        return None, None, None
-    median, low, high = (as_number(given.get(key)) for key in ("median", "low", "high"))
+    median, low, high = (entry.number("predicted_speedup", key) for key in ("median", "low", "high"))
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
-def _card(record: Record, entry: dict[str, Any], number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
-    cause = str(entry.get("cause") or "")
+def _card(record: Record, entry: Record, number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
+    cause = entry.text("cause") or ""
     fine, named = cause == "nothing", cause.replace("_", " ")
     median, low, high = _speedup(entry)
     card = {
         "rank": "✓" if fine else f"{number}",
-        "title": str(entry.get("title") or named or "A finding without a name"),
+        "title": entry.text("title") or named or "A finding without a name",
         "cause": named,
-        "texts": [Paragraph(str(entry[key]), key) for key in ("evidence", "advice") if entry.get(key)],
+        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))],
         "fine": "fine" * fine,
-        "command": command_of(record, entry),
+        "command": command_of(record, entry.summary),
     }
     if median is None or fine:
         return card | {"gain": ""}

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, cut_mark
-from strobe.present.colours import ink_on
 from strobe.present.format import duration, percent, rate
+from strobe.present.raster import ink_on
 from strobe.records.run import Record
 from strobe.report.wording import ceiling_rates, subject
 
@@ -17,11 +17,7 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 
 
 def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
-    """Draw a record's step as a stacked bar of its phases, and below it the ceilings and the measured rate.
-
-    Returns:
-        None for a record without measured steps and ceilings.
-    """
+    """A record's step as a stacked bar of its phases, and below it ceilings and measured rate; None without any."""
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
     measured = summary.get("images_per_second") or {}
     record = Record(dict(summary))

@@ -7,6 +7,7 @@ from strobe.present.charts.rows import Segment, stacked
 from strobe.present.format import duration, percent
 from strobe.present.parts import Paragraph, Part, Section, Table, Text, more, named, note
 from strobe.records.run import Record, as_number
+from strobe.report.wording import entries
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -59,11 +60,7 @@ def _seconds(record: Record, key: str, phases: tuple[str, ...]) -> dict[str, flo
 
 
 def _callbacks(record: Record, total: float) -> list[Part]:
-    means = [
-        (mean, entry)
-        for entry in record.items("callbacks")
-        if isinstance(entry, dict) and (mean := as_number(entry.get("mean")))
-    ]
+    means = [(mean, entry) for entry in entries(record, "callbacks") if (mean := entry.number("mean"))]
     if not means:
         return []
     means.sort(key=lambda pair: -pair[0])
@@ -71,17 +68,10 @@ def _callbacks(record: Record, total: float) -> list[Part]:
     count = min(MOST_CALLBACKS, max(FEWEST_CALLBACKS, notable))
     rows = []
     for mean, entry in means[:count]:
-        longest, calls = as_number(entry.get("longest")), as_number(entry.get("calls"))
-        rows.append(
-            (
-                named(entry.get("name") or "unnamed"),
-                Text(str(entry.get("kind") or "")[:40], "small"),
-                duration(mean),
-                percent(mean / total),
-                "" if longest is None else duration(longest),
-                "" if calls is None else f"{calls:,.0f}",
-            )
-        )
+        longest, calls = entry.number("longest"), entry.number("calls")
+        name, kind = named(entry.text("name") or "unnamed"), Text((entry.text("kind") or "")[:40], "small")
+        told = ("" if longest is None else duration(longest), "" if calls is None else f"{calls:,.0f}")
+        rows.append((name, kind, duration(mean), percent(mean / total), *told))
     left = sum(mean for mean, _ in means[count:])
     heads = ("Callbacks, loggers and hooks", "", "#Mean a step", "#Share", "#Longest", "#Steps with it")
     return [Table(heads, rows, "hooks"), *more(len(means) - count, "of them", f", together {duration(left)} a step")]

@@ -17,7 +17,7 @@ from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Keys, Paragraph, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
-from strobe.report.wording import ceiling_rates
+from strobe.report.wording import ceiling_rates, rate_of
 
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
@@ -137,8 +137,8 @@ def throughput(record: Record, rows: Rows) -> Section:
         return Section("throughput", "Throughput", "", [empty] * (record.text("status") != "failed"))
     run = ceiling = None
     if unit == "images/s":
-        median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
-        run = (median, low, high) if median is not None and median > 0 else None
+        median, low, high = rate_of(record)
+        run = (median, low, high) if median else None
         ceiling = min(ceiling_rates(record).values(), default=None)
     epochs: dict[float, float] = {}
     for number, row in enumerate(rows):

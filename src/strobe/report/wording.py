@@ -42,6 +42,17 @@ def subject(record: Record) -> list[str]:
     return [part for part in parts if part]
 
 
+def entries(record: Record, *path: str) -> list[Record]:
+    """The mappings of a list."""
+    return [Record(entry) for entry in record.items(*path) if isinstance(entry, dict)]
+
+
+def rate_of(record: Record) -> tuple[float | None, float | None, float | None]:
+    """The median of the steps' images/s, and the ends of its interval; no median of what cannot be one."""
+    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
+    return (median, low, high) if median is not None and median > 0 else (None, None, None)
+
+
 def ceiling_rates(record: Record) -> dict[str, float]:
     """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
     found = {name: record.number("ceilings", name) for name in CEILINGS}

@@ -25,11 +25,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
     folder = path if path.is_dir() else path.absolute().parent
     if not has_events(folder) and not traces_in(folder):
         raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
-    serve(folder, host, take_port(partial(probe_port, host), host, port, PORT), browser=browser)
-
-
-def serve(folder: Path, host: str, port: int, *, browser: bool) -> None:
-    """Run TensorBoard on a port that was free a moment ago."""
+    port = take_port(partial(probe_port, host), host, port, PORT)  # free a moment ago
     command = [sys.executable, "-m", "tensorboard.main", f"--logdir={folder}", f"--host={host}", f"--port={port}"]
     with (
         noted() as asked_to_end,

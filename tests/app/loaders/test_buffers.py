@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from strobe.app.loaders.buffer_pool import MOST, BufferPool
-from strobe.app.loaders.threads import become_worker, threads
+from strobe.app.loaders.threads import threads
 
 SHAPE = (4, 3, 8, 8)
 
@@ -93,14 +93,3 @@ class InWorker(Dataset[torch.Tensor]):
 def test_a_worker_process_makes_shared_memory_and_computes_on_one_thread() -> None:
     found = list(DataLoader(InWorker(), num_workers=2, batch_size=None))
     assert [row.tolist() for row in found] == [[index] * 8 + [1, 1] for index in range(4)]
-
-
-def test_a_worker_thread_computes_on_one_thread_and_leaves_the_others_alone() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with ThreadPoolExecutor(1, initializer=become_worker) as pool:
-            assert pool.submit(threads).result() == 1
-        assert threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -1,5 +1,11 @@
-"""Every loader of photos gives the same pixels of the same boxes; new ones are found by listing conf/loader."""
+"""Every loader of photos gives the same pixels of the same boxes; new ones are found by listing conf/loader.
 
+At the end, what is each backend's own.
+"""
+
+import runpy
+import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from strobe.app.engines.sampler import Indices
+from strobe.app.loaders import photos as by_photo
+from strobe.app.loaders import spdl
 from strobe.app.loaders.crop_policy import CropPolicy
+from strobe.app.loaders.pil import PilLoader
 from strobe.errors import DataError
 from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
 from support.places import DATA
+from support.refusals import refusal
 
 # How far a photo's pixels may lie from Pillow's in the mean, of 256 levels; as they are, and resized.
 CROPPED = {"spdl": 3.0}
@@ -62,8 +72,13 @@ def require_like(name: str, found: NDArray[np.uint8], wanted: NDArray[np.uint8],
         assert difference.max() <= 1
 
 
-@kinds(*RANDOM, *CENTRED)
-@pytest.mark.parametrize("name", FRAMED)
+@pytest.mark.parametrize(
+    ("name", "framing"),
+    [
+        *((name, framing) for name in FRAMED for framing in (*RANDOM, *CENTRED)),
+        *((name, CropPolicy("resize", size)) for name in PHOTO_LOADERS for size in (24, 96)),
+    ],
+)
 def test_pixels_are_those_of_the_box(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
     data = made(name, photo_source(photos, framing), tmp_path)
     assert len(data) == len(photos)
@@ -76,16 +91,10 @@ def test_pixels_are_those_of_the_box(name: str, framing: CropPolicy, photos: lis
         for photo, path in enumerate(photos):
             wanted, resized = expected(path, framing, photo, epoch)
             require_like(name, pixels[photo].numpy(), wanted, resized=resized)
-
-
-@pytest.mark.parametrize("size", [24, 96])
-@pytest.mark.parametrize("name", PHOTO_LOADERS)
-def test_whole_photos_are_resized(name: str, size: int, photos: list[str], tmp_path: Path) -> None:
-    framing = CropPolicy("resize", size)
-    data = made(name, photo_source(photos, framing), tmp_path)
-    pixels, _ = data.__getitems__(batch(list(range(len(photos)))))
-    for photo, path in enumerate(photos):
-        require_like(name, pixels[photo].numpy(), expected(path, framing, photo, 0)[0], resized=True)
+    if not framing.random:
+        pixel, label = data[1]
+        assert torch.equal(pixel, pixels[1])
+        assert label == 1
 
 
 @kinds(*RANDOM)
@@ -105,17 +114,6 @@ def test_a_crop_is_alike_in_any_batch(name: str, framing: CropPolicy, photos: li
         assert torch.equal(alone, pixels[place])
     later, _ = part.__getitems__(batch([0, 1, 2, 3, 4], 3))
     assert not torch.equal(later, pixels)
-
-
-@kinds(*CENTRED)
-@pytest.mark.parametrize("name", FRAMED)
-def test_without_chance_epochs_are_alike(name: str, framing: CropPolicy, photos: list[str], tmp_path: Path) -> None:
-    data = made(name, photo_source(photos, framing), tmp_path)
-    first, _ = data.__getitems__(batch([0, 1, 2], 0))
-    assert torch.equal(data.__getitems__(batch([0, 1, 2], 9))[0], first)
-    pixels, label = data[1]
-    assert torch.equal(pixels, first[1])
-    assert label == 1
 
 
 @pytest.mark.parametrize("scale", ["numpy", "torch"])
@@ -180,3 +178,59 @@ def test_an_unreadable_photo_is_named(
     assert "\n" not in str(caught.value)
     if name != "packed":  # which draws a progress bar
         assert capfd.readouterr().err == ""
+
+
+SIZES = {"random_crop": 128, "random_resized_crop": 224, "resize": 224}
+
+
+@kinds(*(CropPolicy(kind, size, random=True, seed=1) for kind, size in SIZES.items()))
+def test_ffmpeg_differs_by_less_than_a_level(framing: CropPolicy, tmp_path: Path) -> None:
+    """On photos as a camera's: 4:2:0, real ones where there are any."""
+    paths = [str(path) for path in sorted((DATA / "photos").glob("*.jpg"))[::10]] or [
+        save(tmp_path / f"{seed}.jpg", photograph(533, 800, seed), quality=90) for seed in range(8)
+    ]
+    pixels, _ = made("spdl", photo_source(paths, framing), tmp_path).__getitems__(batch(list(range(len(paths))), 1))
+    wanted = [expected(path, framing, photo, 1)[0] for photo, path in enumerate(paths)]
+    found = np.abs(pixels.numpy().astype(int) - np.stack(wanted))
+    assert 0 < found.mean() < 1
+    assert (found > 1).mean() < 0.25
+
+
+@pytest.mark.parametrize("pixels", [(10_000, 10_000), (20_000, 10_000)], ids=["warned of", "refused"])
+def test_pillow_reads_no_photo_that_would_fill_the_memory(pixels: tuple[int, int], tmp_path: Path) -> None:
+    """Where the process's warnings are as Python has them, too."""
+    bomb = tmp_path / "bomb.png"
+    Image.new("1", pixels).save(bomb)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        runpy.run_path(by_photo.__file__)
+        loader = PilLoader(scale="device")
+        with pytest.raises(DataError, match=r"bomb\.png cannot be read as a photo .* exceeds limit of \d+ pixels"):
+            loader.pixels(str(bomb), lambda height, width: (0, 0, 8, 8), 8)
+
+
+def test_pillow_reads_no_format_that_runs_programs(tmp_path: Path) -> None:
+    """Encapsulated PostScript is drawn by Ghostscript."""
+    path = tmp_path / "photo.jpg"
+    photograph(8, 8).save(path, "EPS")
+    with pytest.raises(DataError, match=r"photo\.jpg cannot be read as a photo"):
+        made("pil", photo_source([str(path)], CropPolicy("resize", 8)), tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("missing", "remedy"),
+    [
+        ([f"spdl.io.lib._spdl_ffmpeg{version}" for version in range(4, 20)], "sudo apt-get install ffmpeg"),
+        (["spdl", "spdl.io"], "pip install 'spdl==0.8.*'"),
+    ],
+    ids=["FFmpeg", "SPDL"],
+)
+def test_what_spdl_needs_is_said(missing: list[str], remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "spdl"]:  # as in a new process
+        monkeypatch.delitem(sys.modules, name)
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    spdl._library.cache_clear()
+    said = refusal(lambda: spdl.SpdlLoader(scale="device"))
+    assert said.startswith("loader=spdl needs")
+    assert said.endswith(remedy)

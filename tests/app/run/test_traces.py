@@ -12,17 +12,15 @@ from strobe.callbacks.tracefile import read_trace
 from support.interruptions import before_each_step, raising
 from support.readers import crossing
 from support.runs import Train
-
-Event = dict[str, Any]
+from support.traces import Event, read
 
 
 def events_of(path: Path) -> list[Event]:
     return [event for event in read_trace(path)["traceEvents"] if event["ph"] == "X"]
 
 
-def numbers(events: list[Event]) -> list[int]:
-    steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
-    return [int(step["name"].partition("#")[2]) for step in sorted(steps, key=lambda step: step["ts"])]
+def numbers(path: Path) -> list[int]:
+    return [int(step["name"].partition("#")[2]) for step in read(path)[0]]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +48,7 @@ def test_a_run_that_is_stopped_leaves_a_trace(
     (name,) = ended.summary["traces"]
     assert "_rank0_partial." in name
     events = events_of(ended.directory / name)
-    assert numbers(events) == [2, 3]
+    assert numbers(ended.directory / name) == [2, 3]
     assert not crossing(events)
     assert (ended.directory / "tables" / "operators_by_cpu_time.txt").is_file()
     assert ("Traceback" in ended.output) == ("ZeroDivisionError: the run's own" in ended.output) == (stop is None)
@@ -110,10 +108,10 @@ def test_a_second_cycle_shows_only_what_waits_in_it(train: Train) -> None:
         "trainer.limit_train_batches=15",
     )
     assert ended.code == 0, ended.output
-    first, second = (events_of(ended.directory / name) for name in ended.summary["traces"])
-    assert (numbers(first), numbers(second)) == ([9, 10], [20, 21])
-    for events, earliest in ((first, (0, 9)), (second, (1, 5))):
-        waits = [event["args"] for event in events if event["name"].endswith(" waiting")]
+    for name, steps, earliest in zip(ended.summary["traces"], ([9, 10], [20, 21]), ((0, 9), (1, 5)), strict=True):
+        path = ended.directory / name
+        assert numbers(path) == steps
+        waits = [event["args"] for event in events_of(path) if event["name"].endswith(" waiting")]
         assert waits
         assert min((args["epoch"], args["batch"]) for args in waits) >= earliest
 

@@ -32,11 +32,7 @@ class Checkpoints(ModelCheckpoint):
 
 
 def find_checkpoint(wanted: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
-    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest ``last.ckpt`` in ``outputs``.
-
-    Raises:
-        DataError: ``last``, and there is none.
-    """
+    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest ``last.ckpt`` in ``outputs``."""
     if wanted != "last":
         return None if wanted is None else Path(wanted)
     own = run_dir / FOLDER / "last.ckpt"
@@ -52,12 +48,7 @@ def find_checkpoint(wanted: str | None, run_dir: Path, outputs: Path = Path("out
 
 
 def require_fitting(path: Path, model: nn.Module) -> None:
-    """Refuse a checkpoint that is not one, or of another model.
-
-    Raises:
-        DataError: the file cannot be read as a checkpoint.
-        ConfigError: its weights have other names or shapes than the model's.
-    """
+    """Refuse a file that is no checkpoint (a DataError), or one of another model (a ConfigError)."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         state, classes = content["state_dict"], content.get("hyper_parameters", {}).get("classes")
@@ -73,13 +64,12 @@ def require_fitting(path: Path, model: nn.Module) -> None:
         )
     own = model.state_dict()
     for name in [*own, *state]:
-        here, there = (tuple(weights[name].shape) if name in weights else None for weights in (own, state))
+        here, there = (
+            "missing" if name not in weights else "x".join(map(str, weights[name].shape)) or "a number"
+            for weights in (own, state)
+        )
         if here != there:
             raise ConfigError(
-                f"ckpt_path={path} is of another model: {name} is {_words(there)} there and {_words(here)} here; "
+                f"ckpt_path={path} is of another model: {name} is {there} there and {here} here; "
                 "give the data and model settings that it was trained with, or another checkpoint"
             )
-
-
-def _words(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else "x".join(map(str, shape)) or "a number"

@@ -10,7 +10,6 @@ from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
@@ -21,6 +20,8 @@ from strobe.app.data.base import ImageData
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder
 from strobe.errors import ConfigError, StrobeError
+
+FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,12 @@ class Parts:
 def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
     trainer = build_trainer(
         arguments,
         default_root_dir=run_dir,
-        logger=build_logger(cfg, run_dir),
-        callbacks=build_callbacks(cfg, run_dir),
+        logger=instantiate(cfg.logger, save_dir=run_dir / folder),
+        callbacks=_callbacks(cfg, run_dir),
         use_distributed_sampler=False,  # ours deal out each index once
     )
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
@@ -65,29 +67,20 @@ def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
 
 def build_data(cfg: DictConfig) -> ImageData:
     """The DataModule, with its loader and its engine."""
-    data: ImageData = _make(
-        _without(cfg.data, "form"),
-        loader=_make(_without(cfg.loader, "reads", "copies")),
-        engine=_make(cfg.engine),
-        shuffle_seed=cfg.seed,
+    values, reading = (
+        {key: value for key, value in node.items() if key not in FOR_CHECKS} for node in (cfg.data, cfg.loader)
     )
+    data: ImageData = _make(values, loader=_make(reading), engine=_make(cfg.engine), shuffle_seed=cfg.seed)
     return data
 
 
-def build_logger(cfg: DictConfig, run_dir: Path) -> Logger:
-    """Lightning's logger, in a folder of the run named after it: TensorBoard's lies beside the traces."""
-    folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"
-    logger: Logger = instantiate(cfg.logger, save_dir=run_dir / folder)
-    return logger
-
-
-def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
+def _callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
     """Checkpoints, pictures, progress, the profiler, the record of steps, and what the user adds."""
     callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
     if cfg.trainer.enable_progress_bar:
         callbacks.append(ProgressBar(leave=True))
     if cfg.trainer.enable_checkpointing:
-        callbacks += build_checkpoints(cfg, run_dir / FOLDER)
+        callbacks += _checkpoints(cfg, run_dir / FOLDER)
     if cfg.profiler._target_ is not None:
         folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
         for key, folder in folders.items():
@@ -98,11 +91,7 @@ def build_callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
 
 
 def _added(name: Any, node: Any) -> Callback:
-    """A callback of the user's own.
-
-    Raises:
-        ConfigError: it cannot be made, or is none.
-    """
+    """A callback of the user's own."""
     try:
         made = _make(node)
     except (InstantiationException, ConfigAttributeError) as error:
@@ -118,7 +107,7 @@ def _added(name: Any, node: Any) -> Callback:
     return made
 
 
-def build_checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
+def _checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
     monitor, steps, epochs = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps, cfg.checkpoint.every_n_epochs
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
@@ -141,9 +130,3 @@ def _make(node: Any, **arguments: Any) -> Any:
         if isinstance(error.__cause__, StrobeError):
             raise error.__cause__ from None
         raise
-
-
-def _without(node: DictConfig, *keys: str) -> dict[str, Any]:
-    """A group's values less those that only ``strobe.app.config.checks`` reads."""
-    values: Any = OmegaConf.to_container(node, resolve=True)
-    return {key: value for key, value in values.items() if key not in keys}

@@ -34,13 +34,7 @@ class Pictures(Callback):
         self._drawn = False
 
     @rank_zero_only
-    def on_train_batch_start(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        batch: Batch,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         """Draw the first batch, once."""
         if self._drawn:
             return

@@ -55,11 +55,7 @@ def endless(overrides: Sequence[str]) -> DictConfig:
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The application's own configuration; it becomes Hydra's current one.
-
-    Raises:
-        ConfigCompositionException: Hydra's sentence on a key or a value that there is not.
-    """
+    """The application's own configuration; it becomes Hydra's current one, which raises its own errors."""
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
@@ -111,11 +107,7 @@ def endings(callbacks: Mapping[Any, Any]) -> list[str]:
 
 
 def require_endless(cfg: DictConfig) -> None:
-    """Refuse what ends a training before its measurement does, or happens between its steps.
-
-    Raises:
-        ConfigError: a key has another value than in ``ENDLESS``, or there are several devices.
-    """
+    """Raise a :class:`ConfigError` for another value than in ``ENDLESS``, which would end or interrupt a training."""
     wanted = {key: yaml.safe_load(value) for key, value in map(split, ENDLESS)}
     found = {key: OmegaConf.select(cfg, key) for key in wanted}
     several = {key: OmegaConf.select(cfg, key) for key in ("trainer.devices", "trainer.num_nodes")}

@@ -68,8 +68,7 @@ def _process_start(pid: int) -> float:
 def run_name(overrides: Sequence[str]) -> str:
     """Overrides as part of a directory's name, empty for none, such as ``-loader-skimage+devices-1``.
 
-    It holds no character that the shell or Hydra's own grammar would need quoted, so that a checkpoint's
-    path can be given back as ``ckpt_path=PATH``. Paths say little and are left out.
+    Neither the shell nor Hydra's grammar needs it quoted in ``ckpt_path=PATH``. Paths say little and are left out.
     """
     parts = []
     for override in overrides:
@@ -82,12 +81,8 @@ def run_name(overrides: Sequence[str]) -> str:
 
 @contextmanager
 def told_by_hydra() -> Iterator[None]:
-    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it.
-
-    Raises:
-        CompactHydraException: the only kind of error that Hydra prints without a traceback.
-    """
+    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it."""
     try:
         yield
     except StrobeError as error:
-        raise CompactHydraException(str(error)) from error
+        raise CompactHydraException(str(error)) from error  # the only kind that it prints without a traceback

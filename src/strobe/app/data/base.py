@@ -142,16 +142,21 @@ class ImageData(LightningDataModule, ABC):
         pixels, labels = batch
         images = self.normalise(pixels)
         if self.augments and self.trainer is not None and self.trainer.training:
-            images = self.augment(images, self._generator(images.device))
+            key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
+            seed = int(np.random.SeedSequence(key).generate_state(1)[0])
+            images = self.augment(images, torch.Generator(images.device).manual_seed(seed))
         return images, labels
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
-        if pixels.is_floating_point():
-            floats, full_scale, clips = pixels, 1.0, False
-        else:
-            floats, full_scale = self._uninitialised(pixels), self.full_scale
+        floats, full_scale, clips = pixels, 1.0, False
+        if not pixels.is_floating_point():
+            full_scale = self.full_scale
             clips = pixels.dtype != torch.uint8 or full_scale < 255
+            if pixels.device.type == "cpu":  # memory that an earlier batch has left; on a GPU torch sees to that
+                floats = self._floats.take(pixels.shape, torch.float32)
+            else:
+                floats = torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device)
         factor, summand = self._standardising(full_scale, pixels.device)
         for target, source in parts_of(floats, pixels):
             if floats is not pixels:
@@ -170,12 +175,6 @@ class ImageData(LightningDataModule, ABC):
         """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
         return [0, 1, 2]
 
-    def _uninitialised(self, pixels: Tensor) -> Tensor:
-        """Memory for them as float32; on the CPU what an earlier batch has left, on a GPU torch sees to that."""
-        if pixels.device.type != "cpu":
-            return torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device)
-        return self._floats.take(pixels.shape, torch.float32)
-
     def _standardising(self, full_scale: float, device: torch.device) -> tuple[Tensor, ...]:
         """Factor and summand (C, 1, 1) for values up to ``full_scale``."""
         if (full_scale, device) not in self._standards:
@@ -189,18 +188,11 @@ class ImageData(LightningDataModule, ABC):
         assert self.trainer is not None
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
-    def _generator(self, device: torch.device) -> torch.Generator:
-        assert self.trainer is not None
-        key = [self.shuffle_seed, self.trainer.current_epoch, self._position(), self.trainer.global_rank]
-        seed = int(np.random.SeedSequence(key).generate_state(1)[0])
-        return torch.Generator(device).manual_seed(seed)
-
 
 def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind: str, data: Any) -> dict[str, Tensor]:
-    """Indices (N,) of each split: `data.train_fraction` of each class for training, the rest halved.
+    """Indices (N,) of each split: ``data.train_fraction`` of each class for training, the rest halved.
 
-    Raises:
-        DataError: a class has too few images; names its folder. `kind`: a tile, a photo.
+    A :class:`DataError` names the folder of a class that has too few images; ``kind``: tile or photo.
     """
     held_out = (1 - data.train_fraction) / 2
     try:
@@ -217,15 +209,8 @@ def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind:
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
     """Deal indices out to parts so that each part has its share of every class, and at least one of it.
 
-    What rounding gives a part too much or too little in one class is made up for in the next.
-
-    Args:
-        labels: the class of each index.
-        fractions: each part's share; they add up to 1.
-        seed: of the random choice.
-
-    Raises:
-        ValueError: a class has fewer members than there are parts; its ``args`` are the class and the number.
+    What rounding gives a part too much or too little in one class is made up for in the next. Raises a ValueError
+    when a class has fewer members than there are parts; its ``args`` are the class and the number.
     """
     generator = np.random.default_rng(seed)
     parts: list[list[int]] = [[] for _ in fractions]

@@ -4,7 +4,7 @@ import pickle
 import shutil
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,10 +68,10 @@ class CIFAR10(ImageData):
         if self.verify:
             _verify(folder)
         try:
-            self.classes = read_classes(folder / datasets.CIFAR10.meta["filename"])
+            self.classes = _class_names(folder / datasets.CIFAR10.meta["filename"])
             count = len(self.classes)
-            train = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.train_list]
-            test = [read_batch(folder / name, count) for name, _ in datasets.CIFAR10.test_list]
+            train = [_images(folder / name, count) for name, _ in datasets.CIFAR10.train_list]
+            test = [_images(folder / name, count) for name, _ in datasets.CIFAR10.test_list]
         except (OSError, ValueError) as error:
             raise DataError(f"{folder} cannot be read as CIFAR-10 ({error}); replace the folder") from error
         images = torch.from_numpy(np.concatenate([images for images, _ in train + test]))
@@ -144,12 +144,8 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_batch(path: Path, classes: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """Images (N, 3, 32, 32) and labels, below ``classes``, of one batch file.
-
-    Raises:
-        OSError, ValueError: it cannot be read, or is not such a file.
-    """
+def _images(path: Path, classes: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """Images (N, 3, 32, 32) and labels, below ``classes``, of one batch file; raises as :func:`_read`."""
     content = _read(path)
     try:
         images, labels = np.asarray(content["data"]), [int(label) for label in content["labels"]]
@@ -162,30 +158,25 @@ def read_batch(path: Path, classes: int) -> tuple[NDArray[np.uint8], list[int]]:
     return images.reshape(-1, 3, 32, 32), labels
 
 
-def read_classes(path: Path) -> tuple[str, ...]:
-    """The class names in ``batches.meta``; raises as :func:`read_batch`."""
+def _class_names(path: Path) -> tuple[str, ...]:
     names = _read(path).get("label_names")
     if not isinstance(names, list) or not names:
         raise ValueError(f"{path} names no classes")
-    return tuple(_text(name) for name in names)
+    return tuple(map(_text, names))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        content = _unpickle(path, file)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is no dictionary")
-    return {_text(key): value for key, value in content.items()}
-
-
-def _unpickle(path: Path, file: BinaryIO) -> Any:
+    """A file's dictionary; raises an OSError when it cannot be read, a ValueError when it is no such file."""
     try:
-        # Python 2 wrote the published files; latin1 keeps their bytes.
-        return _ArraysOnly(file, encoding="latin1").load()
+        with path.open("rb") as file:
+            content = _ArraysOnly(file, encoding="latin1").load()  # Python 2 wrote the files; latin1 keeps their bytes
     except OSError:
         raise
     except Exception as error:  # whatever damaged bytes make the unpickler stumble over
         raise ValueError(f"{path} cannot be unpickled: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is no dictionary")
+    return {_text(key): value for key, value in content.items()}
 
 
 def _text(value: str | bytes) -> str:

@@ -16,16 +16,9 @@ from pathlib import Path, PureWindowsPath
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from rich import progress as bars
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from strobe.errors import DataError
 
@@ -43,21 +36,17 @@ def fetch(url: str, destination: Path, *, md5: str) -> Path:
 
     Bytes go to ``<destination>.part``, which a later call resumes; the final name appears only once
     the MD5 checksum is right. Not safe against itself: hold ``locked`` where processes may race.
-
-    Raises:
-        DataError: no usable answer, a lost connection (the part stays), a wrong checksum (the part
-            goes), a wrong file already at ``destination``, or a disk that is full or not writable.
+    Raises a :class:`DataError` for whatever goes wrong; the part stays unless its checksum is wrong.
     """
     md5 = md5.lower()
     part = destination.with_name(f"{destination.name}.part")
     with _disk_errors(destination):
         if destination.exists():
-            if (found := _md5(destination)) != md5:
-                raise DataError(
-                    f"{destination} has the MD5 checksum {found} where {md5} is expected; delete it to "
-                    "download it again."
-                )
-            return destination
+            if (found := _md5(destination)) == md5:
+                return destination
+            raise DataError(
+                f"{destination} has the MD5 checksum {found} where {md5} is expected; delete it to download it again."
+            )
         destination.parent.mkdir(parents=True, exist_ok=True)
         _log.info("Downloading %s to %s", url, destination)
         _download(url, part, destination, md5)
@@ -75,11 +64,8 @@ def extract_zip(archive: Path, destination: Path) -> None:
     """Unpack ``archive`` to the new folder ``destination``, which appears only when complete.
 
     A single top-level folder that is named like ``destination`` becomes ``destination`` itself. Any
-    failure, Ctrl-C included, leaves nothing behind. Not safe against itself: see ``fetch``.
-
-    Raises:
-        DataError: ``destination`` exists, the archive is damaged or missing, a member would land
-            outside the folder or is a link, or the disk is too small, full or not writable.
+    failure, Ctrl-C included, leaves nothing behind; a :class:`DataError` says what went wrong, also when
+    ``destination`` exists, or a member is a link or leads out of the folder.
     """
     partial = destination.with_name(f".{destination.name}.partial")
     with _disk_errors(destination):
@@ -130,9 +116,7 @@ def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
     """Ask for the bytes from ``start`` on; None (never for 0) where the server cannot continue there."""
     if not url.startswith(("http://", "https://")):
         raise DataError(f"Cannot download {url}: not an http or https address; correct it.")
-    headers = {"User-Agent": "strobe"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
+    headers = {"User-Agent": "strobe"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=SILENCE_S)
     except (*_NETWORK_ERRORS, ValueError) as error:
@@ -204,18 +188,12 @@ def _require_space(folder: Path, needed: int) -> None:
         )
 
 
-def _progress() -> Progress:
-    """Build the bar of a transfer in bytes, on standard error; silent where that is not a terminal."""
+def _progress() -> bars.Progress:
+    """The bar of a transfer in bytes, on standard error; silent where that is not a terminal."""
+    columns = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
     console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
+    text = bars.TextColumn("{task.description}", markup=False)
+    return bars.Progress(text, *columns, console=console, disable=not console.is_terminal)
 
 
 def _md5(path: Path) -> str:

@@ -44,12 +44,8 @@ class EuroSAT(Tiles):
         if found:
             names = ", ".join(folder.name for folder in found)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
-        if not root.is_dir():
-            raise DataError(
-                f"data.root={root} is not a folder; download EuroSAT from {URL} ({SIZE}) into one with "
-                "data.download=true, or train on generated tiles with data=sample"
-            )
+        lacks = "holds no <Class>/*.tif, nor does a folder one level below it" if root.is_dir() else "is not a folder"
         raise DataError(
-            f"data.root={root} holds no <Class>/*.tif, nor does a folder one level below it; download EuroSAT from "
-            f"{URL} ({SIZE}) with data.download=true, or train on generated tiles with data=sample"
+            f"data.root={root} {lacks}; download EuroSAT from {URL} ({SIZE}) with data.download=true, or train on "
+            "generated tiles with data=sample"
         )

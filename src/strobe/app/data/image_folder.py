@@ -60,18 +60,20 @@ class ImageFolder(ImageData):
             )
         else:
             paths, targets, indices = self._at_random(root)
-        table = PathTable(paths)
+        table, random = PathTable(paths), {"train": self.augments}
         return {
-            split: PhotoSource(table, targets, indices[split], self._framing(random=split == "train" and self.augments))
+            split: PhotoSource(
+                table,
+                targets,
+                indices[split],
+                CropPolicy(self.framing, self.size, random.get(split, False), self.shuffle_seed),
+            )
             for split in SPLITS
         }
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flips; how a photo is framed was drawn when it was read."""
         return flip(images, generator, out=images)
-
-    def _framing(self, *, random: bool) -> CropPolicy:
-        return CropPolicy(self.framing, self.size, random, self.shuffle_seed)
 
     def _at_random(self, root: Path) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and a split of each class."""

@@ -222,10 +222,8 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
     """Make the data set in ``root``, unless it is there already, and return ``root``.
 
     Tiles are ``<root>/<Class>/<Class>_<n>.tif``, n from 1: (64, 64, 13) uint16, reflectance x 10000, 10 m
-    a pixel; tile n depends on ``seed`` alone. ``root`` appears complete, made by one of several processes.
-
-    Raises:
-        DataError: ``root`` holds anything else, which stays untouched, or it cannot be written.
+    a pixel; tile n depends on ``seed`` alone. ``root`` appears complete, made by one of several processes. Raises a
+    :class:`DataError` when it holds anything else, which stays untouched, or cannot be written.
     """
     marker = (
         "Strobe generated these tiles (strobe.app.data.synthetic): they look like EuroSAT-MS, of no real place.\n"

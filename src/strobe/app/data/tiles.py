@@ -1,7 +1,6 @@
 """Data sets of GeoTIFF tiles in class folders, in EuroSAT's form."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,28 +70,24 @@ class Tiles(ImageData):
 
     def _find(self, folder: Path) -> tuple[list[str], list[int]]:
         """All tiles in the order of their names, their labels, and the classes on the way."""
-        classes = class_folders(folder)
-        if len(classes) < 2:
-            raise DataError(f"{folder} holds one class, {classes[0]}; at least two are needed: add a class folder")
-        self.classes = tuple(classes)
-        paths: list[str] = []
-        labels: list[int] = []
-        for label, name in enumerate(classes):
-            found = _tiles(folder / name)
-            if not found:
+        self.classes = tuple(class_folders(folder))
+        if len(self.classes) < 2:
+            raise DataError(f"{folder} holds one class, {self.classes[0]}; at least two are needed: add a class folder")
+        found = [_tiles(folder / name) for name in self.classes]
+        for name, paths in zip(self.classes, found, strict=True):
+            if not paths:
                 raise DataError(f"{folder / name} holds no .tif file; add tiles or remove the folder")
-            paths += found
-            labels += [label] * len(found)
-        return paths, labels
+        return [path for paths in found for path in paths], [label for label, paths in enumerate(found) for _ in paths]
 
     def _channel_bands(self, count: int, path: str) -> tuple[int, ...]:
         if count != len(MEAN):
             raise DataError(f"{path} has {count} bands, but statistics are known for {len(MEAN)}; convert the tiles")
         bands: tuple[int, ...] = {"rgb": RGB, "all": tuple(range(count))}.get(self.bands, self.bands)
-        beyond = [band for band in bands if band >= count]
-        if beyond:
+        beyond = next((band for band in bands if band >= count), None)
+        if beyond is not None:
+            asked = str(list(self.bands)).replace(" ", "")
             raise ConfigError(
-                f"data.bands={_plain(self.bands)} asks for band {beyond[0]}, but {path} has {count} bands; "
+                f"data.bands={asked} asks for band {beyond}, but {path} has {count} bands; "
                 f"give indices from 0 to {count - 1}"
             )
         return bands
@@ -121,7 +116,3 @@ def _shape(path: str) -> tuple[int, int, int]:
             return page.samplesperpixel, page.imagelength, page.imagewidth
     except Exception as error:
         raise unreadable(path, "tile", error) from error
-
-
-def _plain(bands: str | Sequence[int]) -> str:
-    return bands if isinstance(bands, str) else str(list(bands)).replace(" ", "")

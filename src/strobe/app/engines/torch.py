@@ -30,10 +30,10 @@ class TorchEngine:
         self,
         *,
         num_workers: int,
-        prefetch_factor: int,
-        persistent_workers: bool,
         pin_memory: bool | None,
-        multiprocessing_context: str | None,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = False,
+        multiprocessing_context: str | None = None,
     ) -> None:
         self.num_workers = num_workers
         self.pin_memory = pin_memory
@@ -62,10 +62,8 @@ class TorchEngine:
 class LazyLoader(DataLoader[Batch]):
     """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
 
-    Iterated over while it is being iterated over, it has other workers for that.
-
-    Raises:
-        DataError: a worker process was killed, or what workers pass their batches through is used up.
+    Iterated over while it is being iterated over, it has other workers for that. A :class:`DataError` says that a
+    worker process was killed, or that what workers pass their batches through is used up.
     """
 
     _iterating = False

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -56,7 +57,8 @@ class ImageClassifier(LightningModule):
         if compile:
             self.network.compile()
         self.losses = nn.ModuleDict({f"{stage}_loss": Mean() for stage in STAGES})
-        self.accuracies = nn.ModuleDict({f"{stage}_accuracy": _accuracy(len(classes)) for stage in STAGES})
+        accuracy = partial(MulticlassAccuracy, len(classes), average="micro", validate_args=False)
+        self.accuracies = nn.ModuleDict({f"{stage}_accuracy": accuracy() for stage in STAGES})
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
 
     def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
@@ -98,11 +100,7 @@ class ImageClassifier(LightningModule):
             self.log(f"test/accuracy/{name}", accuracy, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
-        """The optimizer, and its schedule, stepped each batch, if there is one.
-
-        Raises:
-            ConfigError: a schedule, and training without an end.
-        """
+        """The optimizer, and its schedule, stepped each batch, if there is one."""
         chosen, lr = self.hparams, self.scaled_lr()
         optimizer = build_optimizer(self.parameters(), chosen, lr=lr)
         if chosen["scheduler"] == "none":
@@ -148,10 +146,6 @@ def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any
         parameters, lr=lr, weight_decay=chosen["weight_decay"], fused=chosen["fused"], **extra
     )
     return made
-
-
-def _accuracy(classes: int) -> MulticlassAccuracy:
-    return MulticlassAccuracy(classes, average="micro", validate_args=False)
 
 
 class Mean(Metric):

@@ -21,39 +21,27 @@ Bytes bytes(const Tensor& photo) {
   return numbers<uint8_t>(photo);
 }
 
-// A batch of squares, and what they are made of.
-struct Squares {
-  uint8_t* out;
-  std::span<const int64_t> boxes;
-  int64_t count, side;
-  bool scaled;
-
-  Squares(const Tensor& out, const Tensor& boxes, int64_t count, bool scaled)
-      : out(static_cast<uint8_t*>(out.mutable_data_ptr())), count(count), scaled(scaled) {
-    check(out, ScalarType::Byte, 4, "out");
-    check(boxes, ScalarType::Long, 2, "boxes");
-    side = out.size(3);
-    STD_TORCH_CHECK(
-        out.size(0) == count && out.size(1) == 3 && out.size(2) == side && side >= 1,
-        "out must be photos x 3 x side x side");
-    STD_TORCH_CHECK(boxes.size(0) == count && boxes.size(1) == 4, "boxes must be photos x 4");
-    this->boxes = numbers<int64_t>(boxes);
-  }
-
-  // Makes each square of the bytes that `photo(i)` gives; says of each whether that failed.
-  template <class Photo>
-  Tensor make(const Tensor& like, int64_t threads, Photo&& photo) const {
-    check_threads(threads);
-    Tensor status = torch::stable::new_empty(like, {count}, ScalarType::Byte);
-    auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
-    parallel(count, threads, [&](int64_t i) noexcept {
-      const int64_t* box = &boxes[4 * i];
-      failed[i] = square_jpeg(
-                      photo(i), {box[0], box[1], box[2], box[3]}, side, scaled, out + i * 3 * side * side) != nullptr;
-    });
-    return status;
-  }
-};
+// Makes a square of each of `count` photos, whose bytes `photo(i)` gives; says of each whether that failed.
+template <class Photo>
+Tensor squares(Tensor& out, const Tensor& boxes, int64_t count, bool scaled, int64_t threads, Photo&& photo) {
+  check(out, ScalarType::Byte, 4, "out");
+  check(boxes, ScalarType::Long, 2, "boxes");
+  const int64_t side = out.size(3);
+  STD_TORCH_CHECK(
+      out.size(0) == count && out.size(1) == 3 && out.size(2) == side && side >= 1,
+      "out must be photos x 3 x side x side");
+  STD_TORCH_CHECK(boxes.size(0) == count && boxes.size(1) == 4, "boxes must be photos x 4");
+  check_threads(threads);
+  Tensor status = torch::stable::new_empty(boxes, {count}, ScalarType::Byte);
+  auto* const failed = static_cast<uint8_t*>(status.mutable_data_ptr());
+  auto* const pixels = static_cast<uint8_t*>(out.mutable_data_ptr());
+  const auto places = numbers<int64_t>(boxes);
+  parallel(count, threads, [&](int64_t i) noexcept {
+    const Box box{places[4 * i], places[4 * i + 1], places[4 * i + 2], places[4 * i + 3]};
+    failed[i] = square_jpeg(photo(i), box, side, scaled, pixels + i * 3 * side * side) != nullptr;
+  });
+  return status;
+}
 
 Tensor decode_crop_jpeg(Tensor data, int64_t top, int64_t left, int64_t height, int64_t width) {
   const Bytes photo = bytes(data);
@@ -70,8 +58,8 @@ Tensor decode_crop_jpeg(Tensor data, int64_t top, int64_t left, int64_t height, 
 Tensor decode_crop_jpegs(Tensor out, std::vector<Tensor> data, Tensor boxes, bool scaled, int64_t threads) {
   std::vector<Bytes> photos;
   for (const Tensor& photo : data) photos.push_back(bytes(photo));
-  const Squares squares(out, boxes, static_cast<int64_t>(photos.size()), scaled);
-  return squares.make(boxes, threads, [&](int64_t i) { return photos[i]; });
+  const auto count = static_cast<int64_t>(photos.size());
+  return squares(out, boxes, count, scaled, threads, [&](int64_t i) { return photos[i]; });
 }
 
 // By the beginning of the file, or by all of it where that is not enough.
@@ -109,8 +97,8 @@ Tensor read_photos(
     Tensor out, Tensor text, Tensor ends, Tensor files, Tensor boxes, bool scaled, int64_t threads) {
   const Paths paths = checked_paths(text, ends);
   const auto wanted = checked_files(files, paths);
-  const Squares squares(out, boxes, static_cast<int64_t>(wanted.size()), scaled);
-  return squares.make(files, threads, [&](int64_t i) { return read_file(paths, wanted[i]); });
+  const auto count = static_cast<int64_t>(wanted.size());
+  return squares(out, boxes, count, scaled, threads, [&](int64_t i) { return read_file(paths, wanted[i]); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -18,15 +19,14 @@ namespace {
 constexpr int64_t kMostThreads = 1024;
 
 struct Call {
-  Work work;
-  void* context;
+  const Work& work;
   int64_t jobs;
   std::atomic<int64_t> next = 0;
   int64_t helping = 0;  // threads of the pool that are at it; held by the pool's mutex
   std::condition_variable left = {};
 
   void help() {
-    for (int64_t job; (job = next.fetch_add(1, std::memory_order_relaxed)) < jobs;) work(context, job);
+    for (int64_t job; (job = next.fetch_add(1, std::memory_order_relaxed)) < jobs;) work(job);
   }
 };
 
@@ -100,8 +100,8 @@ Pool* the_pool() {
 
 }  // namespace
 
-void parallel(int64_t jobs, int64_t threads, Work work, void* context) noexcept {
-  Call call{work, context, jobs};
+void share(int64_t jobs, int64_t threads, const Work& work) noexcept {
+  Call call{work, jobs};
   const int64_t helpers = std::min({threads, jobs, kMostThreads}) - 1;
   if (Pool* const shared = helpers > 0 ? the_pool() : nullptr)
     shared->run(call, helpers);

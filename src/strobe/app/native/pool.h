@@ -10,20 +10,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 
 namespace strobe {
 
-using Work = void (*)(void* context, int64_t job);
+using Work = std::function<void(int64_t job)>;
 
-void parallel(int64_t jobs, int64_t threads, Work work, void* context) noexcept;
+void share(int64_t jobs, int64_t threads, const Work& work) noexcept;
 
 template <class Function>
-void parallel(int64_t jobs, int64_t threads, Function&& work) noexcept {
-  auto context = std::addressof(work);
-  using Context = decltype(context);
-  const Work call = [](void* given, int64_t job) { (*static_cast<Context>(given))(job); };
-  parallel(jobs, threads, call, const_cast<void*>(static_cast<const void*>(context)));
+void parallel(int64_t jobs, int64_t threads, const Function& work) noexcept {
+  share(jobs, threads, std::ref(work));  // takes no memory
 }
 
 }  // namespace strobe

@@ -1,6 +1,7 @@
 #include "tiff.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstring>
@@ -18,26 +19,22 @@ Number at(Bytes file, uint64_t offset) {
 
 bool holds(Bytes file, uint64_t offset, uint64_t size) { return offset <= file.size() && size <= file.size() - offset; }
 
-// Tags of TIFF 6.0, by section 8, 13, 14, 15, 19, and of Adobe's TIFF technical note 1.
-enum Tag : uint16_t {
-  kWidth = 256,
-  kHeight = 257,
-  kBitsPerSample = 258,
-  kCompression = 259,
-  kPhotometric = 262,
-  kFillOrder = 266,
-  kStripOffsets = 273,
-  kSamplesPerPixel = 277,
-  kRowsPerStrip = 278,
-  kStripByteCounts = 279,
-  kPlanarConfiguration = 284,
-  kPredictor = 317,
-  kTileWidth = 322,
-  kTileByteCounts = 325,
-  kSubIFDs = 330,
-  kSampleFormat = 339,
-  kImageDepth = 32997,  // of libtiff
+// The entries that matter, and their tags: of TIFF 6.0, section 8, 13, 14, 15, 19, and Adobe's TIFF technical note 1.
+enum Entry {
+  kWidth, kHeight, kBits, kCompression, kFillOrder, kOffsets, kSamples, kRows, kBytes, kPlanar, kPredictor, kFormat,
+  kEntries
 };
+constexpr uint16_t kTags[kEntries] = {256, 257, 258, 259, 266, 273, 277, 278, 279, 284, 317, 339};
+constexpr uint16_t kPhotometric = 262, kTileWidth = 322, kTileByteCounts = 325, kSubIFDs = 330;
+constexpr uint16_t kImageDepth = 32997;  // of libtiff
+
+// For each tag from the first to the last, which entry it is of, or kEntries.
+constexpr auto kPlaces = [] {
+  std::array<uint8_t, kTags[kEntries - 1] - kTags[0] + 1> places{};
+  places.fill(kEntries);
+  for (uint8_t entry = 0; entry < kEntries; ++entry) places[kTags[entry] - kTags[0]] = entry;
+  return places;
+}();
 
 // An entry's numbers: SHORT or LONG, in the entry itself when they fit. No numbers: absent, elsewhere than in the file,
 // or of another type.
@@ -69,9 +66,9 @@ class Numbers {
   uint64_t start_ = 0, count_ = 0, width_ = 0;
 };
 
-// The entries that matter of the only directory.
+// The only directory.
 struct Directory {
-  Numbers width, height, bits, compression, fill, offsets, samples, rows, bytes, planar, predictor, format;
+  std::array<Numbers, kEntries> entries;
   uint32_t seen = 0;  // a bit for each of them
 
   // False when the entry makes the file one of another form.
@@ -80,35 +77,16 @@ struct Directory {
     if ((kTileWidth <= tag && tag <= kTileByteCounts) || tag == kSubIFDs) return false;
     if (tag == kImageDepth) return Numbers(file, entry).is(1);
     if (tag == kPhotometric && Numbers(file, entry).is(6)) return false;  // YCbCr, whose samples may be fewer
-    Numbers* const place = find(tag);
-    if (place == nullptr) return true;
-    const uint32_t bit = 1u << (place - &width);
-    if (seen & bit) return false;
-    seen |= bit;
-    *place = Numbers(file, entry);
-    return place->size() > 0;
+    const size_t place = static_cast<size_t>(tag) - kTags[0];
+    if (place >= kPlaces.size() || kPlaces[place] == kEntries) return true;
+    if (has(kPlaces[place])) return false;
+    seen |= 1u << kPlaces[place];
+    entries[kPlaces[place]] = Numbers(file, entry);
+    return entries[kPlaces[place]].size() > 0;
   }
 
-  bool has(const Numbers& numbers) const { return seen & (1u << (&numbers - &width)); }
-
- private:
-  Numbers* find(uint16_t tag) {
-    switch (tag) {
-      case kWidth: return &width;
-      case kHeight: return &height;
-      case kBitsPerSample: return &bits;
-      case kCompression: return &compression;
-      case kFillOrder: return &fill;
-      case kStripOffsets: return &offsets;
-      case kSamplesPerPixel: return &samples;
-      case kRowsPerStrip: return &rows;
-      case kStripByteCounts: return &bytes;
-      case kPlanarConfiguration: return &planar;
-      case kPredictor: return &predictor;
-      case kSampleFormat: return &format;
-      default: return nullptr;
-    }
-  }
+  const Numbers& operator[](int entry) const { return entries[entry]; }
+  bool has(int entry) const { return seen & (1u << entry); }
 };
 
 std::optional<Directory> read_directory(Bytes file) {
@@ -126,15 +104,14 @@ std::optional<Directory> read_directory(Bytes file) {
 }
 
 bool fits(const Directory& found, const Shape& shape) {
-  const auto is = [&](const Numbers& numbers, uint64_t value, bool when_absent) {
-    return found.has(numbers) ? numbers.is(value) : when_absent;
+  const auto is = [&](Entry entry, int64_t value, bool when_absent) {
+    return found.has(entry) ? found[entry].is(static_cast<uint64_t>(value)) : when_absent;
   };
-  const uint64_t bands = static_cast<uint64_t>(shape.bands);
-  return is(found.width, static_cast<uint64_t>(shape.width), false) &&
-         is(found.height, static_cast<uint64_t>(shape.height), false) && is(found.samples, bands, bands == 1) &&
-         found.bits.all(16, bands) && is(found.compression, 1, true) && is(found.fill, 1, true) &&
-         (bands == 1 || is(found.planar, 1, true)) && is(found.predictor, 1, true) &&
-         (!found.has(found.format) || found.format.all(1, bands) || found.format.is(1));
+  const auto bands = static_cast<uint64_t>(shape.bands);
+  return is(kWidth, shape.width, false) && is(kHeight, shape.height, false) &&
+         is(kSamples, shape.bands, bands == 1) && found[kBits].all(16, bands) && is(kCompression, 1, true) &&
+         is(kFillOrder, 1, true) && (bands == 1 || is(kPlanar, 1, true)) && is(kPredictor, 1, true) &&
+         (!found.has(kFormat) || found[kFormat].all(1, bands) || found[kFormat].is(1));
 }
 
 // Vectors of 8 samples, in the words that GCC before 12 has for them, or else Clang's and GCC's.
@@ -201,18 +178,19 @@ std::optional<Bytes> find_pixels(Bytes file, const Shape& shape) {
   const auto found = read_directory(file);
   if (!found || !fits(*found, shape)) return {};
 
-  const uint64_t height = static_cast<uint64_t>(shape.height);
+  const auto& directory = *found;
+  const auto height = static_cast<uint64_t>(shape.height);
   const uint64_t row = 2 * static_cast<uint64_t>(shape.width) * static_cast<uint64_t>(shape.bands);
-  if (found->has(found->rows) && found->rows.size() != 1) return {};
-  const uint64_t rows = found->has(found->rows) ? std::min(found->rows[0], height) : height;
+  if (directory.has(kRows) && directory[kRows].size() != 1) return {};
+  const uint64_t rows = directory.has(kRows) ? std::min(directory[kRows][0], height) : height;
   if (rows == 0) return {};
   const uint64_t strips = (height + rows - 1) / rows;
-  if (found->offsets.size() != strips || found->bytes.size() != strips) return {};
-  const uint64_t start = found->offsets[0];
+  if (directory[kOffsets].size() != strips || directory[kBytes].size() != strips) return {};
+  const uint64_t start = directory[kOffsets][0];
   uint64_t end = start;
   for (uint64_t strip = 0; strip < strips; ++strip) {
     const uint64_t size = std::min(rows, height - strip * rows) * row;
-    if (found->offsets[strip] != end || found->bytes[strip] != size) return {};
+    if (directory[kOffsets][strip] != end || directory[kBytes][strip] != size) return {};
     end += size;
   }
   if (!holds(file, start, end - start)) return {};

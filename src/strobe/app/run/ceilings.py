@@ -54,14 +54,9 @@ def blank(reason: str | None = None) -> dict[str, Any]:
 
 
 class Ceilings:
-    """Measures what a configuration can reach; changes neither its data, nor random numbers, nor threads.
+    """Measures what a configuration, composed of ``overrides``, can reach, in ``cfg.ceilings_seconds`` each at most.
 
-    Each measurement takes ``cfg.ceilings_seconds`` at most, once it is warm.
-
-    Args:
-        cfg: of the run, without Hydra's own part.
-        data: of the run, set up; with or without a trainer.
-        overrides: from which ``cfg`` was composed.
+    It changes neither the run's data, which is set up, nor random numbers, nor threads.
     """
 
     def __init__(self, cfg: DictConfig, data: ImageData, overrides: Sequence[str] = ()) -> None:
@@ -98,10 +93,7 @@ class Ceilings:
         return record
 
     def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
-        """The record of one of ``ceilings``' ``alternatives``: one side of the run with further overrides.
-
-        None, with a line in the log, when they cannot work here.
-        """
+        """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be."""
         self._failures = []
         rate: Rate | None = None
         images: int | None = None

@@ -21,11 +21,7 @@ from strobe.records.sweep import NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_s
 class Campaign:
     """Trains the cells of a sweep one after the other, each as often as the sweep repeats them.
 
-    Args:
-        folder: the sweep's; it exists.
-        sweep: the record, new or to be gone on with.
-        train: trains once with the overrides of a cell into a folder.
-        subdirectory: where a cell's first run goes, relative to the folder.
+    A cell's first run goes into its ``subdirectory`` of the sweep's folder, which exists.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class Campaign:
         sweep.status = "running"
         try:
             with ProgressDisplay(console(), len(due)) as display:
-                display.say(announced(len(cells), len(planned), len(planned) - len(due), self.folder))
+                display.say(_announced(len(cells), len(planned), len(planned) - len(due), self.folder))
                 for number, (repeat, cell) in enumerate(due, 1):
                     name = called[cell.number]
                     display.begins(name, (len(due) - len(took)) * statistics.fmean(took) if took else None)
@@ -128,7 +124,7 @@ class Campaign:
 
 
 def opened(folder: Path, fresh: Sweep) -> Sweep:
-    """The sweep of a command: the fresh record, with what the one in the folder has measured already.
+    """The fresh record of a command, with what the one in the folder has measured already.
 
     Raises:
         ConfigError: the folder holds runs of which no record tells, or a sweep of another configuration.
@@ -154,11 +150,7 @@ def opened(folder: Path, fresh: Sweep) -> Sweep:
 
 
 def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The overrides of each cell: those of Hydra's jobs without the sweep's own.
-
-    Raises:
-        ConfigError: two cells would be the same.
-    """
+    """The overrides of Hydra's jobs without the sweep's own; raises a ConfigError if two cells would be the same."""
     cells: list[list[str]] = []
     for job in jobs:
         own = [text for text in job if key_of(text).startswith(OWN)]
@@ -179,7 +171,7 @@ def names(cells: Sequence[Cell]) -> dict[int, str]:
     return {cell.number: " ".join(text for text in cell.overrides if text not in common) for cell in cells}
 
 
-def announced(cells: int, runs: int, done: int, folder: Path) -> str:
+def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in a sentence."""
     counted = f"{cells} cell{'s' * (cells != 1)}, {runs} run{'s' * (runs != 1)}, one at a time, into {folder}"
     return counted + (f"; {done} completed before" if done else "")
@@ -208,13 +200,7 @@ def require_new(folder: Path, launcher: str) -> None:
 
 
 def require_free(folder: Path, names: Iterable[str], taken: Iterable[str]) -> None:
-    """Raise a ConfigError unless each name is a directory of its own, new and below the folder.
-
-    Args:
-        folder: the sweep's.
-        names: of directories relative to it, of runs that come.
-        taken: those of runs that were.
-    """
+    """Raise a ConfigError unless each name is a directory of its own below the folder, new and not ``taken``."""
     ours = {PurePosixPath(name) for name in taken}
     above = {parent for path in ours for parent in path.parents}
     for name in names:

@@ -43,11 +43,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
 
 
 def require_enough(keys: DictConfig) -> None:
-    """Refuse a gate that no run of this sweep could open.
-
-    Raises:
-        ConfigError: ``sweep.fail_if_slower`` is no share, or each cell is trained only once.
-    """
+    """Raise a :class:`ConfigError` for a gate that no run of this sweep could open, or that is no share."""
     if keys.fail_if_slower is None:
         return
     from strobe.measure.gate import USUAL, parse_share  # and NumPy: help and mistakes need not wait for it

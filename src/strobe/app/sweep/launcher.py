@@ -61,7 +61,9 @@ class Processes:
             except KeyboardInterrupt as interrupt:
                 self._break_off(campaign.sweep)
                 sys.exit(exit_code(interrupt))
-            return [_returned(cell, campaign.rate(cell)) for cell in cells]
+            # For a sweeper failed cells have been measured too.
+            done = JobStatus.COMPLETED
+            return [JobReturn(overrides=c.overrides, status=done, _return_value=campaign.rate(c)) for c in cells]
 
     def _begun(self) -> Campaign:
         keys = self._config.sweep
@@ -105,8 +107,3 @@ class Processes:
             return str(OmegaConf.select(config, "hydra.sweep.subdir"))
         finally:
             HydraConfig.instance().cfg = before
-
-
-def _returned(cell: Cell, rate: float | None) -> JobReturn:
-    """What a sweeper gets of a cell: failed ones too have been measured, as far as it is concerned."""
-    return JobReturn(overrides=cell.overrides, status=JobStatus.COMPLETED, _return_value=rate)

@@ -37,24 +37,6 @@ def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Base
         return None
     share = None if limit is None else parse_share(limit, FLAG)
     path = Path(file) / NAME if Path(file).is_dir() else Path(file)
-    earlier = Baseline(path, read_baseline(path, suite), share)
-    if share is not None:
-        most = max((len(cell["visits"]) for cell in earlier.record["cells"]), default=0)
-        for given, count in ((f"rounds={rounds}", rounds), (f"baseline={path}, measured with rounds={most},", most)):
-            if count < FEWEST:
-                raise ConfigError(
-                    f"{FLAG}{limit} cannot be told with {given}: it takes {FEWEST} trials of a cell in both results; "
-                    f"give rounds={USUAL} in both"
-                )
-    return earlier
-
-
-def read_baseline(path: Path, suite: str) -> dict[str, Any]:
-    """An earlier result of the same suite.
-
-    Raises:
-        ConfigError: there is none, or it is of another suite.
-    """
     if not path.is_file():
         raise ConfigError(f"baseline={path} is not a file; give a results.json, or the folder that holds one")
     record = read_results(path)
@@ -62,7 +44,14 @@ def read_baseline(path: Path, suite: str) -> dict[str, Any]:
         raise ConfigError(
             f"baseline={path} is of suite={record['suite']}, not of {suite}; give a result of the same suite"
         )
-    return record
+    most = max((len(cell["visits"]) for cell in record["cells"]), default=0)
+    for given, count in ((f"rounds={rounds}", rounds), (f"baseline={path}, measured with rounds={most},", most)):
+        if share is not None and count < FEWEST:
+            raise ConfigError(
+                f"{FLAG}{limit} cannot be told with {given}: it takes {FEWEST} trials of a cell in both results; "
+                f"give rounds={USUAL} in both"
+            )
+    return Baseline(path, record, share)
 
 
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -72,15 +61,12 @@ def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[
     """
     compared = []
     for name, now, then, ratio in _pairs(record, earlier):
-        if ratio is not None:
-            verdict: str = ratio.verdict
-        elif then is None:
-            verdict = "only now"
-        else:
-            verdict = "failed" if now and now["status"] == "failed" else "only before"
-        entry: dict[str, Any] = {"name": name, "ratio": None, "visits": None, "verdict": verdict}
+        entry: dict[str, Any] = {"name": name, "ratio": None, "visits": None, "verdict": "only now"}
         if ratio is not None and now and then:
-            entry |= {"ratio": ratio.as_record(), "visits": [len(now["visits"]), len(then["visits"])]}
+            visits = [len(now["visits"]), len(then["visits"])]
+            entry |= {"ratio": ratio.as_record(), "visits": visits, "verdict": ratio.verdict}
+        elif then is not None:
+            entry["verdict"] = "failed" if now and now["status"] == "failed" else "only before"
         compared.append(entry)
     return compared
 
@@ -137,10 +123,11 @@ def require_same_work(record: Mapping[str, Any], earlier: Baseline) -> None:
     Raises:
         ConfigError: ``fail_if_slower`` was given, and the input or the mode is not the earlier result's.
     """
+    before = earlier.record
     for key, was, now in (
-        ("quick", earlier.record["quick"], record["quick"]),
-        ("input", earlier.record["input"]["told"], record["input"]["told"]),
-        ("generated input", earlier.record["input"]["generated"], record["input"]["generated"]),
+        ("quick", before["quick"], record["quick"]),
+        ("input", before["input"]["told"], record["input"]["told"]),
+        ("generated input", before["input"]["generated"], record["input"]["generated"]),
     ):
         if earlier.limit is not None and was != now:
             raise ConfigError(

@@ -18,6 +18,7 @@ SCHEMA = 1
 NAME = "results.json"
 MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
 SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
+DESCRIBED = ("name", "table", "row", "column", "threads", "cache", "at", "against")  # of a cell
 NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "settings": {"turn"}}
 
 
@@ -89,13 +90,10 @@ class Results:
         pieces = [each for trial in trials for each in trial["seconds"]]
         seconds = [statistics.median(trial["seconds"]) for trial in trials]  # of a repetition
         status = "failed" if cell.name in self.errors else "measured" if trials else "waiting"
-        described = {
-            key: getattr(cell, key) for key in ("name", "table", "row", "column", "threads", "cache", "at", "against")
-        }
         figures = {name for trial in trials for name in trial["figures"]}
         held = [trial["resident"] for trial in trials if trial["resident"] is not None]
         return {
-            **described,
+            **{key: getattr(cell, key) for key in DESCRIBED},
             "status": status,
             "error": self.errors.get(cell.name),
             "seconds": recorded(median(seconds) if seconds else None) | {"spread": spread(pieces)},
@@ -168,7 +166,7 @@ def _change(key: str, was: Any, now: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """A commit without the sign for changes, of which nobody knows whether they matter: a line says so."""
+    """A commit without the sign for changes, which may matter or not: a line says so."""
     return value.removesuffix("+") if isinstance(value, str) else value
 
 

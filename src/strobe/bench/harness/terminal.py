@@ -1,6 +1,7 @@
 """What a suite shows in the terminal: progress with the time left, its tables, what follows from them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -37,22 +38,21 @@ class Bar(ProgressDisplay):
         return sum(len(trials) for trials in self._trials.values())
 
 
-def print_results(console: Console, suite: Suite, record: Mapping[str, Any], compared: str) -> None:
-    """torch's table, then each table of the suite with intervals and ratios."""
-    console.print(compared, markup=False, highlight=False, soft_wrap=True)
+def print_results(
+    console: Console, suite: Suite, record: Mapping[str, Any], compared: str, sections: Sequence[Section] = ()
+) -> None:
+    """torch's table, each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(compared)
     for shown in shown_of(suite, record):
         if shown.cells:
             console.print(_table(shown))
-
-
-def print_conclusions(console: Console, conclusions: Sequence[str], sections: Sequence[Section]) -> None:
-    """The sections' texts, and the sentences that follow from the figures."""
     for section in sections:
         if section.text:
-            console.print(section.title, style="bold", markup=False)
-            console.print(section.text, markup=False, highlight=False, soft_wrap=True)
-    for sentence in conclusions:
-        console.print(f"- {sentence}", markup=False, highlight=False, soft_wrap=True)
+            say(section.title, style="bold")
+            say(section.text)
+    for sentence in record["conclusions"]:
+        say(f"- {sentence}")
 
 
 def print_baseline(console: Console, record: Mapping[str, Any]) -> None:

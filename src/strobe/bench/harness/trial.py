@@ -5,10 +5,8 @@ import math
 import statistics
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from strobe.app.build import PRELOAD
 from strobe.bench.harness.declare import Cell, Done, Trial, Work
@@ -38,21 +36,14 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
     trial.folder.mkdir(parents=True, exist_ok=True)
     try:
         outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
-    finally:
-        _tidy(trial.folder)
-    if isinstance(outcome, Failure):
-        return outcome
-    assert isinstance(outcome, Report)
+    finally:  # remove what is empty of what it has left
+        log = trial.folder / LOG
+        if log.is_file() and not log.stat().st_size:
+            log.unlink()
+        with contextlib.suppress(OSError):
+            trial.folder.rmdir()
+    assert isinstance(outcome, Report | Failure)
     return outcome
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what is empty of what a trial has left."""
-    log = folder / LOG
-    if log.is_file() and not log.stat().st_size:
-        log.unlink()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
 
 
 def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
@@ -76,40 +67,25 @@ def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
 def measure(cell: Cell, work: Work, turn: float) -> Report:
     """Warm up, then repeat for ``turn`` seconds, once at least."""
     (work.warm_up or work.repeat)()
-    found, share = [], None
+    found, share = list[Done](), None
     together = 1
-    for piece in _pieces(turn):
-        if cell.cache and (cell.cache == COLD or piece == 0):
+    began = time.perf_counter()
+    while not found or (not work.once and len(found) < MOST and time.perf_counter() - began < turn):
+        if cell.cache and (cell.cache == COLD or not found):
             bring(work.files, cell.cache)
-        if cell.cache and piece == 0:
+        if cell.cache and not found:
             if cell.cache == COLD:
                 require_cold(work.files)
             share = resident(work.files)
         done, itself = _timed(work, together)
         found.append(done)
-        if piece == 0 and cell.cache != COLD and not itself:
-            together = max(1, math.ceil(LEAST / max(found[0].seconds or 0.0, 1e-7)))
-        if work.once:
-            break
+        if len(found) == 1 and cell.cache != COLD and not itself:
+            together = max(1, math.ceil(LEAST / max(done.seconds or 0.0, 1e-7)))
     if together > 1 and len(found) > 1:
         found = found[1:]  # the first was too short for the clock
-    names = found[-1].figures
-    figures = {name: statistics.median(done.figures[name] for done in found) for name in names}
-    return Report(
-        [done.seconds or 0.0 for done in found],
-        [done.images for done in found],
-        share,
-        figures,
-        together * len(found),
-    )
-
-
-def _pieces(turn: float) -> Iterator[int]:
-    began = time.perf_counter()
-    for piece in range(MOST):
-        yield piece
-        if time.perf_counter() - began >= turn:
-            return
+    figures = {name: statistics.median(done.figures[name] for done in found) for name in found[-1].figures}
+    images: list[float] = [done.images for done in found]
+    return Report([done.seconds or 0.0 for done in found], images, share, figures, together * len(found))
 
 
 def _timed(work: Work, together: int) -> tuple[Done, bool]:

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 from strobe.bench.harness.declare import Done, Input, Plan, Request, Suite, Table, Trial, Work, row
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import find_data, require_batch
-from strobe.measure.statistics import Interval
 from strobe.present.format import estimate as written
 
 PLAIN = "plain loop"
@@ -63,11 +62,7 @@ def declare(cfg: DictConfig) -> Suite:
 
 
 def _find(asked: Request, scratch: Path) -> Input:
-    """The images, enough for a batch; both ways of training can be configured so.
-
-    Raises:
-        StrobeError: a value cannot work, or images are missing.
-    """
+    """The images, enough for a batch; both ways of training can be configured so."""
     from strobe.bench.steady import ready
 
     found = find_data(asked, scratch)
@@ -111,14 +106,12 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         if missing:
             found.append(f"{question}: not known, for {missing[0]} was not measured.")
         elif (ratio := by_round(cells[one], cells[other])) is not None:
-            found.append(f"{question}: {written(ratio)} times as fast, {_verdict(ratio)}.")
+            if ratio["low"] is None:
+                verdict = "too few trials to tell whether that is a difference"
+            elif ratio["low"] <= 1 <= ratio["high"]:
+                verdict = "no difference that the interval would show"
+            else:
+                median = ratio["median"]
+                verdict = f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"
+            found.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
     return found
-
-
-def _verdict(ratio: Interval) -> str:
-    median, low, high = ratio["median"], ratio["low"], ratio["high"]
-    if low is None:
-        return "too few trials to tell whether that is a difference"
-    if low <= 1 <= high:
-        return "no difference that the interval would show"
-    return f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"

@@ -27,13 +27,9 @@ class Bar:
 
 
 def bars(title: str, hint: str, lines: Sequence[Bar | str], *, logarithmic: bool = False) -> Picture:
-    """Names, figures, and bars with their intervals on one axis.
+    """Names, figures, and bars with their intervals on one axis, by factors where it is ``logarithmic``.
 
-    Args:
-        title: What is shown, for those who cannot see.
-        hint: The unit, written above the axis.
-        lines: In their order; a text is the heading of a group.
-        logarithmic: Whether the axis goes by factors.
+    ``title`` is for those who cannot see, ``hint`` the unit; of the lines a text is the heading of a group.
     """
     drawn_lines = [each for each in lines if isinstance(each, Bar)]
     values = [each for each in drawn_lines if each.value is not None]

@@ -1,6 +1,5 @@
 """The parts that ``suite=convolution`` adds to its page: answers, growth, profiles, and how far those disagree."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -93,13 +92,12 @@ def _growth(found: Reading) -> list[Section]:
         fitted, local = f"{growth.exponent:.2f}", f"{growth.local:.2f}"
         within = "two sizes" if growth.interval is None else f"{growth.interval[0]:.2f} to {growth.interval[1]:.2f}"
         over, last = (f"n = {low:,} to {sides[-1]:,}" for low in (sides[0], sides[-2]))
-        away = (math.log(cell["seconds"]["median"] / growth.seconds(side)) for side, cell in cells.items())
         rows.append(
             (
                 Text(name, "b", "first"),
                 strong(fitted, within, over),
                 strong(local, last),
-                f"{math.exp(max(map(abs, away))):.2f}{TIMES}",
+                f"{growth.farthest:.2f}{TIMES}",
                 Cell(IMPLEMENTATIONS[name].cost, "apart"),
             )
         )

@@ -50,12 +50,8 @@ class Growth:
 
     exponent: float  # p, by least squares in logarithms over all sizes
     interval: tuple[float, float] | None  # 95%, if the points scatter about one line; None for two sizes
-    seconds_at_one: float  # c
     local: float  # the exponent between the two largest sizes
-
-    def seconds(self, side: float) -> float:
-        """What the fit gives for an image of that side."""
-        return self.seconds_at_one * math.pow(side, self.exponent)
+    farthest: float  # how many times above or below the line the farthest point lies
 
 
 def fit_growth(times: Mapping[int, float]) -> Growth | None:
@@ -67,7 +63,8 @@ def fit_growth(times: Mapping[int, float]) -> Growth | None:
     slope = float(line.slope)
     width = float(stdtrit(len(x) - 2, 0.975) * line.stderr) if len(x) > 2 else 0.0
     interval = (slope - width, slope + width) if len(x) > 2 else None
-    return Growth(slope, interval, math.exp(line.intercept), float((y[-1] - y[-2]) / (x[-1] - x[-2])))
+    farthest = math.exp(np.abs(y - line.intercept - slope * x).max())
+    return Growth(slope, interval, float((y[-1] - y[-2]) / (x[-1] - x[-2])), farthest)
 
 
 def own_of_parts(own: Mapping[Stack, float]) -> dict[str, float]:

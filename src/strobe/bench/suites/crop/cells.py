@@ -87,17 +87,12 @@ def decode(trial: Trial, *, decoder: str, batch: int | None) -> Iterator[Work]:
     """Crops from memory, one at a time, or so many in one call of the native operator."""
     places = _places(trial)
     figures = {PIXELS: places.pixels()}
-    if batch is not None:
+    if batch is None:
+        one, drawn = DECODERS[decoder](), places.drawn()
+        yield Work(lambda: Done(len(one(*next(drawn)).contiguous()[None]), figures=figures))
+    else:
         together = decode_batches(places, batch)
         yield Work(lambda: Done(len(together()), figures=figures))
-        return
-    one, drawn = DECODERS[decoder](), places.drawn()
-
-    def repeat() -> Done:
-        one(*next(drawn)).contiguous()
-        return Done(1, figures=figures)
-
-    yield Work(repeat)
 
 
 @contextmanager
@@ -121,20 +116,14 @@ def train(trial: Trial, *, decoder: str, workers: int, batch: int, traced: bool)
             step(next(ready))
         return Done(batch, (now() - began) / workers, figures)
 
-    def warm_up() -> None:
-        for _ in range(AHEAD + 1):  # what was prepared while nobody trained
-            repeat()
-
-    try:
-        yield Work(repeat, warm_up=warm_up)
+    try:  # the warm-up takes what was prepared while nobody trained
+        yield Work(repeat, warm_up=lambda: [repeat() for _ in range(AHEAD + 1)])
     finally:
         ready._shutdown_workers()  # type: ignore[attr-defined]  # else when its iterator is collected, some time
 
 
 def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> dict[str, float]:
-    """Train a few steps in this process, loading included, and write them where TensorBoard finds them.
-
-    The profiler sees ranges of its own process only, so nothing is loaded in workers.
+    """Train a few steps in this process, where the profiler sees loading too, and write them for TensorBoard.
 
     Returns:
         Seconds of each range in a step, and of the whole step: means over the recorded ones.

@@ -69,12 +69,7 @@ DECODERS: dict[str, Callable[[], Decode]] = {
 
 
 class Places:
-    """Crops at random places of photos in random order, each photo as often as the others, without end.
-
-    Args:
-        paths: the photos, read into memory here.
-        sizes: of each.
-    """
+    """Crops at random places of photos, read into memory here, in random order; each photo as often as the others."""
 
     def __init__(self, paths: Sequence[str], sizes: Sequence[Size]) -> None:
         self.photos = [Path(path).read_bytes() for path in paths]
@@ -96,8 +91,7 @@ class Places:
 def decode_batches(places: Places, size: int) -> Callable[[], Tensor]:
     """The native operator's form for whole batches, on one thread: gives (size, 3, CROP, CROP) uint8, used again.
 
-    Raises:
-        DataError: the operators cannot be compiled; or, when called, a photo cannot be decoded.
+    When called it raises a DataError where a photo cannot be decoded.
     """
     load(native.LIBRARY)
     drawn = places.drawn()
@@ -115,11 +109,7 @@ def decode_batches(places: Places, size: int) -> Callable[[], Tensor]:
 
 
 def measured(path: str) -> Size | None:
-    """Height and width of a photo that a crop can be taken of: in colours, and large enough; else None.
-
-    Raises:
-        DataError: the photo is damaged.
-    """
+    """Height and width of a photo in colours and large enough, else None; a DataError where it is damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

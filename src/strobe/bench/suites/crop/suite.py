@@ -1,7 +1,6 @@
 """``suite=crop``: a crop of a photo by decoders that decode all of it, and by one that decodes only the crop."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,12 +48,15 @@ def declare(cfg: DictConfig) -> Suite:
     chosen = cfg.suite
     decoders = list(dict.fromkeys(chosen.decoders or NAMES))
     workers, batch = list(dict.fromkeys(chosen.workers or [1])), chosen.batch_size
-    cells = _row("decode", "one at a time", decoders, batch=None)
+    ways = {name: deferred("crop.cells:decode", decoder=name, batch=None) for name in decoders}
+    cells = row("decode", "one at a time", ways)
     if "native" in decoders:
-        together = _row("decode", f"{TOGETHER} at a time", ["native"], batch=TOGETHER)
-        cells += [replace(cell, against=cells[0].name) for cell in together]
-    for place, count in enumerate(workers):
-        cells += _row("step", str(count), decoders, float(count), workers=count, batch=batch, traced=place == 0)
+        together = deferred("crop.cells:decode", decoder="native", batch=TOGETHER)
+        cells.append(Cell("decode", f"{TOGETHER} at a time", "native", together, against=cells[0].name))
+    for count in workers:
+        options = {"workers": count, "batch": batch, "traced": count == workers[0]}
+        ways = {name: deferred("crop.cells:train", decoder=name, **options) for name in decoders}
+        cells += row("step", str(count), ways, at=float(count))
     return Suite(
         name="crop",
         title="Crops of photos",
@@ -87,20 +89,21 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _row(table: str, kind: str, names: Sequence[str], at: float | None = None, **options: Any) -> list[Cell]:
-    """A cell for each decoder."""
-    function = f"crop.cells:{'decode' if table == 'decode' else 'train'}"
-    ways = {name: deferred(function, decoder=name, **options) for name in names}
-    return row(table, kind, ways, at=at)
-
-
 def _find(asked: Request, scratch: Path) -> Input:
     """The photos that are large enough, with their sizes; each is decoded once, to see that it is whole."""
     import numpy as np
+    import torch
 
     from strobe.bench.suites.crop.decoders import CROP, Size, measured
 
-    device = _device(asked.cfg.trainer.accelerator)
+    accelerator = asked.cfg.trainer.accelerator
+    if accelerator not in {"auto", "gpu", "cuda", "cpu"}:
+        raise ConfigError(f"trainer.accelerator={accelerator} is not measured; give auto, cpu or gpu")
+    if accelerator in {"gpu", "cuda"} and not torch.cuda.is_available():
+        raise ConfigError(
+            f"trainer.accelerator={accelerator} needs a GPU, and there is none; give cpu, or leave it out"
+        )
+    device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
     found = find_photos(asked, scratch)
     sizes: dict[str, Size] = {}
     skipped = 0
@@ -123,21 +126,6 @@ def _find(asked: Request, scratch: Path) -> Input:
     pixels = median(sizes[path][0] * sizes[path][1] for path in kept)
     told += f", {pixels / 1e6:.2f} million pixels in the median; steps train on the {device.replace('cuda', 'GPU')}"
     return Input(told, found.generated, found.overrides, facts)
-
-
-def _device(accelerator: str) -> str:
-    """Where the network trains: on a GPU where there is one, unless trainer.accelerator says otherwise."""
-    import torch
-
-    if accelerator not in {"auto", "gpu", "cuda", "cpu"}:
-        raise ConfigError(f"trainer.accelerator={accelerator} is not measured; give auto, cpu or gpu")
-    if accelerator != "cpu" and torch.cuda.is_available():
-        return "cuda"
-    if accelerator in {"gpu", "cuda"}:
-        raise ConfigError(
-            f"trainer.accelerator={accelerator} needs a GPU, and there is none; give cpu, or leave it out"
-        )
-    return "cpu"
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
@@ -165,25 +153,20 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
 
 def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
     """A section with a bar for each decoder whose steps were traced, stacked of the parts of a step."""
-    found = {cell["column"]: parts for cell in record["cells"] if (parts := _parts(cell))}
+    found = {cell["column"]: seconds for cell in record["cells"] if (seconds := _parts(cell))}
     if not found:
         return []
     names = [*PARTS.values(), REST]
     css = {part: f"s{place}" for place, part in enumerate(names, 1)}
-    rows = [
-        [name, *(milliseconds(parts[part]) for part in names), milliseconds(sum(parts.values()))]
-        for name, parts in found.items()
-    ]
-    bars = [
-        Stack(name, name, [Segment(part, css[part], parts[part]) for part in names]) for name, parts in found.items()
-    ]
-    text = "\n".join(
-        f"{name}: {', '.join(f'{part} {milliseconds(parts[part])}' for part in names)}; ms a step"
-        for name, parts in found.items()
-    )
+    rows, bars, lines = [], [], []
+    for name, seconds in found.items():
+        told = {part: milliseconds(seconds[part]) for part in names}
+        rows.append([name, *told.values(), milliseconds(sum(seconds.values()))])
+        bars.append(Stack(name, name, [Segment(part, css[part], seconds[part]) for part in names]))
+        lines.append(f"{name}: {', '.join(f'{part} {value}' for part, value in told.items())}; ms a step")
     drawn: list[page.Part] = [page.Keys([page.Key(f"key {css[part]}", part) for part in names]), stacks(bars, "a step")]
     table = page.Table(["decoder", *(f"#{part}" for part in names), "#step"], rows, "cells")
-    return [Section("Where a step's time goes", [page.Paragraph(_NOTE), *drawn, table], text)]
+    return [Section("Where a step's time goes", [page.Paragraph(_NOTE), *drawn, table], "\n".join(lines))]
 
 
 def _parts(cell: Measured) -> dict[str, float]:

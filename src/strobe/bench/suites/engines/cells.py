@@ -1,8 +1,9 @@
 """What the cells of ``suite=engines`` do in their processes: take batches, fill memory, train."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,16 +36,15 @@ def deliver(trial: Trial, *, loader: str, engine: str, workers: int) -> Iterator
     source = data.found["train"]
     files = [source.path(index) for index in range(len(source))] if hasattr(source, "path") else []
     batches: Any
-    taken: Any
     if engine == BY_HAND:
         batches = by_hand(data, workers)
-        taken = closing(_endless(batches))
+        taken = (batch for _ in count() for batch in batches)
     else:
         batches = data.batches("train", data.batch_size, shuffle=True, endless=True)
-        taken = closing(iter(batches))
+        taken = iter(batches)
     try:
-        with taken as ready_batches:
-            take = partial(next, ready_batches)
+        with closing(taken):
+            take = partial(next, taken)
             drain = Draining(lambda: take()[0], max(1, workers), PREFETCH * workers, clock(torch.device("cpu")))
             yield Work(drain, warm_up=lambda: [take() for _ in range(max(1, workers))], files=files)
     finally:
@@ -63,11 +63,6 @@ def by_hand(data: ImageData, workers: int) -> DataLoader[Any]:
     return DataLoader(
         dataset, data.batch_size, shuffle=True, drop_last=True, num_workers=workers, collate_fn=collate, **options
     )
-
-
-def _endless(batches: DataLoader[Any]) -> Generator[Any, None, None]:
-    while True:
-        yield from batches
 
 
 @contextmanager
@@ -100,14 +95,14 @@ def train(trial: Trial, *, loader: str, threads: int, seconds: float, alone: boo
     keys = [*trial.overrides, *loader_keys(name, trial.input.facts["packs"]), *engine, f"threads={threads}"]
     cfg = ready(keys)
 
-    def by_itself() -> Done:
-        data, _ = prepared(keys)
-        cfg.ceilings_seconds = seconds
-        return Done(data.batch_size, data.batch_size / train_on(load_batch(data), cfg, data).median)
-
-    def from_files() -> Done:
+    def repeat() -> Done:
+        size = cfg.data.batch_size
+        if alone:
+            data, _ = prepared(keys)
+            cfg.ceilings_seconds = seconds
+            return Done(size, size / train_on(load_batch(data), cfg, data).median)
         with TemporaryDirectory(prefix="strobe-") as scratch:
             window = apply(cfg, Path(scratch), seconds)
-        return Done(cfg.data.batch_size, window.seconds * cfg.data.batch_size / window.images)
+        return Done(size, window.seconds * size / window.images)
 
-    yield Work(by_itself if alone else from_files, warm_up=lambda: None, once=True)
+    yield Work(repeat, warm_up=lambda: None, once=True)

@@ -1,7 +1,7 @@
 """``suite=engines``: engines beside a DataLoader by hand, training beside the model alone, fresh and reused memory."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +49,29 @@ def declare(cfg: DictConfig) -> Suite:
     cells: list[Cell] = []
     shown: list[Table] = []
     if "engines" in tables:
-        cells += [cell for loader in loaders for count in workers for cell in _engines(loader, count, cores, warm)]
+        for loader in loaders:
+            for count in workers:
+                ways = {
+                    engine: deferred("engines.cells:deliver", loader=loader, engine=engine, workers=count)
+                    for engine in (BY_HAND, "torch", "spdl", *(["resident"] if count == 0 else []))
+                }
+                cells += row(loader, str(count), ways, threads=cores, cache=warm, at=float(count))
         titles = {loader: f"Batches of {cfg.data.batch_size}, loader={loader}" for loader in loaders}
         shown += [Table(loader, title, rows="workers") for loader, title in titles.items()]
     if "buffers" in tables:
-        cells += [cell for size in sizes for cell in _buffers(size, cores)]
+        for size in sizes:
+            for some in (list(BUFFERS)[:3], list(BUFFERS)[3:]):
+                ways = {way: deferred("engines.cells:fill", way=way, size=size) for way in some}
+                cells += row("buffers", str(size), ways, threads=cores, at=float(size))
         shown.append(Table("buffers", "Memory of batches", unit="us an image", rows="batch size", logarithmic=True))
     if "training" in tables:
         trainings = TRAININGS[form][-2:] if cfg.quick else TRAININGS[form]
         seconds = cfg.turn_seconds or (QUICK if cfg.quick else FULL)
         for threads in dict.fromkeys((cores, 1)):
-            cells += _trainings(trainings, threads, seconds)
+            options = {"threads": threads, "seconds": seconds}
+            ways = {ALONE: deferred("engines.cells:train", loader=trainings[0], alone=True, **options)}
+            ways |= {name: deferred("engines.cells:train", loader=name, alone=False, **options) for name in trainings}
+            cells += row("training", str(threads), ways, threads=threads)
         shown.append(Table("training", "Training, beside the model alone", rows="threads"))
     return Suite(
         name="engines",
@@ -85,30 +97,6 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _engines(loader: str, workers: int, threads: int, cache: Cache | None) -> list[Cell]:
-    """A row: every engine that can have so many workers."""
-    ways = {
-        engine: deferred("engines.cells:deliver", loader=loader, engine=engine, workers=workers)
-        for engine in (BY_HAND, "torch", "spdl", *(["resident"] if workers == 0 else []))
-    }
-    return row(loader, str(workers), ways, threads=threads, cache=cache, at=float(workers))
-
-
-def _buffers(size: int, threads: int) -> list[Cell]:
-    ways = [(way, deferred("engines.cells:fill", way=way, size=size)) for way in BUFFERS]
-    options: dict[str, Any] = {"threads": threads, "at": float(size)}
-    return [cell for some in (ways[:3], ways[3:]) for cell in row("buffers", str(size), dict(some), **options)]
-
-
-def _trainings(trainings: Sequence[str], threads: int, seconds: float) -> list[Cell]:
-    """The model alone, then what is held against it."""
-    ways = {
-        name: deferred("engines.cells:train", loader=loader, threads=threads, seconds=seconds, alone=name == ALONE)
-        for name, loader in {ALONE: trainings[0], **dict(zip(trainings, trainings, strict=True))}.items()
-    }
-    return row("training", str(threads), ways, threads=threads)
-
-
 def _find(asked: Request, scratch: Path) -> Input:
     """The images, enough for a batch; what cells pack is packed here."""
     found = find_data(asked, scratch)
@@ -130,11 +118,13 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     for loader in dict.fromkeys(cell["table"] for cell in measured if cell["table"] not in {"buffers", "training"}):
         cells = [cell for cell in measured if cell["table"] == loader]
         best = max(cells, key=lambda cell: cell["images_per_second"]["median"])
-        sentence = f"loader={loader} is fastest with {best['column']}, {best['row']} workers: "
-        sentence += f"{ratio(best['images_per_second'])} images/s"
-        by_hand = next((cell for cell in cells if (cell["row"], cell["column"]) == (best["row"], BY_HAND)), best)
-        times = by_round(best, by_hand) if by_hand is not best else None
-        found.append(f"{sentence}, {ratio(times)} times the DataLoader by hand." if times else f"{sentence}.")
+        said = f"loader={loader} is fastest with {best['column']}, {best['row']} workers: "
+        said += f"{ratio(best['images_per_second'])} images/s"
+        for cell in cells:
+            if (cell["row"], cell["column"]) == (best["row"], BY_HAND) and cell is not best:
+                times = by_round(best, cell)
+                said += f", {ratio(times)} times the DataLoader by hand" if times else ""
+        found.append(f"{said}.")
     for cell in measured:
         if cell["ratio"] and cell["column"] in {"reused", "normalised, in place"}:
             other = BUFFERS[cell["column"]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import count, cycle, islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from strobe.app.native import tiles as native
 from strobe.app.native.build import load as load_operators
 from strobe.bench.harness.declare import Trial, Work
 from strobe.bench.inputs import MOST_FILES, loader_keys, prepared
-from strobe.bench.suites.loading.suite import COPY, FLOOR, PLAIN
+from strobe.bench.suites.loading.suite import COPY, PLAIN
 
 
 @contextmanager
@@ -67,12 +67,11 @@ def floor(trial: Trial, *, kind: str, size: int) -> Iterator[Work]:
     packed = loader_keys("packed", trial.input.facts["packs"]) if kind == COPY else []
     data, _ = prepared([*trial.overrides, *packed])
     source: TileSource = data.found["train"]
-    kinds: dict[str, Callable[[], Callable[[], Any]]] = {
-        PLAIN: lambda: plain_skimage(source, size),
-        FLOOR: lambda: read_only(source, size),
-        COPY: lambda: copying(data.datasets["train"], size),
-    }
-    work = kinds[kind]()
+    work: Callable[[], Any]
+    if kind == COPY:
+        work = copying(data.datasets["train"], size)
+    else:
+        work = (plain_skimage if kind == PLAIN else read_only)(source, size)
 
     def repeat() -> int:
         work()
@@ -109,13 +108,6 @@ def copying(data: Any, size: int) -> Callable[[], Any]:
 def orders(chosen: Sequence[int], size: int) -> Iterator[Indices]:
     """Batches of the chosen indices, permutation after permutation, without end; ``size`` may be greater."""
     generator = np.random.default_rng(0)
-    waiting: list[int] = []
-    epoch = number = 0
-    while True:
-        if len(waiting) < size:
-            waiting += generator.permutation(chosen).tolist()
-            epoch, number = epoch + 1, 0
-            continue
-        yield Indices(waiting[:size], split="train", epoch=epoch, number=number)
-        del waiting[:size]
-        number += 1
+    drawn = (index for _ in count() for index in generator.permutation(chosen).tolist())
+    for number in count():
+        yield Indices(islice(drawn, size), split="train", epoch=number * size // len(chosen), number=number)

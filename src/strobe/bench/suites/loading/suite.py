@@ -1,6 +1,6 @@
 """``suite=loading``: from files to batches, by every loader, batch size and number of threads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +41,44 @@ def declare(cfg: DictConfig) -> Suite:
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
     batches = chosen.batches
-    check_loaders(loaders, form)
+    fitting = loaders_for(form)
+    if not loaders or len(set(loaders)) < len(loaders):
+        listed = ",".join(loaders)
+        raise ConfigError(f"suite.loaders=[{listed}] must name one or more, each once; such as {', '.join(fitting)}")
+    for loader in loaders:
+        name, *keys = loader.split()
+        if not all(key.startswith("loader.") for key in keys):
+            raise ConfigError(
+                f"suite.loaders: {loader!r} may set keys of its loader only; give {name} loader.KEY=VALUE"
+            )
+        if name not in fitting:
+            raise ConfigError(
+                f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
+            )
     warm: Cache | None = None if form == "array" else "warm"
     cells: list[Cell] = []
     if "load" in tables:
-        for count in threads:
-            for size in sizes:
-                cells += _row(loaders, size, count, warm, batches)
+        wanted: list[tuple[int, int, Cache | None]] = [(size, count, warm) for count in threads for size in sizes]
         if chosen.cold_batch_size and warm:
-            cells += _row(loaders, chosen.cold_batch_size, 1, "cold", batches)
-    if "floors" in tables and form == "tiles":
-        cells += [cell for size in ((32,) if cfg.quick else (32, 256)) for cell in _floors(size)]
-    if "crop_policies" in tables and form == "photos":
-        cells += [cell for policy in CROP_POLICIES for cell in _crops(policy)]
+            wanted.append((chosen.cold_batch_size, 1, "cold"))
+        for size, count, cache in wanted:
+            options = {"size": size, "batches": batches, "cold": cache == "cold"}
+            ways = {_label(loader): deferred("loading.cells:load", loader=loader, **options) for loader in loaders}
+            cells += row("load", str(size), ways, threads=count, cache=cache, at=float(size))
+    if "floors" in tables and form == "tiles":  # every loader beside skimage, then what each must do at least
+        for size in (32,) if cfg.quick else (32, 256):
+            names = ["skimage", *(name for name in fitting if name != "skimage")]
+            ways = {name: deferred("loading.cells:raw", loader=name, size=size) for name in names}
+            ways |= {kind: deferred("loading.cells:floor", kind=kind, size=size) for kind in (PLAIN, FLOOR, COPY)}
+            cells += row("floors", str(size), ways, cache="warm", at=float(size))
+    if "crop_policies" in tables and form == "photos":  # every loader beside Pillow; a pack holds resized photos
+        for policy, side in CROP_POLICIES.items():
+            keys = (f"data.framing={policy}", f"data.size={side}")
+            left_out = {"pil"} if policy == "resize" else {"pil", "packed"}
+            names = ["pil", *(name for name in fitting if name not in left_out)]
+            names += ["native loader.dct_scaling=false"] * (policy != "random_crop")
+            ways = {_label(name): deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys) for name in names}
+            cells += row("crop_policies", policy, ways, cache="warm")
     if not cells:
         raise ConfigError(f"suite.tables={list(tables)}: none of them is measured on data of the form {form}")
     shown = [
@@ -85,50 +110,8 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def check_loaders(loaders: Sequence[str], form: str) -> None:
-    """Raise a ConfigError for a loader that there is not, or that does not read this form of data."""
-    fitting = loaders_for(form)
-    if not loaders or len(set(loaders)) < len(loaders):
-        listed = ",".join(loaders)
-        raise ConfigError(f"suite.loaders=[{listed}] must name one or more, each once; such as {', '.join(fitting)}")
-    for loader in loaders:
-        if any(not part.startswith("loader.") for part in loader.split()[1:]):
-            raise ConfigError(
-                f"suite.loaders: {loader!r} may set keys of its loader only; give {loader.split()[0]} loader.KEY=VALUE"
-            )
-        if loader.partition(" ")[0] not in fitting:
-            raise ConfigError(
-                f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
-            )
-
-
-def _row(loaders: list[str], size: int, threads: int, cache: Cache | None, batches: int) -> list[Cell]:
-    """One cell for each loader."""
-    options = {"size": size, "batches": batches, "cold": cache == "cold"}
-    ways = {_label(loader): deferred("loading.cells:load", loader=loader, **options) for loader in loaders}
-    return row("load", str(size), ways, threads=threads, cache=cache, at=float(size))
-
-
 def _label(loader: str) -> str:
     return loader.replace("loader.", "")
-
-
-def _floors(size: int) -> list[Cell]:
-    """Every loader of tiles, held against skimage; then what each of them must do at least."""
-    names = ["skimage", *(name for name in loaders_for("tiles") if name != "skimage")]
-    ways = {name: deferred("loading.cells:raw", loader=name, size=size) for name in names}
-    ways |= {kind: deferred("loading.cells:floor", kind=kind, size=size) for kind in (PLAIN, FLOOR, COPY)}
-    return row("floors", str(size), ways, cache="warm", at=float(size))
-
-
-def _crops(policy: str) -> list[Cell]:
-    """Every loader of photos, held against Pillow's; a pack holds photos that were resized."""
-    packed = {"packed"} if policy == "resize" else set()
-    names = ["pil", *(name for name in loaders_for("photos") if name not in {"pil", "packed"} - packed)]
-    names += ["native loader.dct_scaling=false"] * (policy != "random_crop")
-    keys = (f"data.framing={policy}", f"data.size={CROP_POLICIES[policy]}")
-    ways = {_label(name): deferred("loading.cells:raw", loader=name, size=PHOTOS, keys=keys) for name in names}
-    return row("crop_policies", policy, ways, cache="warm")
 
 
 def _find(asked: Request, scratch: Path) -> Input:

@@ -4,7 +4,6 @@ import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -33,12 +32,10 @@ STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
 FIRST = 4  # steps beside a Python profile that are not counted
 TINY = 0.15  # seconds of a training that does next to nothing
 NEVER = 10**9  # steps
-Paired = Callable[[bool], Done]
-"""Steps that are watched, or not: images and seconds of one, and further figures."""
 
 
-def by_turns(one: Paired, numbers: Iterator[int]) -> Done:
-    """Both, in another order each time: a watched step, with what it costs more than one that is not watched."""
+def by_turns(one: Callable[[bool], Done], numbers: Iterator[int]) -> Done:
+    """A watched step, with what it costs more than one that is not watched; both in another order each time."""
     found = {watched: one(watched) for watched in mirrored((False, True), next(numbers))}
     return beside(found[True].images, found[True].seconds or 0, found[False].seconds or 0, found[True].figures)
 
@@ -103,20 +100,10 @@ def traces(trial: Trial, *, options: Mapping[str, Any]) -> Iterator[Work]:
             profiler = Timed(Path(scratch) / "traces", **CYCLE, **options)
             train(cfg, Path(scratch), profiler)
             size = median(path.stat().st_size / CYCLE["active"] for path in profiler.traces)
-        times = profiler.times
-        more = {"bytes": size, "stall": median(times.stalls)}
-        return beside(cfg.data.batch_size, median(times.watched), median(times.unwatched), more)
+        more = {"bytes": size, "stall": median(profiler.stalls)}
+        return beside(cfg.data.batch_size, median(profiler.watched), median(profiler.unwatched), more)
 
     yield Work(repeat, warm_up=lambda: None, once=True)
-
-
-@dataclass
-class Times:
-    """Seconds of steps of one training."""
-
-    unwatched: list[float] = field(default_factory=list)
-    watched: list[float] = field(default_factory=list)
-    stalls: list[float] = field(default_factory=list)  # at the ends of cycles
 
 
 class Timed(TraceProfiler):
@@ -125,7 +112,7 @@ class Timed(TraceProfiler):
     def on_train_start(self, *arguments: Any) -> None:
         """Begin."""
         super().on_train_start(*arguments)
-        self.times = Times()
+        self.watched, self.unwatched, self.stalls = list[float](), list[float](), list[float]()  # seconds
         self._step = 0
         self._since = time.perf_counter()
 
@@ -133,14 +120,14 @@ class Timed(TraceProfiler):
         """A step ends before this callback's own work, and the next begins after it."""
         now, cycle, first = time.perf_counter(), self.cycle, self._step < self.schedule.skip_first
         if self._tracer is not None and self._tracer.active:
-            self.times.watched.append(now - self._since)
+            self.watched.append(now - self._since)
         elif not self.recording and not first:
-            self.times.unwatched.append(now - self._since)
+            self.unwatched.append(now - self._since)
         super().on_train_batch_end(*arguments)
         self._step += 1
         self._since = time.perf_counter()
         if self.cycle > cycle:
-            self.times.stalls.append(self._since - now)
+            self.stalls.append(self._since - now)
 
 
 @contextmanager
@@ -158,15 +145,12 @@ def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
         times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
         recorder, numbers, size = SpanFolder(Path(scratch)), count(), parts.data.batch_size
 
-        def switch(watched: bool) -> None:
+        def one(watched: bool) -> Done:
             if recorded or watched:
                 recorder.start()
                 recorder.switch(recorded and watched)
             else:
                 recorder.close()
-
-        def one(watched: bool) -> Done:
-            switch(watched)
             next(times)  # pays for the change
             seconds = median(next(times) for _ in range(8))
             each = min(timeit.repeat(_mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
@@ -207,8 +191,8 @@ def python(trial: Trial, *, kind: str) -> Iterator[Work]:
 
     def repeat() -> Done:
         done = by_turns(one, numbers)
-        more = {"share": shares[True], "share_unwatched": shares[False]}
-        return Done(done.images, done.seconds, {**done.figures, **more})
+        own = {"share": shares[True], "share_unwatched": shares[False]}
+        return Done(done.images, done.seconds, {**done.figures, **own})
 
     yield Work(repeat, warm_up=lambda: None, once=True)
 

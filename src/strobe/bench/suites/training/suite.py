@@ -44,13 +44,20 @@ MOST = 20  # steps of a profiled training, which its profiler ends earlier: wait
 
 def declare(cfg: DictConfig) -> Suite:
     """A table for each device, a row for each change; the ratio is to the row before, a GPU's first to the CPU's."""
-    devices, seconds = _devices(cfg), cfg.turn_seconds or (QUICK if cfg.quick else FULL)
+    seconds = cfg.turn_seconds or (QUICK if cfg.quick else FULL)
+    devices = list(dict.fromkeys(cfg.suite.devices or (["cpu", "gpu"] if DRIVER.exists() else ["cpu"])))
+    if "gpu" in devices and not DRIVER.exists():
+        raise ConfigError(
+            f"suite.devices={devices}: there is no NVIDIA GPU here, or no driver; give suite.devices=[cpu]"
+        )
     cells: list[Cell] = []
     for device in devices:
         before = cells[0].name if cells else None  # a GPU's first row is held against the CPU's
         for row, overrides in rows(cfg, device).items():
             make = partial(train, row=row, overrides=tuple(overrides), seconds=seconds)
-            cell = Cell(device, row, "training", make, _threads(cfg, overrides), against=before)
+            own = [int(override.removeprefix("threads=")) for override in overrides if override.startswith("threads=")]
+            threads = own[-1] if own else cfg.threads or len(os.sched_getaffinity(0))
+            cell = Cell(device, row, "training", make, threads, against=before)
             cells.append(cell)
             before = cell.name
     return Suite(
@@ -110,26 +117,8 @@ def rows(cfg: DictConfig, device: str) -> dict[str, list[str]]:
     }
 
 
-def _devices(cfg: DictConfig) -> list[str]:
-    given = cfg.suite.devices
-    if given is None:
-        return ["cpu", "gpu"] if DRIVER.exists() else ["cpu"]
-    if "gpu" in given and not DRIVER.exists():
-        raise ConfigError(f"suite.devices={given}: there is no NVIDIA GPU here, or no driver; give suite.devices=[cpu]")
-    return list(dict.fromkeys(given))
-
-
-def _threads(cfg: DictConfig, overrides: list[str]) -> int:
-    given = [int(value) for override in overrides if (value := override.removeprefix("threads=")).isdecimal()]
-    return given[-1] if given else cfg.threads or len(os.sched_getaffinity(0))
-
-
 def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
-    """The images, enough for each row's batches; no row's overrides are wrong.
-
-    Raises:
-        StrobeError: a value cannot work, or images are missing.
-    """
+    """The images, enough for each row's batches; a StrobeError says which row's overrides are wrong."""
     from strobe.bench.steady import ready
 
     found = find_data(asked, scratch)
@@ -212,10 +201,8 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
 
 
 def _by_device(record: Mapping[str, Any]) -> dict[str, list[Measured]]:
-    found: dict[str, list[Measured]] = {}
-    for cell in record["cells"]:
-        found.setdefault(cell["table"], []).append(cell)
-    return found
+    tables = dict.fromkeys(cell["table"] for cell in record["cells"])
+    return {table: [cell for cell in record["cells"] if cell["table"] == table] for table in tables}
 
 
 def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
@@ -243,12 +230,13 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
         for cell in cells
         if not any((folder / TRACES / slug(f"{device} {cell['row']}")).glob("*.pt.trace.json*"))
     ]
-    if len(without) == len(cells):
-        note += "There are no traces."
-    else:
-        lack = f", but for {' and '.join(without)}" if without else ""
-        note += f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows "
-        note += "them; tables of their operators lie in tables/."
+    lack = f", but for {' and '.join(without)}" if without else ""
+    note += (
+        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them; tables "
+        "of their operators lie in tables/."
+        if len(without) < len(cells)
+        else "There are no traces."
+    )
     heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits}")
     body: list[parts.Part] = [parts.Paragraph(note), parts.Table(heads, rows, "cells"), *bars]
     return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler, default_collate
+from torch.utils.data import DataLoader, default_collate
 from torchvision.datasets import ImageFolder as Photos
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms import Compose, Normalize, PILToTensor, Resize
@@ -38,10 +38,9 @@ GPU = "cuda"
 
 @dataclass(frozen=True)
 class Job:
-    """What a pipeline delivers, without an end: all photos in order, again and again.
+    """What a pipeline delivers, without an end: all photos in order, uint8 or, standardised, float32.
 
-    One photo at a time has no batch, (C, H, W) or (1, C, H, W); else it is (N, C, H, W). It is uint8 or, standardised,
-    float32. A device is that to which it goes; without one it stays where it is.
+    One photo at a time has no batch, (C, H, W) or (1, C, H, W); else it is (N, C, H, W).
     """
 
     data: ImageFolder  # set up; its loader and engine are ours
@@ -49,7 +48,7 @@ class Job:
     workers: int
     batched: bool
     normalised: bool = False
-    device: torch.device | None = None
+    device: torch.device | None = None  # to which it goes; None: it stays where it is
 
     @property
     def batch_size(self) -> int:
@@ -86,14 +85,7 @@ Run = Callable[[Job], AbstractContextManager[Pipeline]]
 
 
 class Draining:
-    """Takes items for a while and tells the time of one; before that, those that became ready before the clock ran.
-
-    Args:
-        take: gives the next item.
-        items: that workers deliver in turn, so that a repetition takes a multiple of them.
-        holds: how many may lie ready.
-        clock: seconds.
-    """
+    """Takes items for a while, a multiple of ``items``, and tells the time of one; first those that lie ready."""
 
     def __init__(self, take: Callable[[], Any], items: int, holds: int, clock: Clock) -> None:
         self._take, self._items, self._ready, self._clock = take, items, holds, clock
@@ -121,16 +113,6 @@ def moved(pixels: Tensor, job: Job) -> Tensor:
     return pixels if job.device is None else pixels.to(job.device)
 
 
-class Endless(Sampler[int]):
-    """Indices in order, again and again."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __iter__(self) -> Iterator[int]:
-        return cycle(range(self.size))
-
-
 @contextmanager
 def torch_source(job: Job) -> Iterator[Pipeline]:
     """The published DataLoader: Pillow, standardised in the workers, float32 between processes, one batch ahead."""
@@ -150,8 +132,8 @@ def torch_source(job: Job) -> Iterator[Pipeline]:
 def torch_tuned(job: Job) -> Iterator[Pipeline]:
     """A DataLoader with all that is known to help, on a data set written by hand.
 
-    The quicker decoder for each photo, uint8 between processes, several batches ahead, pinned memory for a GPU, and
-    standardised in the training process or on its GPU. torch lets each worker compute on one thread.
+    Each photo by the quicker decoder, uint8 between processes, several batches ahead, pinned memory for a GPU, and
+    standardised in the training process or on its GPU.
     """
     photos = Photos(job.folder, loader=lambda path: decode_quickly(path, job.data.size))
     options: dict[str, Any] = {"prefetch_factor": PREFETCH, "persistent_workers": True, "pin_memory": job.on_gpu}
@@ -176,10 +158,10 @@ def decode_quickly(path: str, size: int) -> Tensor:
 
 @contextmanager
 def spdl_source(job: Job) -> Iterator[Pipeline]:
-    """The published SPDL pipeline, photo by photo.
+    """The published SPDL pipeline, photo by photo, but for two arguments.
 
-    But for two arguments: ``scale_mode=None``, without which photos keep their aspect and get black borders, and
-    ``max_failures=0``, without which a photo that cannot be read is left out and nobody knows.
+    Without ``scale_mode=None`` photos keep their aspect and get black borders; without ``max_failures=0`` a photo that
+    cannot be read is left out.
     """
     io, builder = _spdl()
     side = job.data.size
@@ -229,11 +211,7 @@ def spdl_batches(job: Job) -> Iterator[Pipeline]:
 
 
 def _spdl() -> tuple[Any, Any]:
-    """``spdl.io`` and a new builder.
-
-    Raises:
-        DataError: SPDL or FFmpeg's libraries are not installed; says how to install them.
-    """
+    """``spdl.io`` and a new builder; a DataError says how to install what is missing."""
     SpdlLoader(scale="device")
     import spdl.io
     from spdl.pipeline import PipelineBuilder
@@ -270,7 +248,7 @@ def _dataloader(job: Job, photos: Photos, **options: Any) -> Iterator[Any]:
     loader: DataLoader[Any] = DataLoader(
         photos,
         batch_size=job.batch_size if job.batched else None,
-        sampler=Endless(len(photos)),
+        sampler=cycle(range(len(photos))),
         num_workers=job.workers,
         multiprocessing_context="fork",
         **options,

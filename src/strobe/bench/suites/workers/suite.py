@@ -56,7 +56,18 @@ def declare(cfg: DictConfig) -> Suite:
     pipelines = _pipelines(every if cfg.suite.pipelines is None else cfg.suite.pipelines)
     most = 2 if cfg.quick else max(4, usable_cores())
     workers = list(cfg.suite.workers or [count for count in WORKERS if count <= most])
-    cells = [cell for stage in stages for count in workers for cell in _row(stage, count, pipelines, cfg.threads)]
+    cells: list[Cell] = []
+    for stage in stages:
+        for count in workers:
+            options = {"stage": stage, "workers": count, "limited": cfg.threads is not None}
+            ways = {  # what torch computes on in the published ones is set when they run
+                " ".join([COLUMNS[entry.split()[0]], *entry.split()[1:]]): deferred(
+                    "workers.pipelines:deliver", pipeline=entry, **options
+                )
+                for entry in pipelines
+            }
+            at = {"threads": cfg.threads or 1, "cache": "warm", "at": float(count)}
+            cells += row(stage, str(count), ways, COLUMNS["torch"], **at)
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
     return Suite(
         name="workers",
@@ -115,25 +126,19 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _row(stage: str, workers: int, pipelines: Sequence[str], threads: int | None) -> list[Cell]:
-    """One cell for each pipeline; what torch computes on in the published ones is set when they run."""
-    options = {"stage": stage, "workers": workers, "limited": threads is not None}
-    ways = {
-        " ".join([COLUMNS[name], *overrides]): deferred("workers.pipelines:deliver", pipeline=entry, **options)
-        for entry in pipelines
-        for name, *overrides in [entry.split()]
-    }
-    return row(stage, str(workers), ways, COLUMNS["torch"], threads=threads or 1, cache="warm", at=float(workers))
-
-
 def _find(asked: Request, scratch: Path) -> Input:
     """The photos as class folders of links, all of them for training, in whole batches.
 
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
     """
+    from strobe.app.loaders.pil import PilLoader
+    from strobe.measure.environment import usable_cores
+
     found = find_photos(asked, scratch, most=MOST_FILES)
-    paths = [Path(path) for path in found.facts["paths"]]
-    _require_readable([str(path) for path in paths], asked.cfg.data.size)
+    paths = found.facts["paths"]
+    loader, whole = PilLoader(scale="device"), lambda tall, wide: (0, 0, tall, wide)
+    with ThreadPoolExecutor(usable_cores()) as pool:  # a DataError names the first photo that cannot be read to its end
+        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size), paths))
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
@@ -144,17 +149,6 @@ def _find(asked: Request, scratch: Path) -> Input:
         keys = ["data=image_folder", *asked.overrides, *own_overrides(entry, "batch", 1, facts)]
         require_sound(f"suite.pipelines: {entry!r}", keys)
     return Input(found.told, found.generated, found.overrides, facts)
-
-
-def _require_readable(paths: Sequence[str], size: int) -> None:
-    """Raise a DataError for the first photo that Pillow cannot read to its end."""
-    from strobe.app.loaders.pil import PilLoader
-    from strobe.measure.environment import usable_cores
-
-    loader = PilLoader(scale="device")
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        for _ in pool.map(lambda path: loader.pixels(path, lambda tall, wide: (0, 0, tall, wide), size), paths):
-            pass
 
 
 def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:
@@ -171,10 +165,7 @@ def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, A
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each stage the best of ours against the others with as many workers, and where throughput peaks.
-
-    What was not measured is told last.
-    """
+    """For each stage the best of ours against the others, and where throughput peaks; then what was not measured."""
     told: list[str] = []
     for stage, title in STAGES.items():
         cells = [cell for cell in record["cells"] if cell["table"] == stage]

@@ -1,9 +1,12 @@
-"""Download, against a real server that misbehaves."""
+"""Archives that are downloaded from a real server that misbehaves, and unpacked: everything or nothing."""
 
 import hashlib
 import shutil
 import socket
+import stat
 import struct
+import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +18,11 @@ from strobe.app.data.download import extract_zip, fetch
 from support.files import names, tree
 from support.interruptions import full_disk, interrupt_once
 from support.refusals import refusal
-from support.server import MD5, PAYLOAD, Server, nobody, serving
+from support.server import FILES, MD5, PAYLOAD, Server, nobody, serving, zipped
+
+HALF = 50_000
+ONE_MEMBER = zipped({"a": b"x" * 2000})
+DIRECTORY = ONE_MEMBER.index(b"PK\x01\x02")
 
 
 @pytest.fixture
@@ -33,16 +40,25 @@ def part_of(target: Path) -> Path:
     return target.with_name(f"{target.name}.part")
 
 
+def refused(server: Server, target: Path) -> str:
+    """Why the archive cannot be fetched."""
+    return refusal(lambda: fetch(server.url, target, md5=MD5))
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+
+
 def test_fetch_makes_folders_and_is_quiet_without_a_terminal(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     target = tmp_path / "new" / "folder" / "EuroSAT_MS.zip"
-
-    assert fetch(server.url, target, md5=MD5.upper()) == target
-
-    assert tree(tmp_path) == {"new/folder/EuroSAT_MS.zip": PAYLOAD}
+    for _ in range(2):  # the second time it is there
+        assert fetch(server.url, target, md5=MD5.upper()) == target
+        assert tree(tmp_path) == {"new/folder/EuroSAT_MS.zip": PAYLOAD}
     assert server.asked == [None]
     assert capfd.readouterr() == ("", "")
 
@@ -52,57 +68,39 @@ def test_a_terminal_shows_bars(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-
     extract_zip(fetch(server.url, target, md5=MD5), target.with_suffix(""))
-
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Unpacking EuroSAT_MS.zip" in shown.err
     assert "/s" in shown.err
 
 
-def test_a_file_that_is_there_is_not_fetched_again(server: Server, target: Path) -> None:
-    target.write_bytes(PAYLOAD)
-
-    fetch(server.url, target, md5=MD5)
-
-    assert server.asked == []
-
-
 def test_a_wrong_file_that_is_there_is_named_and_kept(server: Server, target: Path) -> None:
     target.write_bytes(b"mine")
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+    text = refused(server, target)
     assert all(part in text for part in (str(target), MD5, hashlib.md5(b"mine").hexdigest(), "delete it"))
     assert tree(target.parent) == {target.name: b"mine"}
     assert server.asked == []
 
 
 def test_truncated_then_resumed(server: Server, target: Path) -> None:
-    server.stop_after = 50_000
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+    server.stop_after = HALF
+    text = refused(server, target)
     assert f"50,000 of {len(PAYLOAD):,} bytes" in text
     assert "run the same command again to resume" in text
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:50_000]}
-
+    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
     server.stop_after = None
     fetch(server.url, target, md5=MD5)
-
     assert server.asked == [None, "bytes=50000-"]
     assert server.sent == len(PAYLOAD)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
 def test_a_cut_connection_keeps_what_arrived(server: Server, target: Path) -> None:
-    server.stop_after = 50_000
+    server.stop_after = HALF
     reset = struct.pack("ii", 1, 0)  # closing sends RST
     server.then = lambda connection: connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+    text = refused(server, target)
     kept = part_of(target).read_bytes()
     assert f"{len(kept):,} of {len(PAYLOAD):,} bytes" in text
     assert PAYLOAD.startswith(kept)
@@ -111,17 +109,15 @@ def test_a_cut_connection_keeps_what_arrived(server: Server, target: Path) -> No
 
 def test_a_silent_server_times_out(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "SILENCE_S", 0.2)
-    server.stop_after, server.then = 50_000, server.hang
-
-    assert "timed out" in refusal(lambda: fetch(server.url, target, md5=MD5))
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:50_000]}
+    server.stop_after, server.then = HALF, server.hang
+    assert "timed out" in refused(server, target)
+    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
 
 
 def test_a_length_that_is_not_announced(server: Server, target: Path) -> None:
-    server.chunked, server.stop_after = True, 50_000
-    assert "50,000 of an unknown number of bytes" in refusal(lambda: fetch(server.url, target, md5=MD5))
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:50_000]}
-
+    server.chunked, server.stop_after = True, HALF
+    assert "50,000 of an unknown number of bytes" in refused(server, target)
+    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
     server.stop_after, server.ranges = None, False
     fetch(server.url, target, md5=MD5)
     assert tree(target.parent) == {target.name: PAYLOAD}
@@ -132,10 +128,9 @@ def test_ctrl_c_keeps_the_part(server: Server, target: Path) -> None:
         interrupt_once(lambda: part_of(target).exists() and part_of(target).stat().st_size > 0)
         server.hang(connection)
 
-    server.stop_after, server.then = 50_000, press
+    server.stop_after, server.then = HALF, press
     with pytest.raises(KeyboardInterrupt):
         fetch(server.url, target, md5=MD5)
-
     kept = part_of(target).read_bytes()
     assert kept
     assert PAYLOAD.startswith(kept)
@@ -144,9 +139,7 @@ def test_ctrl_c_keeps_the_part(server: Server, target: Path) -> None:
 
 def test_a_wrong_checksum_deletes_the_part(server: Server, target: Path) -> None:
     server.payload = PAYLOAD[::-1]
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+    text = refused(server, target)
     assert all(part in text for part in (server.url, MD5, hashlib.md5(PAYLOAD[::-1]).hexdigest()))
     assert tree(target.parent) == {}
 
@@ -165,19 +158,15 @@ def test_a_part_that_cannot_be_continued(
 ) -> None:
     part_of(target).write_bytes(part)
     vars(server).update(changes)
-
     fetch(server.url, target, md5=MD5)
-
     assert server.asked == asked
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
 def test_a_bogus_part_that_is_short_fails_the_checksum(server: Server, target: Path) -> None:
     part_of(target).write_bytes(b"x" * 1000)
-
-    assert "run the same command again" in refusal(lambda: fetch(server.url, target, md5=MD5))
+    assert "run the same command again" in refused(server, target)
     assert tree(target.parent) == {}
-
     fetch(server.url, target, md5=MD5)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
@@ -185,9 +174,7 @@ def test_a_bogus_part_that_is_short_fails_the_checksum(server: Server, target: P
 @pytest.mark.parametrize("status", [404, 416, 500])
 def test_an_http_error_is_one_line(server: Server, target: Path, status: int) -> None:
     server.status = status
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+    text = refused(server, target)
     assert all(part in text for part in (server.url, str(status), f"by hand to {target}"))
     assert tree(target.parent) == {}
 
@@ -196,7 +183,6 @@ def test_no_server(target: Path) -> None:
     part_of(target).write_bytes(b"kept")
     with nobody() as url:
         text = refusal(lambda: fetch(url, target, md5=MD5))
-
     assert url in text
     assert "Connection refused" in text
     assert tree(target.parent) == {part_of(target).name: b"kept"}
@@ -212,29 +198,129 @@ def test_an_unusable_address(target: Path, url: str) -> None:
 
 def test_a_folder_that_cannot_be_made(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-
-    text = refusal(lambda: fetch(server.url, tmp_path / "file" / "x.zip", md5=MD5))
-
-    assert str(tmp_path / "file") in text
+    assert str(tmp_path / "file") in refused(server, tmp_path / "file" / "x.zip")
     assert names(tmp_path) == ["file"]
 
 
 def test_a_disk_that_fills_keeps_the_part(server: Server, target: Path) -> None:
     with full_disk(65_536):
-        text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
-    assert f"{target}: File too large" in text
+        assert f"{target}: File too large" in refused(server, target)
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:65_536]}
-
     fetch(server.url, target, md5=MD5)
     assert server.asked[1] == "bytes=65536-"
 
 
-def test_a_disk_too_small_for_the_download(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-
-    text = refusal(lambda: fetch(server.url, target, md5=MD5))
-
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_too_small_for_the_download(server: Server, target: Path) -> None:
+    text = refused(server, target)
     assert "1.0 kB" in text
     assert f"{len(PAYLOAD) / 1000:.1f} kB" in text
     assert tree(target.parent) == {}
+
+
+@pytest.fixture
+def archive(target: Path) -> Path:
+    target.write_bytes(PAYLOAD)
+    return target
+
+
+def not_unpacked(archive: Path) -> str:
+    """Why the archive cannot be unpacked; nothing but the archive is left."""
+    text = refusal(lambda: extract_zip(archive, archive.parent / "EuroSAT_MS"))
+    assert names(archive.parent) == [archive.name]
+    return text
+
+
+def changed(content: bytes, offset: int, value: int) -> bytes:
+    return content[:offset] + bytes([value]) + content[offset + 1 :]
+
+
+def link() -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo("link")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+def test_the_folder_of_the_same_name_becomes_the_destination(archive: Path, tmp_path: Path) -> None:
+    leftover = tmp_path / ".EuroSAT_MS.partial"
+    leftover.mkdir()
+    (leftover / "stale.tif").write_bytes(b"stale")
+    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    assert names(tmp_path) == ["EuroSAT_MS", "EuroSAT_MS.zip"]
+    assert tree(tmp_path / "EuroSAT_MS") == FILES
+    extract_zip(archive, tmp_path / "deep" / "other")  # other content goes in as it is
+    assert names(tmp_path / "deep") == ["other"]
+    assert names(tmp_path / "deep" / "other") == ["EuroSAT_MS"]
+
+
+def test_an_empty_archive_makes_an_empty_folder(archive: Path, tmp_path: Path) -> None:
+    archive.write_bytes(zipped({}))
+    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    assert names(tmp_path / "EuroSAT_MS") == []
+
+
+def test_a_destination_that_is_there_is_left_alone(archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "EuroSAT_MS").mkdir()
+    assert f"{tmp_path / 'EuroSAT_MS'} exists already" in refusal(lambda: extract_zip(archive, tmp_path / "EuroSAT_MS"))
+    assert tree(tmp_path) == {archive.name: PAYLOAD}
+
+
+@pytest.mark.parametrize(
+    "name", ["../out", "a/../../out", "/etc/out", "..\\out", "a\\b", "C:out", "//host/share/out", link()]
+)
+def test_a_member_that_leads_out(archive: Path, name: str | zipfile.ZipInfo) -> None:
+    archive.write_bytes(zipped({"good": b"good", name: b"/etc"}))
+    assert f"unsafe member {getattr(name, 'filename', name)!r}" in not_unpacked(archive)
+
+
+DAMAGED = {
+    "empty": b"",
+    "not a zip": b"not a zip",
+    "no end": PAYLOAD[:-100],
+    "no start": PAYLOAD[1000:],
+    "no middle": PAYLOAD[:5000] + PAYLOAD[-5000:],
+    "wrong CRC in the last member": changed(PAYLOAD, 150_000, 0),
+    "encrypted": changed(ONE_MEMBER, DIRECTORY + 8, 1),
+    "unknown compression": changed(ONE_MEMBER, DIRECTORY + 10, 77),
+    "states a smaller size": changed(ONE_MEMBER, DIRECTORY + 24, 5),
+}
+for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+    whole = zipped({"a": PAYLOAD}, method)
+    DAMAGED[f"compressed by {method}"] = whole[:32] + b"\xff" * 2000 + whole[2032:]
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_archive(archive: Path, content: bytes) -> None:
+    archive.write_bytes(content)
+    assert f"{archive} is damaged or not a usable zip" in not_unpacked(archive)
+
+
+def test_no_archive(target: Path) -> None:
+    assert f"{target}: No such file" in refusal(lambda: extract_zip(target, target.parent / "EuroSAT_MS"))
+    assert names(target.parent) == []
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_disk_too_small_to_unpack(archive: Path) -> None:
+    archive.write_bytes(ONE_MEMBER)
+    text = not_unpacked(archive)
+    assert "2.0 kB" in text
+    assert "1.0 kB" in text
+
+
+def test_a_disk_that_fills_while_unpacking(archive: Path) -> None:
+    with full_disk(65_536):
+        assert "File too large" in not_unpacked(archive)
+
+
+# Python may be interrupted between opening a file and entering its `with`.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_ctrl_c_while_unpacking_leaves_nothing(archive: Path, tmp_path: Path) -> None:
+    archive.write_bytes(zipped({str(i): b"" for i in range(5000)}))
+    begun = tmp_path / ".EuroSAT_MS.partial" / "0"
+    watcher = threading.Thread(target=interrupt_once, args=(begun.exists,))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal may come as soon as the thread runs
+        watcher.start()
+        extract_zip(archive, tmp_path / "EuroSAT_MS")
+    watcher.join()
+    assert names(tmp_path) == [archive.name]

@@ -1,0 +1,70 @@
+"""Which images make which batch: each index once an epoch, dealt out evenly to the ranks, again the same by seed."""
+
+from itertools import pairwise
+
+import pytest
+
+from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
+
+
+def sharded(size: int, batch_size: int, world: int) -> list[list[list[int]]]:
+    return [
+        list(ShardedBatches(EpochSampler(size, shuffle=True, seed=3), batch_size, rank=rank, world=world))
+        for rank in range(world)
+    ]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8])
+@pytest.mark.parametrize("batch_size", [1, 2, 8, 32])
+def test_ranks_share_an_epoch_exactly(batch_size: int, world: int) -> None:
+    for size in (1, 2, 16, 31, 32, 33, 34, 64, 65, 66, 67, 100, 127):
+        ranks = sharded(size, batch_size, world)
+        assert sorted(index for rank in ranks for batch in rank for index in batch) == list(range(size))
+        order = EpochSampler(size, shuffle=True, seed=3)
+        # Of one length, or a rank would wait in a collective for ever.
+        assert {len(rank) for rank in ranks} == {len(ShardedBatches(order, batch_size, world=world))}
+        if batch_size > 1 and size >= 2 * world:
+            assert min(len(batch) for rank in ranks for batch in rank) >= 2  # batch normalisation fails on one
+        for step in zip(*ranks, strict=True):
+            assert max(map(len, step)) - min(map(len, step)) <= 1
+
+
+def test_ranks_together_make_the_batches_of_one_process() -> None:
+    two, one = sharded(64, 8, 2), sharded(64, 16, 1)
+    assert [sorted(a + b) for a, b in zip(*two, strict=True)] == [sorted(batch) for batch in one[0]]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_epochs_differ_and_repeat_only_when_shuffled(shuffle: bool) -> None:
+    def epoch(number: int, seed: int = 1) -> list[int]:
+        sampler = EpochSampler(50, shuffle=shuffle, seed=seed)
+        sampler.set_epoch(number)
+        return list(sampler)
+
+    epochs = [*map(epoch, range(4)), epoch(2, seed=2)]
+    assert epoch(2) == epochs[2]
+    if shuffle:
+        assert all(a != b for a, b in pairwise(epochs))
+        assert epochs[4] != epochs[2]
+    else:
+        assert epochs == [list(range(50))] * 5
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_the_endless_order_yields_each_index_once_an_epoch(world: int) -> None:
+    size, epochs = 103, 3
+    seen: dict[int, list[int]] = {epoch: [] for epoch in range(epochs)}
+    for rank in range(world):
+        for indices in EndlessBatches(EpochSampler(size, shuffle=True, seed=1), 8, rank=rank, world=world):
+            if indices.epoch == epochs:
+                break
+            seen[indices.epoch] += indices
+    assert all(sorted(indices) == list(range(size)) for indices in seen.values())
+    assert seen[0] != seen[1] != seen[2]
+    first = ShardedBatches(EpochSampler(size, shuffle=True, seed=1), 8, world=world)
+    endless = iter(EndlessBatches(EpochSampler(size, shuffle=True, seed=1), 8, world=world))
+    assert list(first) == [next(endless) for _ in range(len(first))]
+
+
+def test_an_empty_order_ends() -> None:
+    assert list(EndlessBatches(EpochSampler(0, shuffle=True, seed=1), 8)) == []
