@@ -46,10 +46,6 @@ def record(**rows: list[float] | str) -> dict[str, Any]:
     return measured_as(**rows).record("completed")
 
 
-def verdicts(now: dict[str, Any], then: dict[str, Any]) -> dict[str, str]:
-    return {entry["name"].split(", ")[1]: entry["verdict"] for entry in baseline.against(now, then)}
-
-
 def test_each_cell_gets_a_verdict() -> None:
     then = record(
         same=[1, 1.1, 0.9, 1], slow=[1, 1.1, 1.05, 1], fast=[2, 2.1, 2, 2], gone=[1], broke=[1], was="no", few=[1]
@@ -61,9 +57,9 @@ def test_each_cell_gets_a_verdict() -> None:
         broke="no disk",
         was=[1],
         new=[1],
-        few=[2, 2, 2, 2],
+        few=[2] * 4,
     )
-    assert verdicts(now, then) == {
+    assert {entry["name"].split(", ")[1]: entry["verdict"] for entry in baseline.against(now, then)} == {
         "same": "no difference",
         "slow": "slower",
         "fast": "faster",
@@ -208,22 +204,18 @@ def test_the_table_has_a_row_for_each_cell(tmp_path: Path) -> None:
     assert rows[2]["seconds_median"] == ""
 
 
-def printed(found: dict[str, Any], table: str) -> str:
-    console = Console(file=io.StringIO(), width=160)
-    print_results(console, suite(cell("a")), found, table)
-    return console.file.getvalue()
-
-
 def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
-    text = printed(record(a=[1.0, 3.0], b="[no] disk", c=[0.5], d=[]), "torch's table")
-    for words in ("torch's table", "[no] disk", "one trial", "waiting", "2.00"):
-        assert words in text
+    def printed(found: dict[str, Any], *said: str) -> str:
+        console = Console(file=io.StringIO(), width=160)
+        print_results(console, suite(cell("a")), found, "torch's table")
+        assert all(words in console.file.getvalue() for words in said)
+        return console.file.getvalue()
+
+    found = record(a=[1.0, 3.0], b="[no] disk", c=[0.5], d=[])
+    printed(found, "torch's table", "[no] disk", "one trial", "waiting", "2.00")
     results = measured_as(a=[0.5])
     results.add(cell("a"), 1, Failure("no disk"))
-    text = printed(results.record("completed"), "")
-    for words in ("20.0", "no disk", "range"):
-        assert words in text
-    assert "95% interval" not in text
+    assert "95% interval" not in printed(results.record("completed"), "20.0", "no disk", "range")
 
 
 def test_what_ended_the_measurement_is_said() -> None:

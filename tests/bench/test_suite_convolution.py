@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.app.native import convolution as native
-from strobe.app.native.build import missing
 from strobe.bench.harness.declare import Input, Request, Suite, Trial, slug
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.page import render
@@ -88,18 +86,6 @@ def test_what_is_chosen_is_measured() -> None:
     assert timed(found) == {"native": [4, 4000], "four loops": [4]}
     assert found.title == "One convolution, written in 2 ways"
     assert all(cell.against is None for cell in found.cells if cell.table == TIME)
-
-
-@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
-def test_each_cell_convolves_one_image(name: str, tmp_path: Path) -> None:
-    if name == "native" and (lacking := missing(native.LIBRARY)):
-        pytest.skip(f"{lacking}")
-    cell = next(
-        cell for cell in declared("convolution", "suite.sizes=[9]", "suite.kernel=4").cells if cell.column == name
-    )
-    with cell.make(trial_in(tmp_path)) as work:
-        report = measure(cell, work, 0.0)
-    assert set(report.images) == {1}
 
 
 def test_a_wrong_result_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,18 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.inputs import find_photos
 from strobe.bench.suites.crop import cells
 from strobe.bench.suites.crop import suite as crop
 from strobe.bench.suites.crop.cells import ACTIVE, COLOURS, OFFSETS, Prepared, prepare
-from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches
+from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches, measured
 from strobe.bench.suites.crop.suite import DECODE, PIXELS, RANGES, STEP, WHOLE
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.photo_files import photograph
+from support.refusals import refusal
 from support.suite_parts import declared
 from support.suite_records import record_of
 
@@ -46,20 +48,12 @@ def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
     return Trial(folder / "cells" / "step", number, (), found)
 
 
-@pytest.mark.parametrize("mode", ["quick=true", "quick=false"])
-def test_every_decoder_is_measured_alone_and_in_a_step(mode: str) -> None:
-    suite = declared("crop", mode)
-    names = [cell.name for cell in suite.cells]
+def test_every_decoder_is_measured_alone_and_in_a_step() -> None:
+    cells = declared("crop").cells
+    alone, steps = ([pattern.format(name) for name in DECODERS] for pattern in DECODED)
     together = "decode, 32 at a time, native, 1 thread"
-    assert names == [
-        *(DECODED[0].format(name) for name in DECODERS),
-        together,
-        *(DECODED[1].format(name) for name in DECODERS),
-    ]
-    against = {cell.name: cell.against for cell in suite.cells}
-    assert against[together] == against[names[3]] == names[0]
-    assert against[names[8]] == names[5] == DECODED[1].format("pil")
-    assert [name for name in names if against[name] is None] == [names[0], names[5]]
+    assert [cell.name for cell in cells] == [*alone, together, *steps]
+    assert [cell.against for cell in cells] == [None, *[alone[0]] * 4, None, *[steps[0]] * 3]
 
 
 def test_decoders_and_workers_can_be_chosen() -> None:
@@ -194,18 +188,16 @@ def test_sentences_tell_whether_the_aims_are_reached() -> None:
     for cell in record["cells"]:
         cell["figures"] = {PIXELS: {"median": 533 * 800, "low": 533 * 800, "high": 533 * 800}}
     said = crop.conclude(record)
-    assert "decode, one at a time, spdl, 1 thread failed: DataError: FFmpeg is missing" in said
     alone = [sentence for sentence in said if sentence.startswith("Decoding only the crop is ")]
     assert [sentence.partition("; ")[2] for sentence in alone] == ["aim 4: missed.", "aim 2.2: reached."]
     (step,) = [sentence for sentence in said if sentence.startswith("A training step with 1 worker process takes ")]
     assert step.endswith("published 0.72 s and 0.48 s, aim 1.5: reached.")
-    assert len(said) == 4
+    assert len(said) == 3
     few = record_of(suite, rates, 1)
     for cell in few["cells"]:
         cell["figures"] = record["cells"][0]["figures"]
     assert sum("too few trials to tell" in sentence for sentence in crop.conclude(few)) == 3
-    lost = crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke")))
-    assert [sentence.endswith(" failed: it broke") for sentence in lost] == [True] * len(rates)
+    assert crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke"))) == []
 
 
 def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
@@ -230,14 +222,40 @@ def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
 def test_a_gpu_is_used_unless_the_user_says_otherwise(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def device(accelerator: str) -> str:
+        given = (f"data.root={photos}", f"trainer.accelerator={accelerator}")
+        return crop._find(Request(bench_config("suite=crop", *given), "image_folder", given), tmp_path).facts["device"]
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    cfg = bench_config("suite=crop", f"data.root={photos}")
-    suite = crop.declare(cfg)
-    for accelerator, device in (("auto", "cuda"), ("gpu", "cuda"), ("cpu", "cpu")):
-        cfg.trainer.accelerator = accelerator
-        chosen = suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / accelerator)
-        assert chosen.facts["device"] == device
+    assert [device(accelerator) for accelerator in ("auto", "gpu", "cpu")] == ["cuda", "cuda", "cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    cfg.trainer.accelerator = "gpu"
     with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and there is none; give cpu"):
-        suite.find(Request(cfg, "image_folder", (f"data.root={photos}",)), tmp_path / "none")
+        device("gpu")
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> Request:
+    monkeypatch.delenv("STROBE_DATA", raising=False)
+    return Request(bench_config("suite=crop", *(given.lstrip("+") for given in overrides)), "image_folder", overrides)
+
+
+def test_one_photo_is_enough_and_nothing_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph(60, 80).save(tmp_path / "one.jpg")
+    found = find_photos(asked(monkeypatch, f"++data.root={tmp_path}"), tmp_path / "scratch")
+    assert found.facts["paths"] == [str(tmp_path / "one.jpg")]
+    assert found.told == "1 photo"
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_what_is_missing_is_named_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    given = asked(monkeypatch, f"data.root={tmp_path}")
+    assert refusal(lambda: find_photos(given, tmp_path), DataError).startswith(f"data.root={tmp_path} holds no JPEG")
+    given = asked(monkeypatch)
+    monkeypatch.setenv("STROBE_DATA", str(tmp_path))
+    assert refusal(lambda: find_photos(given, tmp_path), DataError).startswith(f"STROBE_DATA={tmp_path}: its folder")
+
+
+def test_a_photo_that_is_too_large_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph(300, 400).save(tmp_path / "large.jpg")
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 100_000)
+    assert "large.jpg is too large" in refusal(lambda: measured(str(tmp_path / "large.jpg")), DataError)

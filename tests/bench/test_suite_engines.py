@@ -81,12 +81,6 @@ def test_engines_deliver_whole_batches_and_leave_nothing_running(trial: Trial, e
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("way", BUFFERS)
-def test_memory_is_filled(trial: Trial, way: str) -> None:
-    with cells.fill(trial, way=way, size=3) as work:
-        assert [work.repeat(), work.repeat()] == [3, 3]
-
-
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_training_and_its_ceiling_are_seconds_of_a_step(trial: Trial, alone: bool) -> None:
     before = torch.get_num_threads()

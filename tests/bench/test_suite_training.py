@@ -1,19 +1,24 @@
 """suite=training: its rows are the document's way, all over the same images, and what follows from their figures."""
 
+import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from strobe.app.build.instantiate import build
 from strobe.bench import steady as trainings
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.inputs import prepared
 from strobe.bench.suites.training import suite as training
 from strobe.callbacks.tracefile import read_trace
-from strobe.measure.timing import FEWEST_STEPS
+from strobe.errors import ConfigError
+from strobe.measure.timing import FEWEST_STEPS, Window
 from strobe.present.parts import Table
 from support.composing import bench_config
 from support.suite_parts import TRAINED, declared, times_as_fast, trial_of
@@ -45,18 +50,14 @@ def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large
         assert {cell.threads for cell in cells} == {3}
 
 
-def test_without_a_gpu_it_is_the_cpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_overrides_are_the_users_and_without_a_gpu_it_is_the_cpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training, "DRIVER", tmp_path / "none")
-    assert {cell.table for cell in declared("training").cells} == {"cpu"}
-
-
-def test_the_best_overrides_are_the_users_if_there_are_some() -> None:
-    cfg = bench_config(
-        "suite=training", "threads=3", 'suite.best=["engine=resident","threads=1"]', "suite.devices=[cpu]"
-    )
+    cfg = bench_config("suite=training", "threads=3", 'suite.best=["engine=resident","threads=1"]')
     found = training.rows(cfg, "cpu")
     assert found["best known"][-2:] == ["engine=resident", "threads=1"]
-    assert [cell.threads for cell in training.declare(cfg).cells] == [3, 3, 3, 1]
+    assert [(cell.table, cell.threads) for cell in training.declare(cfg).cells] == [("cpu", n) for n in (3, 3, 3, 1)]
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
@@ -120,17 +121,10 @@ def test_a_profile_that_fails_leaves_the_measurement(
 
 
 def reports(rate: float, epochs: float) -> list[Report]:
-    phases = {"step_data_wait": 0.25, "step_forward": 0.5, "step_backward": 0.25, "step_total": 1.0}
+    figures = {"step_data_wait": 0.25, "step_forward": 0.5, "step_backward": 0.25, "step_total": 1.0}
+    figures |= {"timed_images": 4500 * epochs, "epochs": epochs, "steps": 3.0}
     drawn = np.random.default_rng(0).normal(1, 0.01, 5)
-    return [
-        Report(
-            [4500 / (rate * factor)],
-            [4500.0],
-            None,
-            {"timed_images": 4500 * epochs, "epochs": epochs, "steps": 3.0, **phases},
-        )
-        for factor in drawn
-    ]
+    return [Report([4500 / (rate * factor)], [4500.0], None, figures) for factor in drawn]
 
 
 def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_path: Path) -> None:
@@ -138,15 +132,13 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     names = [cell.name for cell in suite.cells]
     rates = dict(zip(names, [reports(100, 1.0), reports(90, 0.4), reports(300, 2.0), reports(450, 1.0)], strict=True))
     record = record_of(suite, rates)
-    assert suite.conclude is not None
-    told = suite.conclude(record)
+    told = training.conclude(record)
     assert told[0].startswith("On the CPU, batch 32, no workers: 10")
     assert "an epoch of 4,500 images, measured" in told[0]
     assert [times_as_fast(sentence) for sentence in told[1:4]] == pytest.approx([0.9, 3.33, 1.5], abs=0.01)
     assert told[4].startswith("Together, on the CPU: ")
     assert times_as_fast(told[4]) == pytest.approx(4.5, abs=0.01)
-    assert suite.sections is not None
-    (section,) = suite.sections(record, tmp_path)
+    (section,) = training.sections(record, tmp_path)
     assert section.title == "Epochs and steps on the CPU"
     table, *bars = section.parts[1:]
     assert isinstance(table, Table)
@@ -161,7 +153,7 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     place = tmp_path / "tensorboard" / "cpu_best_known"
     place.mkdir(parents=True)
     (place / "host.pt.trace.json.gz").touch()
-    (section,) = suite.sections(record, tmp_path)
+    (section,) = training.sections(record, tmp_path)
     assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in repr(section.parts)
 
 
@@ -170,8 +162,7 @@ def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
     suite = declared("training")
     rates = [100, 90, 300, 450, 1000, 2000, 9000, 8000]
     found = {cell.name: reports(rate, 1.0) for cell, rate in zip(suite.cells, rates, strict=True)}
-    assert suite.conclude is not None
-    first, best = suite.conclude(record_of(suite, found))[-2:]
+    first, best = training.conclude(record_of(suite, found))[-2:]
     assert first.startswith("The GPU against the CPU, batch 32, no workers: 10")
     assert best.startswith(
         "From the CPU's first row, batch 32, no workers, to the GPU's fastest, batch 2048, 8 workers: 90"
@@ -179,14 +170,48 @@ def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("both")
-def test_rows_that_failed_are_named_and_the_others_told(tmp_path: Path) -> None:
+def test_rows_that_failed_are_left_out(tmp_path: Path) -> None:
     suite = declared("training")
     first, second, *_ = suite.cells
     record = record_of(suite, {first.name: reports(100, 1.0), second.name: "a worker was <lost>"})
-    assert suite.conclude is not None
-    assert suite.sections is not None
-    told = suite.conclude(record)
-    assert told[0] == f"{second.name} was not measured: a worker was <lost>"
-    assert told[1].startswith("On the CPU, batch 32, no workers")
-    assert len(told) == 2
-    assert [section.title for section in suite.sections(record, tmp_path)] == ["Epochs and steps on the CPU"]
+    told = training.conclude(record)
+    assert len(told) == 1
+    assert told[0].startswith("On the CPU, batch 32, no workers")
+    assert [section.title for section in training.sections(record, tmp_path)] == ["Epochs and steps on the CPU"]
+
+
+def test_phases_are_those_of_the_timed_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [100.0, 50.0, 20.0, 3.0, 2.0, 1.0]  # of which the last three were timed
+    path = tmp_path / "steps.csv"
+    path.write_text("step,total,data_wait\n" + "".join(f"{step},{wait},{wait}\n" for step, wait in enumerate(waits)))
+    window = Window(1.0, warmup=1, epoch=30, most=3)
+    for _ in range(4):
+        window.add(10)
+    monkeypatch.setattr(trainings, "apply", lambda *_: window)
+    done = trainings.with_phases(bench_config("suite=training"), tmp_path, 1.0)
+    assert done.figures["step_data_wait"] == done.figures["step_total"] == pytest.approx(2.0)
+    assert (done.images, done.figures["timed_images"], done.seconds) == (30, 30, pytest.approx(window.seconds))
+
+
+class Ending(Callback):
+    """Ends training after its first step."""
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.should_stop = True
+
+
+def test_a_training_that_ends_before_its_measurement_is_an_error(tmp_path: Path) -> None:
+    cfg = trainings.ready(trial_of(tmp_path).overrides)
+    with pytest.raises(ConfigError, match="training ended by itself after 0 timed steps"):
+        trainings.apply(cfg, tmp_path, 0.1, Ending())
+
+
+def test_workers_are_warm_after_a_wave_and_timed_in_whole_turns(tmp_path: Path) -> None:
+    overrides = [*trial_of(tmp_path).overrides, "engine.num_workers=4", "engine.prefetch_factor=3"]
+    cfg = trainings.ready(overrides)
+    window = trainings.window_of(cfg, build(cfg, tmp_path), math.inf, most=5)  # less than an epoch of 23 steps
+    calls = 1
+    while not window.add(8):
+        calls += 1
+    assert calls - window.steps == 4 * (3 + 1)
+    assert window.steps == 8

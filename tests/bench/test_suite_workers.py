@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.bench.harness.declare import Done, Input, Request, Suite, Trial
+from strobe.bench.harness.declare import Done, Input, Request, Trial
 from strobe.bench.suites.workers import pipelines
 from strobe.bench.suites.workers import suite as workers
 from strobe.bench.suites.workers.pipelines import Draining, deliver
@@ -82,9 +82,8 @@ def test_the_full_mode_has_all_stages_columns_and_workers(few_cores: None) -> No
     assert len(suite.cells) == 3 * 4 * 8
     assert sorted({cell.at for cell in suite.cells}) == [1, 2, 4, 8]
     for cell in suite.cells:
-        assert cell.cache == "warm"
-        assert cell.threads == 1
         source = f"{cell.table}, {cell.row}, DataLoader (source), 1 thread, warm"
+        assert (cell.cache, cell.threads) == ("warm", 1)
         assert cell.against == (None if cell.column == COLUMNS["torch"] else source)
     assert "no GPU" in suite.about
 
@@ -111,19 +110,14 @@ def test_what_is_asked_for_is_measured(few_cores: None) -> None:
     assert {cell.against for cell in suite.cells} == {None}  # the published DataLoader is not among them
 
 
-def test_every_photo_is_trained_on_in_whole_batches(found: Input) -> None:
-    links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
-    assert len(links) == workers.LEAST_BATCHES * BATCH
-    assert len({link.resolve() for link in links}) == len(SHAPES)
-    assert found.told == "3 photos"
-
-
 @pytest.mark.parametrize("pipeline", sorted({*EXACT, *NEAR}))
 def test_all_pipelines_deliver_the_same_and_leave_nothing_behind(
     found: Input, tmp_path: Path, pipeline: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = set(threading.enumerate())
     links = sorted(Path(found.facts["root"], "train").rglob("*.jpg"))
+    assert len(links) == workers.LEAST_BATCHES * BATCH  # every photo in whole batches
+    assert len({link.resolve() for link in links}) == len(SHAPES)
     expected = []
     for link, number in zip(links, range(2 * BATCH), strict=False):
         height, width = SHAPES[int(link.resolve().stem)]
@@ -217,29 +211,18 @@ def test_published_pipelines_compute_on_all_cores_unless_told(
         torch.set_num_threads(before)
 
 
-def concluded(rates: dict[tuple[str, int, str], float | str]) -> list[str]:
-    """Of a full run in which the stage ``batch`` has these images/s."""
-    suite: Suite = declared("workers", "suite.stages=[batch]", "suite.workers=[1,2]")
-    names = {(cell.table, int(cell.at or 0), cell.column): cell.name for cell in suite.cells}
-    assert suite.conclude is not None
-    return suite.conclude(record_of(suite, {names[key]: rate for key, rate in rates.items()}))
+def concluded(*rates: dict[str, float | str]) -> list[str]:
+    """Of a full run in which the stage ``batch`` has these images/s, by the number of workers."""
+    suite = declared("workers", "suite.stages=[batch]", "suite.workers=[1,2]")
+    found = {cell.name: rates[int(cell.row) - 1].get(cell.column) for cell in suite.cells}
+    return workers.conclude(record_of(suite, {name: rate for name, rate in found.items() if rate is not None}))
 
 
 def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
-    rates: dict[tuple[str, int, str], float | str] = {
-        ("batch", 1, "DataLoader (source)"): 100.0,
-        ("batch", 2, "DataLoader (source)"): 200.0,
-        ("batch", 1, "SPDL (source)"): 300.0,
-        ("batch", 2, "SPDL (source)"): 500.0,
-        ("batch", 2, "DataLoader (tuned)"): 400.0,
-        ("batch", 1, "Strobe"): 390.0,
-        ("batch", 2, "Strobe"): 700.0,
-        ("batch", 2, "Strobe engine=torch"): 600.0,
-        ("batch", 2, "Strobe loader.dct_scaling=false"): 550.0,
-        ("batch", 2, "Strobe, packed"): 90_000.0,
-        ("batch", 2, "SPDL (whole batches)"): "SPDL is not installed",
-    }
-    best, in_full, peaks, missing = concluded(rates)
+    two: dict[str, float | str] = {"DataLoader (source)": 200, "SPDL (source)": 500, "DataLoader (tuned)": 400}
+    two |= {"Strobe": 700, "Strobe engine=torch": 600, "Strobe loader.dct_scaling=false": 550, "Strobe, packed": 90_000}
+    two["SPDL (whole batches)"] = "SPDL is not installed"
+    best, in_full, peaks = concluded({"DataLoader (source)": 100, "SPDL (source)": 300, "Strobe": 390}, two)
     assert best.startswith("Decode, resize, batch: the best of ours, Strobe with 2 workers, delivers ")
     for times, other, verdict in (
         ("3.", "DataLoader (source)", " (aim 2.7: reached)"),
@@ -256,15 +239,9 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
     assert peaks.startswith("Decode, resize, batch: throughput peaks at")
     assert "Strobe, packed 9" in peaks
     assert "with 2 workers" in peaks
-    assert missing == "Not measured, SPDL (whole batches): SPDL is not installed"
 
 
-def test_without_ours_or_anything_it_says_what_is_missing(few_cores: None) -> None:
-    failed: dict[tuple[str, int, str], float | str] = {
-        ("batch", 1, "Strobe"): "no compiler",
-        ("batch", 2, "Strobe"): "no compiler",
-        ("batch", 1, "SPDL (source)"): "no compiler",
-    }
-    assert concluded(failed) == ["Not measured, SPDL (source), Strobe: no compiler"]
-    only = concluded({**failed, ("batch", 2, "DataLoader (source)"): 100.0})
-    assert len(only) == 1  # one number of workers has no peak
+def test_without_ours_nothing_is_concluded(few_cores: None) -> None:
+    failed: dict[str, float | str] = {"Strobe": "no compiler"}
+    assert concluded({**failed, "SPDL (source)": "no compiler"}, failed) == []
+    assert concluded(failed, {**failed, "DataLoader (source)": 100.0}) == []  # one number of workers has no peak

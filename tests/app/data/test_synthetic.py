@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from strobe.app.data import synthetic
 from strobe.app.data.synthetic import CLASSES, MARKER, generate, is_generated
 from strobe.errors import DataError
-from support.files import tree
+from support.files import names, plant, tree
 
 PER_CLASS = 12
 FORM = {
@@ -109,8 +109,11 @@ def test_classes_can_be_told_apart_and_not_trivially(pixels: NDArray[np.float64]
     assert 0.4 < accuracy < 0.97
 
 
-def test_complete_set_is_left_alone(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_go_and_a_complete_set_is_left_alone(tmp_path: Path) -> None:
+    plant(tmp_path / ".tiles.partial", {"Forest/Forest_999.tif": b"half"})
     root = generate(tmp_path / "tiles", tiles_per_class=1)
+    assert names(tmp_path) == [".tiles.lock", "tiles"]
+    assert not (root / "Forest" / "Forest_999.tif").exists()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert generate(root, tiles_per_class=1) == root
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -123,15 +126,6 @@ def test_processes_that_start_together_make_one_set(tmp_path: Path) -> None:
         assert list(pool.map(partial(generate, tiles_per_class=2), roots)) == roots
     assert len(tree(roots[0])) == 2 * len(CLASSES) + 1
     assert {path.name for path in roots[0].parent.iterdir()} == {"tiles", ".tiles.lock"}
-
-
-def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".tiles.partial" / "Forest" / "Forest_999.tif"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"half")
-    root = generate(tmp_path / "tiles", tiles_per_class=1)
-    assert not left.parent.parent.exists()
-    assert not (root / "Forest" / left.name).exists()
 
 
 @pytest.mark.parametrize(
@@ -161,29 +155,24 @@ def test_nothing_half_written_stays(
         assert "No space left on device; they need 2 MB" in str(caught.value)
 
 
-def test_foreign_folder_is_refused_untouched(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "changed"),
+    [({"thesis.txt": b"mine"}, {}), (None, {"seed": 7}), (None, {"tiles_per_class": 2}), (None, {"version": 0})],
+    ids=["foreign", "seed", "size", "version"],
+)
+def test_another_set_is_refused_untouched(
+    tmp_path: Path, files: dict[str, bytes] | None, changed: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "tiles"
-    root.mkdir()
-    (root / "thesis.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"tiles is there already .* another data\.root, or delete"):
-        generate(root)
-    assert tree(tmp_path) == {"tiles/thesis.txt": b"mine"}
-
-
-@pytest.mark.parametrize("changed", [{"seed": 7}, {"tiles_per_class": 2}])
-def test_set_made_with_other_values_is_refused(tmp_path: Path, changed: dict[str, int]) -> None:
-    root = generate(tmp_path / "tiles", tiles_per_class=1)
+    if files is None:
+        generate(root, tiles_per_class=1)
+    else:
+        plant(root, files)
     before = tree(root)
-    with pytest.raises(DataError, match="is not the set to generate"):
+    monkeypatch.setattr(synthetic, "_VERSION", changed.pop("version", synthetic._VERSION))
+    with pytest.raises(DataError, match=r"tiles is there already and is not the set .* another data\.root, or delete"):
         generate(root, **{"tiles_per_class": 1, **changed})
     assert tree(root) == before
-
-
-def test_set_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = generate(tmp_path / "tiles", tiles_per_class=1)
-    monkeypatch.setattr(synthetic, "_VERSION", 0)
-    with pytest.raises(DataError, match="version 0"):
-        generate(root, tiles_per_class=1)
 
 
 def test_file_where_a_folder_is_needed_is_named(tmp_path: Path) -> None:

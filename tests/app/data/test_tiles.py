@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from strobe.app.data.base import SPLITS, stratified_split
 from support.composing import composed_data
@@ -138,19 +137,6 @@ def test_colours_come_back(sample_root: Path, bands: str, channels: list[int]) -
     torch.testing.assert_close(colours, pixels[:, channels], rtol=1e-4, atol=1e-5)
     assert colours.min() >= 0
     assert colours.max() <= 1
-
-
-def first_batch(data: Any) -> tuple[Tensor, Tensor]:
-    pixels, labels = next(iter(data.val_dataloader()))
-    return data.on_after_batch_transfer((pixels, labels), 0)
-
-
-@pytest.mark.parametrize(("loader", "scale"), [("rasterio", "numpy"), ("tifffile", "torch")])
-def test_where_pixels_are_scaled_makes_no_difference(tiles: Path, loader: str, scale: str) -> None:
-    expected, labels = first_batch(eurosat(tiles, "data.bands=all", "loader.scale=device"))
-    images, same_labels = first_batch(eurosat(tiles, "data.bands=all", f"loader={loader}", f"loader.scale={scale}"))
-    torch.testing.assert_close(images, expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(same_labels, labels)
 
 
 def test_bands_are_in_the_files_order(tiles: Path) -> None:

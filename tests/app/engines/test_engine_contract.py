@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import resource
 import threading
 import time
 from itertools import chain
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from strobe.app.engines.base import WholeBatches
-from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
+from strobe.app.engines.sampler import EndlessBatches, EpochSampler, Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.errors import DataError
 from support.choices import make
@@ -195,3 +196,31 @@ def test_a_batch_is_made_of_its_indices(pair: tuple[str, str], tmp_path: Path) -
     assert labels.tolist() == [5, 0, 5]
     assert torch.equal(pixels[0].float(), pixels[2].float())
     assert not torch.equal(pixels[0].float(), pixels[1].float())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("form", "by", "name", "workers"),
+    [
+        *((form, by, "torch", 0) for form, by in (("array", "memory"), ("tiles", "native"), ("tiles", "packed"))),
+        *(("tiles", "native", name, 2) for name in ENGINES),
+    ],
+)
+def test_a_thousand_batches_take_no_more_memory(form: str, by: str, name: str, workers: int, tmp_path: Path) -> None:
+    images = dataset(form, by, tmp_path, scale="device", batched=True)
+    endless = EndlessBatches(EpochSampler(SIZE, shuffle=True, seed=0), SIZE)
+    endlessly = iter(loader(name, images, endless, workers))
+    size = sum(next(endlessly)[0].nbytes for _ in range(300)) // 300
+    memory, files = resident_bytes(), open_files()
+    for _ in range(1_000):
+        next(endlessly)
+    assert resident_bytes() - memory < size * 1_000 // 4
+    assert open_files() <= files + 20
+    endlessly.close()

@@ -18,14 +18,10 @@ from torch.utils.data import get_worker_info
 
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import EpochSampler, ShardedBatches
-from strobe.app.engines.spdl import SpdlEngine
-from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
-from strobe.app.loaders.crop_policy import CropPolicy
-from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
 from strobe.callbacks.loading import track_events
 from strobe.callbacks.spans import SpanFolder, span
-from support.photo_files import CHOICES, made, photo_source, photograph, save
+from support.pipeline_parts import PAIRS, dataset, loader
 
 EVER = (0, 1 << 62)
 BATCHES, SIZE = 6, 3
@@ -81,25 +77,15 @@ def order(split: str = "train") -> ShardedBatches:
     return ShardedBatches(shuffled, SIZE, split=split)
 
 
-def engine(workers: int, context: str | None = None) -> TorchEngine:
-    return TorchEngine(
-        num_workers=workers,
-        prefetch_factor=2,
-        persistent_workers=False,
-        pin_memory=False,
-        multiprocessing_context=context,
-    )
-
-
 def batches(how: str, dataset: LoadedData, stack: ExitStack, split: str = "train") -> Iterator[Batch]:
     if how == "threads":
         pool = stack.enter_context(ThreadPoolExecutor(2, thread_name_prefix="pool"))
         return pool.map(WholeBatches(dataset).__getitems__, order(split))
     if how == "spdl":
-        threads = SpdlEngine(num_workers=2, prefetch_factor=2, pin_memory=None, ordered=True)
-        return iter(threads.loader(dataset, order(split), seed=1, device=torch.device("cpu")))
+        return iter(loader("spdl", dataset, order(split), 2))
     context = None if how == "in process" else how
-    return iter(engine(2 if context else 0, context).loader(dataset, order(split), seed=1, device=torch.device("cpu")))
+    options = {"persistent_workers": False, "multiprocessing_context": context}
+    return iter(loader("torch", dataset, order(split), 2 if context else 0, **options))
 
 
 def ranges(events: list[Event], name: str) -> list[Event]:
@@ -180,11 +166,11 @@ def test_workers_begin_and_end_with_the_switch(tmp_path: Path) -> None:
     """Also those that were started before."""
     with recording(tmp_path) as folder, ExitStack() as stack:
         folder.switch(False)
-        loader = batches("fork", Sleeps(tmp_path / "notes"), stack)
-        next(loader)  # batches 1 to 4 are on the way
+        begun_before = batches("fork", Sleeps(tmp_path / "notes"), stack)
+        next(begun_before)  # batches 1 to 4 are on the way
         folder.switch(True)
         since = time.monotonic_ns()
-        rest = list(loader)
+        rest = list(begun_before)
         spans = [s for track in folder.read(*EVER) for s in track.spans]
     assert len(rest) == BATCHES - 1
     assert spans
@@ -225,21 +211,9 @@ def test_a_worker_learns_what_batch_it_makes() -> None:
 
 
 @pytest.mark.parametrize("scale", ["device", "numpy"])
-@pytest.mark.parametrize(("name", "form"), [(name, form) for name, choice in CHOICES.items() for form in choice.reads])
-def test_each_loader_says_what_it_does_to_how_many_images(
-    name: str, form: str, scale: str, sample_root: Path, tmp_path: Path
-) -> None:
-    everything = torch.arange(4)
-    source: Any
-    if form == "tiles":
-        paths = [str(path) for path in sorted(sample_root.glob("**/*.tif"))[:4]]
-        source = TileSource(PathTable(paths), everything, everything, (13, 64, 64), (3, 2, 1), 4000.0)
-    elif form == "photos":
-        paths = [save(tmp_path / f"{number}.jpg", photograph(40, 50, number)) for number in range(4)]
-        source = photo_source(paths, CropPolicy("resize", 32))
-    else:
-        source = ArraySource(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), everything, everything)
-    loaded = WholeBatches(made(name, source, tmp_path / "packs", scale=scale))
+@pytest.mark.parametrize(("name", "form"), [(name, form) for form, name in PAIRS])
+def test_each_loader_says_what_it_does_to_how_many_images(name: str, form: str, scale: str, tmp_path: Path) -> None:
+    loaded = WholeBatches(dataset(form, name, tmp_path, scale=scale))
     with recording(tmp_path) as folder:
         loaded.__getitems__(next(iter(ShardedBatches(EpochSampler(4, shuffle=False, seed=0), 4))))
         ((batch, *inner),) = [track.spans for track in folder.read(*EVER)]

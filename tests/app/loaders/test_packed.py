@@ -18,7 +18,6 @@ from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.packed import PackedLoader
-from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.errors import ConfigError
@@ -95,14 +94,6 @@ def test_splits_share_a_pack_and_keep_their_order(paths: PathTable, loader: Pack
     assert len([name for name in packs(loader) if not name.startswith(".")]) == 1
 
 
-@pytest.mark.parametrize("scale", ["numpy", "torch"])
-def test_batches_are_scaled_when_that_is_asked_for(paths: PathTable, tmp_path: Path, scale: str) -> None:
-    source = split(paths)
-    pixels, _ = PackedLoader(directory=str(tmp_path), verify=False, scale=scale).dataset(source).__getitems__([1, 2])
-    assert pixels.dtype == torch.float32
-    np.testing.assert_allclose(pixels, np.clip(expected(source, [1, 2]) / 4000, 0, 1), rtol=2e-7)
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_load_what_this_process_loads(paths: PathTable, loader: PackedLoader, context: str) -> None:
@@ -147,26 +138,11 @@ def photos(tmp_path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("size", [48, 31])
-def test_photos_are_packed_as_they_are_trained_on(photos: list[str], loader: PackedLoader, size: int) -> None:
-    source = photo_source(photos, CropPolicy("resize", size), [2, 0, 3])
-    pixels, labels = loader.dataset(source).__getitems__([0, 1, 2])
-    wanted, wanted_labels = PilLoader(scale="device").dataset(source).__getitems__([0, 1, 2])
-    assert torch.equal(pixels, wanted)
-    assert labels.tolist() == wanted_labels.tolist() == [2, 0, 3]
-
-
 def test_each_size_of_photos_has_its_pack(photos: list[str], loader: PackedLoader) -> None:
     small = photo_source(photos, CropPolicy("resize", 31))
     large = replace(small, framing=CropPolicy("resize", 48))
     assert [loader.dataset(source)[0][0].shape[-1] for source in (large, small, large)] == [48, 31, 48]
     assert [name.split("-")[1:3] for name in packs(loader) if name[0] != "."] == [["photos", "31"], ["photos", "48"]]
-
-
-def test_a_damaged_photo_is_named(photos: list[str], loader: PackedLoader) -> None:
-    Path(photos[2]).write_bytes(b"This is not an image.")
-    source = photo_source(photos, CropPolicy("resize", 32))
-    assert f"{photos[2]} cannot be read as a photo" in refusal(lambda: loader.dataset(source))
 
 
 @pytest.mark.parametrize("kind", ["random_crop", "random_resized_crop"])

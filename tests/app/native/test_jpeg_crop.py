@@ -1,13 +1,11 @@
 """A crop equals, bit for bit, the same part of the whole photo, wherever it lies."""
 
 import re
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torchvision.io import ImageReadMode, decode_jpeg
 
 from strobe.app.native.photos import decode_crop_jpeg
@@ -85,15 +83,6 @@ def test_of_photos() -> None:
             assert torch.equal(part, expected[:, top : top + tall, left : left + wide])
 
 
-def test_orientation_is_ignored() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn
-    photo = by_pillow(picture(20, 30), exif=exif)
-    with Image.open(BytesIO(photo)) as image:
-        assert image.getexif()[0x0112] == 6
-    assert torch.equal(decode_crop_jpeg(tensor(photo), 0, 0, 20, 30), whole(photo))
-
-
 def test_no_table_is_left_from_the_photo_before() -> None:
     photo = by_pillow(picture(20, 30))
     quantisation = re.compile(rb"\xff\xdb\x00\x43.{65}", re.DOTALL)
@@ -162,18 +151,14 @@ def test_cut_off_below_the_crop_is_not_noticed() -> None:
     assert torch.equal(decode_crop_jpeg(tensor(photo[: len(photo) // 2]), 8, 8, 30, 30), whole(photo)[:, 8:38, 8:38])
 
 
-@pytest.mark.parametrize(
-    "box", [(0, 0, 41, 1), (0, 0, 1, 31), (40, 0, 1, 1), (0, 30, 1, 1), (-1, 0, 1, 1), (0, -1, 1, 1), (2**62, 0, 1, 1)]
-)
+OUTSIDE = [(0, 0, 41, 1), (0, 0, 1, 31), (40, 0, 1, 1), (0, 30, 1, 1), (-1, 0, 1, 1), (0, -1, 1, 1), (2**62, 0, 1, 1)]
+SIZELESS = [(0, 0, 0, 1), (0, 0, 1, 0), (0, 0, -5, -5), (0, 0, 2**62, 2**62)]
+
+
+@pytest.mark.parametrize("box", [*OUTSIDE, *SIZELESS])
 def test_a_box_that_does_not_lie_within(box: tuple[int, int, int, int]) -> None:
-    with pytest.raises(RuntimeError, match="does not lie within"):
+    with pytest.raises(RuntimeError, match="a box of" if box in SIZELESS else "does not lie within"):
         decode_crop_jpeg(tensor(by_pillow(picture(40, 30))), *box)
-
-
-@pytest.mark.parametrize("size", [(0, 1), (1, 0), (-5, -5), (2**62, 2**62)])
-def test_a_box_without_a_size(size: tuple[int, int]) -> None:
-    with pytest.raises(RuntimeError, match="a box of"):
-        decode_crop_jpeg(tensor(by_pillow(picture(40, 30))), 0, 0, *size)
 
 
 @pytest.mark.parametrize("shape", [(65000, 65000), (16000, 16000)])

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders import native
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
+from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, TileSource
 from support.choices import choices, make
+from support.photo_files import made, photo_source
 from support.refusals import refusal
 
 SHAPE = (13, 16, 32)
@@ -127,21 +129,15 @@ def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path)
     assert seen == list(range(len(paths)))
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.tif")
-    text = refusal(lambda: dataset([tmp_path / "pipe.tif"])[0])
-    assert text.endswith("pipe.tif cannot be read as a tile (not a regular file); replace or remove the file")
+@pytest.mark.parametrize("kind", ["tile", "photo"])
+def test_a_pipe_is_refused_and_not_waited_for(kind: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    photos = photo_source([str(tmp_path / "pipe")], CropPolicy("resize", 8))
+    wanted = source([tmp_path / "pipe"]) if kind == "tile" else photos
+    text = refusal(lambda: made("native", wanted, tmp_path)[0])
+    assert text.endswith(f"pipe cannot be read as a {kind} (not a regular file); replace or remove the file")
 
 
 def test_a_file_of_two_pages_is_refused_by_its_shape(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", np.stack([image(), image()]), planarconfig="contig")
     assert "a.tif has shape " in refusal(lambda: dataset([tmp_path / "a.tif"])[0])
-
-
-def test_one_bad_file_of_a_batch_is_named(tmp_path: Path) -> None:
-    for number in range(4):
-        tifffile.imwrite(tmp_path / f"{number}.tif", image(number), planarconfig="contig")
-    (tmp_path / "2.tif").write_bytes((tmp_path / "2.tif").read_bytes()[:999])
-    loaded = dataset([tmp_path / f"{number}.tif" for number in range(4)])
-    assert "2.tif cannot be read as a tile" in refusal(lambda: loaded.__getitems__([0, 1, 2, 3]))
-    assert loaded.__getitems__([3, 0])[1].tolist() == [3, 0]

@@ -1,7 +1,6 @@
 """The operators on photos, and the data set of loader=native that is made of them."""
 
 import logging
-import os
 import pickle
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from strobe.app.native.photos import LIBRARY, decode_crop_jpegs, measure_photos,
 from support.choices import choices, make
 from support.jpegs import by_pillow, needs_compiler, picture, whole
 from support.places import DATA
-from support.refusals import refusal
 
 pytestmark = needs_compiler()
 SHAPES = [(40, 60), (61, 33), (16, 16), (200, 100), (33, 32), (70, 71)]
@@ -59,13 +57,6 @@ def expected(paths: list[str], epoch: int = 0, **framing: object) -> Tensor:
     return pixels
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_crops_equal_pillow(paths: list[str], threads: int, epoch: int) -> None:
-    big = [path for path, shape in zip(paths, SHAPES, strict=True) if min(shape) >= 32]
-    assert torch.equal(batch(big, epoch, threads=threads), expected(big, epoch))
-
-
 @pytest.mark.parametrize("kind", ["resize", "random_resized_crop", "random_crop"])
 def test_resized_boxes_nearly_equal_pillow(paths: list[str], kind: str) -> None:
     difference = batch(paths, kind=kind).int() - expected(paths, kind=kind).int()
@@ -77,15 +68,6 @@ def test_many_threads_and_real_photos(paths: list[str]) -> None:
     real = [str(path) for path in sorted((DATA / "photos").glob("*.jpg"))[:24]]
     found, size = (real, 256) if real else (paths, 16)
     assert torch.equal(batch(found, size=size, threads=4), expected(found, size=size))
-
-
-def test_labels_and_length(paths: list[str]) -> None:
-    data = dataset(paths)
-    assert len(data) == len(paths)
-    assert data.varies
-    pixels, labels = data.__getitems__([4, 0, 4])
-    assert labels.tolist() == [40, 0, 40]
-    assert torch.equal(pixels[0], pixels[2])
 
 
 def test_a_copy_in_another_process_reads_on(paths: list[str]) -> None:
@@ -157,20 +139,6 @@ def test_a_photo_that_changed_since_it_was_measured(paths: list[str]) -> None:
     data.__getitems__([3])
     Path(paths[3]).write_bytes(by_pillow(picture(40, 40)))
     assert torch.equal(data.__getitems__([3])[0][0], expected(paths)[3])
-
-
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut off", "text", "folder", "pipe"])
-def test_damage_names_the_file(paths: list[str], damage: str) -> None:
-    path = Path(paths[2])
-    content = path.read_bytes()
-    path.unlink()
-    if damage == "folder":
-        path.mkdir()
-    elif damage == "pipe":
-        os.mkfifo(path)
-    elif damage != "missing":
-        path.write_bytes({"empty": b"", "cut off": content[: len(content) // 2], "text": b"hello"}[damage])
-    assert refusal(lambda: batch(paths)).startswith(f"{path} cannot be read as a photo")
 
 
 def table(paths: list[str]) -> tuple[PathTable, Tensor]:

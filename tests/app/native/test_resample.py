@@ -74,11 +74,6 @@ def test_differs_from_one_resize_of_any_pillow_by_one_level_at_most(contents: li
         assert (ours.int() - theirs.int()).abs().max() <= 1
 
 
-def test_a_box_of_the_size_is_copied(contents: list[bytes]) -> None:
-    for scaled in (False, True):
-        assert torch.equal(square(contents[0], (7, 9, 256, 256), 256, scaled), whole(contents[0])[:, 7:263, 9:265])
-
-
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
 @pytest.mark.parametrize("shrunk", [2, 4, 8])
 def test_what_libjpeg_shrinks_equals_pillows_draft(shrunk: int, subsampling: str) -> None:

@@ -18,8 +18,7 @@ COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_inter
 def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     """A Trainer from the keys below ``trainer.`` and the objects that the configuration does not name.
 
-    Raises:
-        ConfigError: an argument has a wrong type, Lightning refuses it, or this machine has not what it asks for.
+    A :class:`ConfigError` names an argument of a wrong type, or that Lightning or this machine refuses.
     """
     hints = get_type_hints(Trainer.__init__)
     for key, value in arguments.items():
@@ -53,24 +52,28 @@ def lone_trainer(cfg: DictConfig) -> Trainer:
     return build_trainer(arguments | ALONE)
 
 
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
 def _is_a(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint) or hint
-    if origin in (Union, types.UnionType):
-        return any(_is_a(value, option) for option in get_args(hint))
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is float:
-        return isinstance(value, int | float)
-    if origin is int and isinstance(value, bool):
-        return False
-    return origin is Any or isinstance(value, origin)
+    for option in _options(hint):
+        kind = get_origin(option) or option
+        if kind is Literal:
+            fits = value in get_args(option)
+        elif kind is int:
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        else:
+            fits = kind is Any or isinstance(value, (int, float) if kind is float else kind)
+        if fits:
+            return True
+    return False
 
 
 def _words(hint: Any) -> str:
     """A type hint as a person writes it."""
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     names: list[str] = []
-    for option in options:
+    for option in _options(hint):
         if get_origin(option) is Literal:
             names += map(str, get_args(option))
         else:

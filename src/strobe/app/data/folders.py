@@ -28,9 +28,7 @@ def class_folders(folder: Path) -> list[str]:
 def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
     """Each class in ``folder`` with its files, as deep as they lie, both in the order of their names.
 
-    Args:
-        folder: of the class folders.
-        suffixes: how the files' names end, in small letters; capitals in a name make no difference.
+    ``suffixes`` are in small letters; capitals in a file's name make no difference.
     """
     classes = class_folders(folder)
     with ThreadPoolExecutor(DISK_THREADS) as pool:

@@ -59,11 +59,7 @@ class ResidentEngine:
     def loader(
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
     ) -> "ResidentLoader":
-        """Batches of ``dataset``, on the device.
-
-        Raises:
-            ConfigError: an image is another one in each epoch.
-        """
+        """Batches of ``dataset``, on the device; raises a ConfigError where an image is another one in each epoch."""
         if dataset.varies:
             framing = getattr(getattr(getattr(dataset, "source", None), "framing", None), "kind", "random")
             raise ConfigError(
@@ -76,8 +72,7 @@ class ResidentEngine:
     def split(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         """All of ``dataset`` on the device, loaded the first time.
 
-        Raises:
-            ConfigError: it does not fit, together with those that are still to be loaded.
+        A :class:`ConfigError` says that it does not fit, together with those that are still to be loaded.
         """
         held = self._splits.setdefault(dataset, {})
         if device not in held:

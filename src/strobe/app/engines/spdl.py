@@ -24,10 +24,8 @@ class SpdlEngine:
     """An SPDL pipeline for each epoch, whose items are whole batches: one costs about 0.2 ms beside its loading.
 
     Batches reach training without a copy, and decoders that release Python's lock run in parallel.
-    ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as they are done.
-
-    Raises:
-        DataError: SPDL is not installed.
+    ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as they are done. Raises a
+    :class:`DataError` where SPDL is not installed.
     """
 
     def __init__(self, *, num_workers: int, prefetch_factor: int, pin_memory: bool | None, ordered: bool) -> None:

@@ -23,14 +23,26 @@ class TorchEngine:
     """``torch.utils.data.DataLoader`` over batches of indices.
 
     ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
-    that), so that ``num_workers`` is the number of cores that loading may take. ``options`` are DataLoader's for
-    workers: ``prefetch_factor``, ``persistent_workers`` and ``multiprocessing_context``.
+    that), so that ``num_workers`` is the number of cores that loading may take.
     """
 
-    def __init__(self, *, num_workers: int, pin_memory: bool | None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        num_workers: int,
+        pin_memory: bool | None,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = False,
+        multiprocessing_context: str | None = None,
+    ) -> None:
         self.num_workers = num_workers
         self.pin_memory = pin_memory
-        self.worker_options = options if num_workers else {}
+        options = {
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        self.worker_options: dict[str, Any] = options if num_workers else {}
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
@@ -50,10 +62,8 @@ class TorchEngine:
 class LazyLoader(DataLoader[Batch]):
     """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
 
-    Iterated over while it is being iterated over, it has other workers for that.
-
-    Raises:
-        DataError: a worker process was killed, or what workers pass their batches through is used up.
+    Iterated over while it is being iterated over, it has other workers for that. A :class:`DataError` says that a
+    worker process was killed, or that what workers pass their batches through is used up.
     """
 
     _iterating = False

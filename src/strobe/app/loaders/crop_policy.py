@@ -45,13 +45,7 @@ class CropPolicy:
         return self.random and self.kind != "resize"
 
     def boxes(self, sizes: NDArray[np.int64], photos: NDArray[np.int64], epoch: int) -> Boxes:
-        """The box of each photo.
-
-        Args:
-            sizes: (N, 2), height and width.
-            photos: (N,), the photos' numbers in the set.
-            epoch: from 0.
-        """
+        """The box of each photo: of ``sizes`` (N, 2), height and width, and with these numbers (N,) in the set."""
         height, width = sizes[:, 0], sizes[:, 1]
         if self.kind == "resize":
             return np.stack([np.zeros_like(height), np.zeros_like(width), height, width], axis=1)
@@ -75,10 +69,7 @@ class CropPolicy:
 def _area(
     height: NDArray[np.int64], width: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Height and width (N,) of the first attempt that fits, and whether one does.
-
-    Where none does, the largest box of an allowed aspect ratio.
-    """
+    """Height and width (N,) of the first attempt that fits, else of the largest box; and whether one fits."""
     area = (height * width)[:, None] * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :ATTEMPTS])
     low, high = np.log(ASPECT)
     aspect = np.exp(low + (high - low) * draws[:, ATTEMPTS : 2 * ATTEMPTS])

@@ -59,8 +59,7 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
     def by_another(self, path: str, kind: str, read: Callable[[str], Any], remedy: str) -> Any:
         """What ``read`` makes of a file that the operators leave to another loader; warns once a run.
 
-        Raises:
-            DataError: it is a pipe or the like, which would be waited for; or as ``read`` raises.
+        A pipe or the like, which would be waited for, is refused with a :class:`DataError`.
         """
         with suppress(OSError):  # the other loader says why it cannot be opened
             if not stat.S_ISREG(Path(path).stat().st_mode):

@@ -143,15 +143,9 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     """The file of pixels, and its manifest; packs first unless that was done before and nothing has changed since.
 
     Of several processes that start at once one packs, and the others wait for it. Whatever interrupts it, a
-    half-written pack is never used. Whoever has mapped a pack that is replaced keeps its pixels.
-
-    Args:
-        directory: of all packs.
-        contents: of this one.
-        verify: also read all pixels of a pack that is there, and compare their checksum.
-
-    Raises:
-        DataError: a file cannot be read, or there is no room for the pack.
+    half-written pack is never used. Whoever has mapped a pack that is replaced keeps its pixels. ``verify`` also reads
+    all pixels of a pack that is there, and compares their checksum. Raises a :class:`DataError` when a file cannot be
+    read, or there is no room in ``directory``, where all packs are.
     """
     root, form = os.path.abspath(_common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
     # The same folder for a set whose files change.

@@ -24,10 +24,7 @@ class SpdlLoader(PhotoLoader):
 
     FFmpeg decodes and upsamples JPEG in its own way: on photos of 4:2:0 its pixels differ from Pillow's by 0.6
     of 256 levels in the mean, by more than one level in 10% of the pixels, and at sharp edges by up to 50. PNG's
-    are equal until they are resized. What FFmpeg does not decode, or not as RGB of 8 bits, Pillow does.
-
-    Raises:
-        DataError: SPDL or FFmpeg's libraries are not installed; says how to install them.
+    are equal until they are resized. A :class:`DataError` says how to install SPDL or FFmpeg's libraries.
     """
 
     def __init__(self, **common: Any) -> None:

@@ -20,11 +20,8 @@ def build_resnet18(*, channels: int, classes: int, stem: str = "imagenet", weigh
         stem: ``imagenet`` (7x7, stride 2, max-pool) or ``cifar`` (3x3, stride 1, none).
         weights: None for a random start, ``imagenet`` for the published ones, or a file: a state dict of
             torchvision's resnet18, or a checkpoint of a run of this project. A first convolution for three
-            channels is spread over others, and a last layer for other classes starts anew.
-
-    Raises:
-        DataError: the weights cannot be had or read.
-        ConfigError: they belong to another network.
+            channels is spread over others, and a last layer for other classes starts anew. Raises a DataError
+            when they cannot be had or read, a ConfigError when they belong to another network.
     """
     network = resnet18(num_classes=classes)
     if stem == "cifar":
