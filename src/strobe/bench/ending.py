@@ -12,7 +12,7 @@ from rich.console import Console
 
 from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
-from strobe.bench.harness.results import Results
+from strobe.bench.harness.results import Results, failures
 from strobe.bench.harness.terminal import print_baseline, print_results
 from strobe.present.format import counted
 from strobe.records.files import whole
@@ -35,7 +35,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     compared = save_measurements(folder / MEASUREMENTS, record)
     write_table(folder / TABLE, record)
     if suite.conclude and measured:  # from here on nothing that goes wrong loses the figures
-        header["conclusions"] = suite.conclude(record)
+        header["conclusions"] = [*suite.conclude(record), *failures(record)]
     if earlier is not None:
         header["baseline_file"] = str(earlier.file)
         header["baseline"] = baseline.against(record, earlier.record)

@@ -246,12 +246,8 @@ def _measures(compared: Comparison) -> list[_Column]:
     def accuracy(cell: Cell) -> kit.Words:
         return kit.Text(f"{cell.accuracy[1]:.1%}", small=[] if which else [cell.accuracy[0]]) if cell.accuracy else ""
 
-    def waiting(cell: Cell) -> kit.Words:
-        share = cell.share("data_wait")
-        return "" if share is None else percent(share)
-
     return [
-        _Column("Waiting", waiting),
+        _Column("Waiting", lambda cell: cell.share("data_wait")),
         _Column("Efficiency", lambda cell: cell.told(percent, "efficiency")),
         _Column("Memory", lambda cell: cell.told(size, "memory", "rss_peak_bytes")),
         _Column("GPU memory", lambda cell: cell.told(size, "memory", "device_peak_bytes")),

@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.callbacks.columns import PHASES
 from strobe.compare.cells import ACCURACY, BATCH
-from strobe.present.format import TIMES, counted, interval, times
+from strobe.present.format import TIMES, counted, interval, percent, times
 from strobe.present.parts import Text
 from strobe.records.run import Record
 
@@ -84,11 +84,13 @@ class Cell:
         known["between"] = self.record.number("between_seconds")
         return {name: value / images for name, value in known.items() if value is not None}
 
-    def share(self, *phases: str) -> float | None:
-        """What these phases take of a step; None where that is not known of any."""
+    def share(self, *phases: str, rest: bool = False) -> str:
+        """What these phases take of a step, or leave of it; empty where that is not known of any."""
         total = self.record.number("step_seconds", "total")
         known = [value for name in phases if (value := self.record.number("step_seconds", name)) is not None]
-        return sum(known) / total if known and total else None
+        if not known or not total:
+            return ""
+        return percent(max(0.0, 1 - sum(known) / total) if rest else sum(known) / total)
 
     @property
     def accuracy(self) -> tuple[str, float] | None:

@@ -198,7 +198,7 @@ class Reading:
 
 
 def conclusions(record: Mapping[str, Any]) -> list[str]:
-    """Which implementation is fastest, what profilers cost, how far they disagree, and what failed."""
+    """Which implementation is fastest, what profilers cost, and how far they disagree."""
     found = Reading(record)
     told = _fastest(found)
     if native := found.compared(NATIVE, CONV2D, ends=True):
@@ -209,12 +209,7 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
         told.append(f"{EVENTS} and {SAMPLES} disagree about {between:.1%} of im2col's time.")
     if away := [f"{name} by {off:.1%}" for name in LOOKING if (off := found.distance(name, PLAIN)) is not None]:
         told.append(f"From what its parts take when they are timed one by one they are off: {', '.join(away)}.")
-    for cell in found.lacking:  # once of a way that failed at every size
-        name, sides = cell["column"], found.asked.get(cell["column"], ())
-        times = sum((each["column"], each["table"]) == (name, TIME) for each in found.lacking)
-        what = f"{name} failed at every size" if times == len(sides) > 1 else f"{cell['name']} failed"
-        told.append(f"{what}: {cell['error']}")
-    return list(dict.fromkeys(told))
+    return told
 
 
 def questions(record: Mapping[str, Any]) -> dict[str, str]:
