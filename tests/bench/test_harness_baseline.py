@@ -145,7 +145,7 @@ def test_what_is_not_the_same_is_said() -> None:
     now |= {"overrides": ["suite=tiny", "seed=1"], "settings": {"turn": 2.0}}
     then = record(a=[1]) | {"settings": {"turn": 0.5}}
     assert baseline.differences(now, then) == [
-        "The results differ in processor: a cpu in the earlier one, another in this one",
+        "The results differ in processor: AMD EPYC 7B13 in the earlier one, another in this one",
         "The results differ in input: nothing in the earlier one, tiles in this one",
         "The results differ in generated input: True in the earlier one, False in this one",
         "The results differ in quick: False in the earlier one, True in this one",
