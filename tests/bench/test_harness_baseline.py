@@ -14,10 +14,9 @@ import pytest
 from rich.console import Console
 from torch.utils.benchmark import Compare, Measurement
 
-from strobe.bench.ending import MEASUREMENTS, effort, finish, save_measurements, write_table
+from strobe.bench.ending import MEASUREMENTS, effort, finish, print_results, save_measurements, write_table
 from strobe.bench.harness import baseline
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.trial import Report
 from strobe.compare.gather import Asked, gather
 from strobe.errors import ConfigError
