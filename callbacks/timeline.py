@@ -17,23 +17,16 @@ _MOST_STEPS, _MOST_LANES = 40, 16
 _MS = 1e6
 
 
-def draw(steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None, title: str = "") -> "Figure":
+def draw(steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None = None) -> "Figure":
     """Draw steps in the order given, and below them a lane for each loader worker over the time from first to last.
 
     At most 40 steps and 16 lanes are drawn; the picture says so when there are more. A step of more than three times
     the median length is cut at the edge, and marked, so that the others can be read.
-
-    Raises:
-        ValueError: There are no steps.
     """
-    if not steps:
-        raise ValueError("steps is empty; draw at least one step")
     shown, lanes = steps[:_MOST_STEPS], dict(list((workers or {}).items())[:_MOST_LANES])
     names = list(dict.fromkeys(interval.name for lane in lanes.values() for interval in lane))
     colours = {name: _LIGHT[n % len(_LIGHT)] for n, name in enumerate(names)}
     page = Sheet()
-    if title:
-        page.line(title, 22)
     note = f"{len(steps)} step{'s' * (len(steps) != 1)}, median {_told(median(i.end - i.start for i in steps))}"
     page.line(note + (f"; the first {len(shown)} are drawn" if len(steps) > len(shown) else ""), 16, FAINT)
     page.key(_shares(steps))

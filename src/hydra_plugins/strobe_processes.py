@@ -5,7 +5,6 @@ this module in each application that it starts; what it does is in ``strobe.app.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hydra.core.config_store import ConfigStore
@@ -16,13 +15,6 @@ from omegaconf import DictConfig
 
 if TYPE_CHECKING:
     from strobe.app.sweep.launcher import Processes
-
-
-@dataclass
-class ProcessLauncherConf:
-    """It takes no values of its own; ``sweep.repeats`` and its like are the application's."""
-
-    _target_: str = "hydra_plugins.strobe_processes.ProcessLauncher"
 
 
 class ProcessLauncher(Launcher):
@@ -45,4 +37,6 @@ class ProcessLauncher(Launcher):
             return self.processes.measure(job_overrides)
 
 
-ConfigStore.instance().store(group="hydra/launcher", name="processes", node=ProcessLauncherConf, provider="strobe")
+# It takes no values of its own; ``sweep.repeats`` and its like are the application's.
+TARGET = {"_target_": f"{__name__}.{ProcessLauncher.__name__}"}
+ConfigStore.instance().store(group="hydra/launcher", name="processes", node=TARGET, provider="strobe")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strobe.bench.harness.declare import Cell, slug
-from strobe.bench.harness.results import Results
+from strobe.bench.harness.results import Results, failures
 from strobe.bench.harness.trial import run_trial
 from strobe.errors import ConfigError
 from strobe.measure.pagecache import evict, resident
@@ -161,8 +161,8 @@ def test_no_ratio_is_taken_across_an_interruption(tmp_path: Path) -> None:
         ({"quick": True}, "quick was False, and is True"),
         ({"overrides": ["suite=tiny", "seed=1"]}, "overrides was"),
         ({"settings": {"turn": 3.0}}, "turn was 0.0, and is 3.0"),
-        ({"environment": HEADER["environment"] | {"cpu": "z"}}, "cpu was a cpu, and is z"),
-        ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "torch was 2, and is 3"),
+        ({"environment": HEADER["environment"] | {"cpu": "z"}}, "cpu was AMD EPYC 7B13, and is z"),
+        ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "python was 3.11.7, and is None"),
     ],
 )
 def test_another_measurement_is_not_gone_on_with(tmp_path: Path, change: dict, words: str) -> None:
@@ -220,6 +220,16 @@ def test_files_that_stay_in_memory_are_not_called_cold(tmp_path: Path) -> None:
     finally:
         path.unlink(missing_ok=True)
     assert "stay in memory" in of(results, "a")["error"]
+
+
+def test_what_failed_is_told_by_cell_or_by_the_column_of_which_all_did(tmp_path: Path) -> None:
+    ways = {"x": "ours", "y": "user", "z": "ours"}
+    cells = [cell(row, broken, how=how, column=way) for row in "ab" for way, how in ways.items()]
+    results, _ = measured(tmp_path, *cells, cell("a", column="w"), cell("b", broken, how="ours", column="w"), rounds=1)
+    assert sorted(failures(results.record("completed"))) == [
+        "x; z; t, b, w, 1 thread failed: ValueError: a mistake of ours",
+        "y failed: DataError: data.root=nowhere is not a folder;\n give another",
+    ]
 
 
 def test_names_become_folders() -> None:

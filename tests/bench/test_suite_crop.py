@@ -188,18 +188,16 @@ def test_sentences_tell_whether_the_aims_are_reached() -> None:
     for cell in record["cells"]:
         cell["figures"] = {PIXELS: {"median": 533 * 800, "low": 533 * 800, "high": 533 * 800}}
     said = crop.conclude(record)
-    assert "decode, one at a time, spdl, 1 thread failed: DataError: FFmpeg is missing" in said
     alone = [sentence for sentence in said if sentence.startswith("Decoding only the crop is ")]
     assert [sentence.partition("; ")[2] for sentence in alone] == ["aim 4: missed.", "aim 2.2: reached."]
     (step,) = [sentence for sentence in said if sentence.startswith("A training step with 1 worker process takes ")]
     assert step.endswith("published 0.72 s and 0.48 s, aim 1.5: reached.")
-    assert len(said) == 4
+    assert len(said) == 3
     few = record_of(suite, rates, 1)
     for cell in few["cells"]:
         cell["figures"] = record["cells"][0]["figures"]
     assert sum("too few trials to tell" in sentence for sentence in crop.conclude(few)) == 3
-    lost = crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke")))
-    assert [sentence.endswith(" failed: it broke") for sentence in lost] == [True] * len(rates)
+    assert crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke"))) == []
 
 
 def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:

@@ -19,8 +19,6 @@ from strobe.callbacks.timeline import draw
 from strobe.callbacks.trace import TraceProfiler
 from support.fitting import fit
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
-
 
 def board(tmp_path: Path) -> TensorBoardLogger:
     return TensorBoardLogger(tmp_path, name="", version="tensorboard")

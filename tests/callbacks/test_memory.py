@@ -16,8 +16,6 @@ from lightning.pytorch import Trainer
 from strobe.callbacks.memory import MemoryProfiler
 from support.fitting import Model, fit
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
-
 BLOCK = 4_000_000  # bytes that each step of Greedy takes
 
 

@@ -19,7 +19,6 @@ from support.fitting import Standstill, standstill, trainer_with
 
 __all__ = ["standstill"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 
 NAP = 0.02
 BATCHES = 8

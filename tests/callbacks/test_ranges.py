@@ -21,11 +21,6 @@ from support.fitting import SOME_VALIDATION, Model, Stream, fit
 from support.readers import crossing
 from support.traces import TWO, Event, ends, read
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
-]
-
 NAMES = ("fetch", "transfer", "forward", "backward", "optimizer", "callbacks")
 
 

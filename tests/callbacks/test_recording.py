@@ -23,11 +23,6 @@ from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from support.fitting import Model, break_profiler_stop, fit
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
-]
-
 Made = Callable[[Path], Any]
 RECORDERS: dict[str, Made] = {
     "memory": lambda folder: MemoryProfiler(folder, active=9),

@@ -24,7 +24,6 @@ from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream,
 
 __all__ = ["standstill"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*does not have many workers")
 
 NAP = 0.25
 UNEVEN = TensorDataset(torch.randn(22, 4))  # five batches of four and one of two
@@ -290,7 +289,9 @@ def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorde
                 pass
 
     fit(recorder, Computing(), model=Sleeping(), data=UNEVEN, max_epochs=4)
-    assert [int(row["step"]) for row in rows(recorder) if row["cpu_forward"]] == [3, 10, 17]
+    asked = [row for row in rows(recorder) if row["cpu_forward"]]
+    assert [int(row["step"]) for row in asked] == [3, 10, 17]
+    assert all(float(row["cpu_forward"]) < 0.02 <= float(row["cpu_callbacks"]) for row in asked)
     used = measure_steps(recorder.path)["cores_used"]
     assert used["data_wait"] is not None
-    assert used["forward"] < 0.5 < used["callbacks"]
+    assert used["forward"] < used["callbacks"]  # a share of a core that a busy machine makes smaller

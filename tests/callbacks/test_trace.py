@@ -20,11 +20,6 @@ from strobe.callbacks.tracefile import read_trace
 from support.fitting import SOME_VALIDATION, Model, Stream, fit
 from support.traces import TWO, in_steps, numbers, written
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
-    pytest.mark.filterwarnings("ignore:Profiler won't be using warmup"),
-]
-
 FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 AT_ONCE = {"wait": 0, "warmup": 0, "active": 2}
 LONG: dict[str, Any] = {"max_epochs": 5}  # 30 steps

@@ -14,7 +14,6 @@ from support.traces import TWO, numbers
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
 ]
 
 

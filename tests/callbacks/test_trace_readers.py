@@ -26,7 +26,6 @@ from support.traces import numbers, read
 
 pytestmark = [
     pytest.mark.skipif(not (DATA / "traces").is_dir(), reason="no traces in STROBE_DATA"),
-    pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:The inplace keyword in:DeprecationWarning:hta"),  # HTA 0.5 on pandas 3
 ]
 

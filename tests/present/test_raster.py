@@ -32,11 +32,11 @@ def cells(axes: Any) -> NDArray[np.uint8]:
 @pytest.mark.parametrize("n", [1, 9, 64])
 def test_grid_places_images_row_by_row_in_one_size(n: int) -> None:
     images = np.random.default_rng(0).uniform(-1, 2, (n, 3, 16, 32)).astype(np.float32)
-    figure = batch_grid(images, [f"label{i}" for i in range(n)], title="wide", columns=4, cell=96)
+    figure = batch_grid(images, [f"label{i}" for i in range(n)], title="wide")
     places = [(image.get_extent()[0], image.get_extent()[3]) for image in figure.axes[0].images]
     assert places == sorted(places, key=lambda place: (place[1], place[0]))
     assert len(set(places)) == n
-    assert len({x for x, _ in places}) == min(n, 4)
+    assert len({x for x, _ in places}) == min(n, 8)
     for image, pixels_in, text in zip(figure.axes[0].images, images, figure.axes[0].texts, strict=True):
         left, right, bottom, top = image.get_extent()
         assert (right - left, bottom - top) == (96, 48)

@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.callbacks.columns import PHASES
 from strobe.compare.cells import ACCURACY, BATCH
-from strobe.present.format import TIMES, counted, interval, times
+from strobe.present.format import TIMES, counted, interval, percent, times
 from strobe.present.parts import Text
 from strobe.records.run import Record
 
@@ -57,7 +57,6 @@ class Cell:
     """One configuration; rates are in images/s, times in seconds an image, memory in bytes."""
 
     record: Record
-    place: int  # in the comparison's order, from 0
     best: bool  # the fastest completed one
     baseline: bool
     name: str  # the overrides that differ
@@ -84,11 +83,13 @@ class Cell:
         known["between"] = self.record.number("between_seconds")
         return {name: value / images for name, value in known.items() if value is not None}
 
-    def share(self, *phases: str) -> float | None:
-        """What these phases take of a step; None where that is not known of any."""
+    def share(self, *phases: str, rest: bool = False) -> str:
+        """What these phases take of a step, or leave of it; empty where that is not known of any."""
         total = self.record.number("step_seconds", "total")
         known = [value for name in phases if (value := self.record.number("step_seconds", name)) is not None]
-        return sum(known) / total if known and total else None
+        if not known or not total:
+            return ""
+        return percent(max(0.0, 1 - sum(known) / total) if rest else sum(known) / total)
 
     @property
     def accuracy(self) -> tuple[str, float] | None:
@@ -177,11 +178,11 @@ class Comparison:
 def comparison_of(record: Mapping[str, Any]) -> Comparison:
     """The comparison of a ``comparison.json``."""
     cells = []
-    for place, told in enumerate(record["cells"]):
+    for told in record["cells"]:
         rate, speedup = (Value(**told[key]) if told[key] else None for key in ("images_per_second", "speedup"))
         words = (told["name"], told["status"], told["error"] or "", told["verdict"])
         best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
-        cells.append(Cell(Record(told), place, best, baseline, *words, rate, speedup, told["runs"]))
+        cells.append(Cell(Record(told), best, baseline, *words, rate, speedup, told["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)
     baseline_cell = next((cell for cell in cells if cell.baseline), None)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from rich import box
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from strobe.compare.cells import ACCURACY, CEILINGS
 from strobe.compare.shown import Cell, Comparison, comparison_of
-from strobe.present.format import estimate, figure, percent, rate
+from strobe.present.format import estimate, figure, rate
 
 _COLOURS = {"faster": "green", "slower": "red", "baseline": "cyan", "failed": "red", "interrupted": "yellow"}
 _PHASES = {"waiting": "data_wait", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
@@ -80,17 +81,21 @@ def _figures(compared: Comparison) -> list[Column]:
     cells = compared.cells
     accuracy = [name for name in ACCURACY if any(cell.told(str, "accuracy", name) for cell in cells)]
     counts = {_measured(cell) for cell in compared.measured}
+
+    def gigabytes(count: float) -> str:
+        return f"{figure(count / 1e9)} GB"
+
     return [
         Column("", lambda cell: "best" if cell.best and len(cells) > 1 else "", False),
         Column("images/s", lambda cell: estimate(cell.record.summary["images_per_second"])),
         Column("times as fast", lambda cell: estimate(cell.record.summary["speedup"])),
         Column("verdict", _verdict, False),
         Column("runs", lambda cell: str(_measured(cell) or "") if len(counts) > 1 else ""),
-        *(Column(heading, partial(_phase, name)) for heading, name in _PHASES.items()),
-        Column("rest", _rest),
-        *(Column(f"{name} ceiling", partial(_number, rate, "ceilings", name)) for name in CEILINGS),
-        *(Column(heading, partial(_number, _gigabytes, "memory", name)) for heading, name in _MEMORY.items()),
-        *(Column("accuracy", partial(_number, "{:.3f}".format, "accuracy", name)) for name in accuracy[:1]),
+        *(Column(heading, methodcaller("share", name)) for heading, name in _PHASES.items()),
+        Column("rest", lambda cell: cell.share(*_PHASES.values(), rest=True)),
+        *(Column(f"{name} ceiling", methodcaller("told", rate, "ceilings", name)) for name in CEILINGS),
+        *(Column(heading, methodcaller("told", gigabytes, "memory", name)) for heading, name in _MEMORY.items()),
+        *(Column("accuracy", methodcaller("told", "{:.3f}".format, "accuracy", name)) for name in accuracy[:1]),
     ]
 
 
@@ -102,25 +107,6 @@ def _verdict(cell: Cell) -> str:
     if not cell.rate:
         return "not measured" if cell.status in ("completed", "mixed") else cell.status
     return cell.verdict
-
-
-def _phase(name: str, cell: Cell) -> str:
-    share = cell.share(name)
-    return "" if share is None else percent(share)
-
-
-def _rest(cell: Cell) -> str:
-    """What the other columns leave of the step."""
-    share = cell.share(*_PHASES.values())
-    return "" if share is None else percent(max(0.0, 1 - share))
-
-
-def _number(show: Callable[[float], str], group: str, name: str, cell: Cell) -> str:
-    return cell.told(show, group, name)
-
-
-def _gigabytes(count: float) -> str:
-    return f"{figure(count / 1e9)} GB"
 
 
 def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:

@@ -47,7 +47,7 @@ def asset(name: str) -> Markup:
 def render(template: str, page: Mapping[str, Any]) -> str:
     """A page that needs nothing but itself: its ``sections`` and what its header needs; every text is escaped."""
     zooms = any(getattr(part, "zoom", None) for section in page["sections"] for part in section.parts)
-    names = ("copy.js", *(("uplot.js", "zoom.js") if zooms else ()))
+    names = ("copy.js", *(("vendor/uplot.js", "zoom.js") if zooms else ()))
     code = [asset(name) for name in names]
     return _environment().get_template(template).render(page, names=names, scripts=code, policy=_policy(code))
 

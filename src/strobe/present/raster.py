@@ -17,19 +17,16 @@ if TYPE_CHECKING:
 
 _LETTER = 0.6  # mean width of a letter in heights of its font
 _SMALLEST_COUNT = 10  # font size
+_COLUMNS, _CELL = 8, 96  # images in a row of a grid at most, and pixels of the longer side of one
 
 
-def batch_grid(
-    images: NDArray[np.float32], labels: Sequence[str], *, title: str, columns: int = 8, cell: int = 96
-) -> "Figure":
+def batch_grid(images: NDArray[np.float32], labels: Sequence[str], *, title: str) -> "Figure":
     """Draw a batch as a grid of captioned images under a title, row by row.
 
     Args:
         images: ``(N, 3, H, W)`` RGB or ``(N, 1, H, W)`` grey, denormalised to [0, 1]; clipped beyond.
         labels: N captions. A long one is broken between its words, then cut with an ellipsis.
         title: Wrapped to the width of the grid.
-        columns: Images in a row, at most.
-        cell: Longer side of each drawn image in pixels.
 
     Raises:
         ValueError: The images have another shape, there are none, or the labels do not match them.
@@ -38,8 +35,8 @@ def batch_grid(
         raise ValueError(f"images: want shape (N, 1 or 3, H, W) with N > 0, got {images.shape}")
     if len(labels) != len(images):
         raise ValueError(f"labels: want one for each of the {len(images)} images, got {len(labels)}")
-    captions = [_wrapped(label, cell, 12, max_lines=3, placeholder="…") for label in labels]
-    columns, rows = min(columns, len(images)), ceil(len(images) / columns)
+    captions = [_wrapped(label, _CELL, 12, max_lines=3, placeholder="…") for label in labels]
+    cell, columns, rows = _CELL, min(_COLUMNS, len(images)), ceil(len(images) / _COLUMNS)
     across, down = cell + 12, cell + 18 + 15 * max(caption.count("\n") + 1 for caption in captions)
     figure = blank(columns * across - 12, rows * down)
     axes = figure.add_axes((0, 0, 1, 1))

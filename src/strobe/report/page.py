@@ -12,10 +12,9 @@ from strobe.present.page import write_whole
 from strobe.present.parts import Cards, Paragraph, Section, Tile
 from strobe.records.run import Record, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
-from strobe.report.ceilings import ceilings, lowest
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
-from strobe.report.steps import step
+from strobe.report.steps import ceilings, lowest, step
 from strobe.report.throughput import throughput
 from strobe.report.wording import command_of, entries, rate_of, subject
 

@@ -1,18 +1,29 @@
-"""Where a step goes: its phases on the host and on the device, and callbacks by name."""
+"""Where a step goes: its phases on the host and on the device, callbacks by name; and the ceilings of its rate."""
 
 from collections.abc import Mapping
 
 from strobe.callbacks.columns import PHASES
-from strobe.present.charts.rows import Segment, stacked
-from strobe.present.format import duration, percent
-from strobe.present.parts import Paragraph, Part, Section, Table, Text, more, named, note
+from strobe.present.charts.rows import ROW, Segment, axis, stacked
+from strobe.present.charts.scale import Scale
+from strobe.present.charts.svg import line, rect, svg, whisker
+from strobe.present.format import duration, figure, interval, percent, size, times
+from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, more, named, note
 from strobe.records.run import Record, as_number
-from strobe.report.wording import entries
+from strobe.report.wording import ceiling_rates, entries, rate_of
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
 _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
+_ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
+_FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
+_NAMES = {
+    "loader": ("Loader alone", "the same loader, nobody trains"),
+    "model": ("Model alone", "one cached batch, replayed"),
+    "transfer": ("Transfer alone", "one batch to the device"),
+    "joint": ("Both on these cores", "loader and model together"),
+    "measured": ("This run", "as it trained"),
+}
 
 
 def step(record: Record) -> Section:
@@ -94,3 +105,93 @@ def _between(record: Record, total: float) -> list[str]:
     if updates is not None and 0 < updates < 1:
         lines.append(f"The optimizer stepped in {percent(updates)} of the steps; its time is spread over all of them.")
     return lines
+
+
+def ceilings(record: Record) -> Section:
+    """The section: a row for each rate on one scale; without ceilings, why there are none."""
+    intervals, why = record.mapping("ceilings", "intervals"), record.text("ceilings", "reason")
+    limits = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
+    rate, low, high = rate_of(record)
+    if not limits:
+        reason = why or "They were not measured in this run; ceilings=true measures them."
+        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if rate or why else [])
+    found = limits | ({"measured": (rate, low, high)} if rate else {})
+    scale = Scale(0.0, 1.12 * max(value for value, *_ in found.values() if not rate or value <= _FARTHEST * rate))
+    rows = Rows([_row(key, *found[key], scale.end, rate) for key in found], axis(scale, scale.marks(5)), "images/s")
+    about = "Images/s with one side of training taken away; whiskers are 95% intervals."
+    if took := record.number("ceilings", "seconds"):
+        about += f" Measuring took {duration(took)} after training."
+    return Section("ceilings", "Ceilings", about, [rows, *_words(record, rate), *_alternatives(record)])
+
+
+def _row(  # noqa: PLR0917
+    key: str, rate: float, low: float | None, high: float | None, top: float, measured: float | None
+) -> Line:
+    """A bar from 0 to ``top`` with its interval; the ``measured`` rate crosses all others as a line."""
+    (name, hint), share, middle = _NAMES[key], rate / top, ROW / 2 + 1
+    parts = [rect(0, 6, min(1.0, share), ROW - 10, f"fill rate-{key}")]
+    if share > 1:  # it goes on
+        parts += [rect(0.965 + 0.012 * number, 0, 0.005, ROW + 2, "gap") for number in (0, 1)]
+    elif low is not None and high is not None:
+        first, last = sorted((max(0.0, min(1.0, low / top)), max(0.0, min(1.0, high / top))))
+        parts += whisker(first, last, middle)
+    if measured and key != "measured":
+        parts.append(line(measured / top, 0, measured / top, ROW + 2, "reference"))
+    spread, value = interval(low, high), figure(rate)
+    drawing = svg(ROW + 2, f"{name}: {value} images/s" + (f", {spread}" if spread else ""), parts)
+    return Line(Text(name, "b", small=[hint]), drawing, Text(value, "b", small=[spread or "no interval"]), key)
+
+
+def lowest(record: Record) -> str:
+    """The lowest ceiling in words; empty where none was measured."""
+    rate, name = _lowest(record)
+    return f"{figure(rate)} images/s: {name}" if name else ""
+
+
+def _lowest(record: Record) -> tuple[float, str]:
+    found = [(rate, _NAMES[key][0].lower()) for key, rate in ceiling_rates(record).items()]
+    return min(found, key=lambda pair: pair[0], default=(0.0, ""))
+
+
+def _pair(value: object) -> tuple[float | None, float | None]:
+    if not (isinstance(value, list | tuple) and len(value) == 2):
+        return None, None
+    return as_number(value[0]), as_number(value[1])
+
+
+def _words(record: Record, measured: float | None) -> list[Part]:
+    lines: list[str | Text] = []
+    least, name = _lowest(record)
+    share = record.number("efficiency")
+    if share is None and measured:
+        share = measured / least
+    if share is not None:
+        lines += ["This run reaches", Text(percent(share), "b"), f"of the lowest ceiling ({name})."]
+        if share > _ABOVE:
+            lines.append("More than a ceiling cannot be: the machine was slower while that was measured.")
+    if record.flag("ceilings", "shared_cores"):
+        words = "Loader and model compete for the same cores, so neither ceiling can be reached while both work"
+        joint = record.number("ceilings", "joint")
+        lines.append(f"{words}: together they can reach {figure(joint)} images/s." if joint else f"{words}.")
+    cost = [
+        f"{duration(seconds)} of a core by the {side}"
+        for side in ("loader", "model")
+        if (seconds := record.number("ceilings", "cpu_seconds", side))
+    ]
+    if cost:
+        lines.append(f"An image costs {' and '.join(cost)}.")
+    if weight := record.number("ceilings", "batch_bytes"):
+        lines.append(f"A batch is {size(weight)} as the loader gives it.")
+    return note(*lines)
+
+
+def _alternatives(record: Record) -> list[Part]:
+    """What else was measured, one side at a time."""
+    rows = []
+    for entry in entries(record, "ceilings", "alternatives"):
+        if (value := entry.number("rate")) is not None:
+            side, base = entry.text("side") or "", record.number("ceilings", entry.text("side") or "")
+            name = named(" ".join(map(str, entry.items("overrides"))), "code", f"{side} alone")
+            spread = interval(*_pair(entry.summary.get("interval")))
+            rows.append((name, Text(figure(value), small=[spread]), times(value / base) if base else ""))
+    return [Table(("Also measured", "#Images/s", "#Against this run's"), rows)] if rows else []

@@ -117,6 +117,16 @@ def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | 
     return paired(ratios).as_record() if ratios else None
 
 
+def failures(record: Mapping[str, Any]) -> list[str]:
+    """A sentence for each error, with the cells that it ended, or the column of which it ended all."""
+    ended: dict[str, list[str]] = {}
+    for cell in record["cells"]:
+        if cell["status"] == "failed":
+            alike = [other["status"] for other in record["cells"] if other["column"] == cell["column"]]
+            ended.setdefault(cell["error"], []).append(cell["column" if {*alike} == {"failed"} else "name"])
+    return [f"{'; '.join(dict.fromkeys(names))} failed: {error}" for error, names in ended.items()]
+
+
 def reaches(ratio: Interval, aim: float) -> str:
     """Whether a ratio reaches an aim, or misses it: if all of its interval is on that side."""
     low, high = ratio["low"], ratio["high"]

@@ -122,19 +122,17 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
     from strobe.bench.steady import ready
 
     found = find_data(asked, scratch)
-    for device in devices:
-        for row, overrides in rows(asked.cfg, device).items():
-            try:
-                size = ready([*found.overrides, *asked.overrides, *overrides]).data.batch_size
-            except (HydraException, OmegaConfBaseException) as error:
-                reason = " ".join(str(error).split())
-                given = json.dumps(list(asked.cfg.suite.best or []))
-                raise ConfigError(
-                    f"the row {row}, with suite.best={given}, cannot be composed: {reason}; give overrides as train.py "
-                    "takes them"
-                ) from error
-            instead = "suite.large_batch=N (or data.batch_size=N in suite.best) and suite.batch_size=N"
-            require_batch(size, found, instead)
+    instead = "suite.large_batch=N (or data.batch_size=N in suite.best) and suite.batch_size=N"
+    for row, overrides in (each for device in devices for each in rows(asked.cfg, device).items()):
+        try:
+            size = ready([*found.overrides, *asked.overrides, *overrides]).data.batch_size
+        except (HydraException, OmegaConfBaseException) as error:
+            given = json.dumps(list(asked.cfg.suite.best or []))
+            raise ConfigError(
+                f"the row {row}, with suite.best={given}, cannot be composed: {' '.join(str(error).split())}; give "
+                "overrides as train.py takes them"
+            ) from error
+        require_batch(size, found, instead)
     return found
 
 
@@ -168,11 +166,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         times = by_round(one, other)
         return [f"{words}: {written(times)} times as fast{than}"] if times else []
 
-    found = [
-        f"{cell['name']} was not measured: {cell['error']}"
-        for cell in record["cells"]
-        if cell["error"] and not cell["visits"]
-    ]
+    found = []
     devices = _by_device(record)
     for device, cells in devices.items():
         first, last, on = cells[0], cells[-1], f"n {DEVICES[device]}"
@@ -208,7 +202,10 @@ def _by_device(record: Mapping[str, Any]) -> dict[str, list[Measured]]:
 def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
     rows, lines, bars = [], [], []
     for cell in cells:
-        phases, epoch, how = _phases(cell), f"{written(cell['seconds'])} s", _how(cell)
+        epoch, how = f"{written(cell['seconds'])} s", _how(cell)
+        means = {name: found["median"] for name, found in cell["figures"].items()}  # by the GPU, where it was asked
+        prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
+        phases = {name: means[prefix + name] for name in names if prefix + name in means}
         total = sum(phases.values())
         shares = {name: percent(value / total) if total else "" for name, value in phases.items()}
         wait = shares.get("data_wait", shares.get("idle", percent(0) if total else ""))
@@ -240,13 +237,6 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
     heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits}")
     body: list[parts.Part] = [parts.Paragraph(note), parts.Table(heads, rows, "cells"), *bars]
     return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
-
-
-def _phases(cell: Measured) -> dict[str, float]:
-    """Mean seconds of a step by phase: the GPU's, where it was asked, else the host's."""
-    means = {name: interval["median"] for name, interval in cell["figures"].items() if interval["median"] is not None}
-    prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
-    return {name: means[prefix + name] for name in names if prefix + name in means}
 
 
 def _speed(cell: Measured) -> str:

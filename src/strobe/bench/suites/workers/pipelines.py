@@ -26,7 +26,7 @@ from strobe.app.data.image_folder import ImageFolder
 from strobe.app.loaders.base import Batch
 from strobe.app.loaders.spdl import SpdlLoader
 from strobe.bench.harness.declare import Done, Trial, Work
-from strobe.bench.inputs import prepared
+from strobe.bench.inputs import files_of, prepared
 from strobe.bench.suites.workers.suite import ONE_BY_ONE, OURS, PUBLISHED, own_overrides
 from strobe.measure import environment
 from strobe.measure.timing import Clock, clock, repeated
@@ -72,15 +72,9 @@ class Job:
         return self.data.normalise(pixels) if self.normalised else pixels
 
 
-@dataclass(frozen=True)
-class Pipeline:
-    """What runs now."""
-
-    take: Callable[[], Tensor]  # the next item
-    holds: int  # items that may lie ready, once it runs
-
-
-Run = Callable[[Job], AbstractContextManager[Pipeline]]
+Running = tuple[Callable[[], Tensor], int]
+"""What gives the next item, and how many may lie ready."""
+Run = Callable[[Job], AbstractContextManager[Running]]
 """Begins a pipeline; all its processes and threads have ended when the context has."""
 
 
@@ -114,7 +108,7 @@ def moved(pixels: Tensor, job: Job) -> Tensor:
 
 
 @contextmanager
-def torch_source(job: Job) -> Iterator[Pipeline]:
+def torch_source(job: Job) -> Iterator[Running]:
     """The published DataLoader: Pillow, standardised in the workers, float32 between processes, one batch ahead."""
     size = (job.data.size, job.data.size)
     photos = Photos(job.folder, transform=Compose([Resize(size), PILToTensor()]))
@@ -125,11 +119,11 @@ def torch_source(job: Job) -> Iterator[Pipeline]:
         return (standardise(pixels.float() / 255) if job.normalised else pixels), labels
 
     with _dataloader(job, photos, collate_fn=collate if job.batched else None, prefetch_factor=1) as batches:
-        yield Pipeline(lambda: moved(next(batches)[0], job), holds=2 * job.workers)
+        yield lambda: moved(next(batches)[0], job), 2 * job.workers
 
 
 @contextmanager
-def torch_tuned(job: Job) -> Iterator[Pipeline]:
+def torch_tuned(job: Job) -> Iterator[Running]:
     """A DataLoader with all that is known to help, on a data set written by hand.
 
     Each photo by the quicker decoder, uint8 between processes, several batches ahead, pinned memory for a GPU, and
@@ -138,7 +132,7 @@ def torch_tuned(job: Job) -> Iterator[Pipeline]:
     photos = Photos(job.folder, loader=lambda path: decode_quickly(path, job.data.size))
     options: dict[str, Any] = {"prefetch_factor": PREFETCH, "persistent_workers": True, "pin_memory": job.on_gpu}
     with _dataloader(job, photos, **options) as batches:
-        yield Pipeline(lambda: job.finish(next(batches)[0]), holds=PREFETCH * job.workers)
+        yield lambda: job.finish(next(batches)[0]), PREFETCH * job.workers
 
 
 def decode_quickly(path: str, size: int) -> Tensor:
@@ -157,7 +151,7 @@ def decode_quickly(path: str, size: int) -> Tensor:
 
 
 @contextmanager
-def spdl_source(job: Job) -> Iterator[Pipeline]:
+def spdl_source(job: Job) -> Iterator[Running]:
     """The published SPDL pipeline, photo by photo, but for two arguments.
 
     Without ``scale_mode=None`` photos keep their aspect and get black borders; without ``max_failures=0`` a photo that
@@ -182,11 +176,11 @@ def spdl_source(job: Job) -> Iterator[Pipeline]:
     pipeline = builder.add_sink(job.workers).build(num_threads=job.workers, max_failures=0)
     with pipeline.auto_stop():  # between stages lie two items each
         batches = iter(pipeline)
-        yield Pipeline(lambda: next(batches)[0], holds=job.workers + 8)
+        yield lambda: next(batches)[0], job.workers + 8
 
 
 @contextmanager
-def spdl_batches(job: Job) -> Iterator[Pipeline]:
+def spdl_batches(job: Job) -> Iterator[Running]:
     """SPDL with one item a batch, its own function for that, a cheaper filter, and standardised as by us."""
     io, builder = _spdl()
     side = job.data.size
@@ -199,15 +193,13 @@ def spdl_batches(job: Job) -> Iterator[Pipeline]:
         pixels = io.to_torch(buffer).permute(0, 3, 1, 2)
         return (pixels.pin_memory() if job.on_gpu else pixels), torch.tensor(labels)
 
-    pipeline = (
-        builder.add_source(iter(lambda: tuple(islice(samples, job.batch_size)), ()))
-        .pipe(load, concurrency=job.workers)
-        .add_sink(job.workers)
-        .build(num_threads=job.workers, max_failures=0)
+    builder = builder.add_source(iter(lambda: tuple(islice(samples, job.batch_size)), ())).pipe(
+        load, concurrency=job.workers
     )
+    pipeline = builder.add_sink(job.workers).build(num_threads=job.workers, max_failures=0)
     with pipeline.auto_stop():
         batches = iter(pipeline)
-        yield Pipeline(lambda: job.finish(next(batches)[0]), holds=2 * job.workers + 2)
+        yield lambda: job.finish(next(batches)[0]), 2 * job.workers + 2
 
 
 def _spdl() -> tuple[Any, Any]:
@@ -220,7 +212,7 @@ def _spdl() -> tuple[Any, Any]:
 
 
 @contextmanager
-def ours(job: Job) -> Iterator[Pipeline]:
+def ours(job: Job) -> Iterator[Running]:
     """The DataModule's own batches, by its loader and engine, as a training gets them; standardised as there."""
     if job.on_gpu:
         job.data.trainer = lone_trainer(job.cfg)  # which tells the device, for which engines pin memory
@@ -228,7 +220,7 @@ def ours(job: Job) -> Iterator[Pipeline]:
     ahead = loader.num_workers * ((loader.prefetch_factor or 0) + 1)
     try:
         with closing(iter(loader)) as batches:
-            yield Pipeline(lambda: job.finish(next(batches)[0]), holds=ahead)
+            yield lambda: job.finish(next(batches)[0]), ahead
     finally:
         end_workers(getattr(loader, "_iterator", None))  # of torch, which persist
 
@@ -245,15 +237,9 @@ PIPELINES: dict[str, Run] = {
 @contextmanager
 def _dataloader(job: Job, photos: Photos, **options: Any) -> Iterator[Any]:
     """An iterator of a DataLoader whose workers are forked, and gone at the end."""
-    loader: DataLoader[Any] = DataLoader(
-        photos,
-        batch_size=job.batch_size if job.batched else None,
-        sampler=cycle(range(len(photos))),
-        num_workers=job.workers,
-        multiprocessing_context="fork",
-        **options,
-    )
-    batches = iter(loader)
+    order, size = cycle(range(len(photos))), job.batch_size if job.batched else None
+    options |= {"num_workers": job.workers, "multiprocessing_context": "fork"}
+    batches = iter(DataLoader(photos, size, sampler=order, **options))
     try:
         yield batches
     finally:
@@ -278,12 +264,12 @@ def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: b
     device = torch.device(GPU) if stage == "transfer" else None
     job = Job(data, cfg, workers, stage != "resize", stage in {"normalise", "transfer"}, device)
     try:
-        with PIPELINES["strobe" if name in OURS else name](job) as running:
+        with PIPELINES["strobe" if name in OURS else name](job) as (take, ready):
             items = workers * (ONE_BY_ONE if stage == "resize" else 1)
             yield Work(
-                Draining(running.take, 2 * items, running.holds, clock(device or torch.device("cpu"))),
-                warm_up=lambda: [running.take() for _ in range(items)],
-                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
+                Draining(take, 2 * items, ready, clock(device or torch.device("cpu"))),
+                warm_up=lambda: [take() for _ in range(items)],
+                files=files_of(data.found["train"]),
             )
     finally:
         torch.set_num_threads(before)

@@ -13,7 +13,7 @@ from strobe.bench.harness.results import by_round, reaches
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
-from strobe.present.format import estimate, figure
+from strobe.present.format import counted, estimate, figure
 
 STAGES = {  # each does what those before it do
     "resize": "Decode and resize, one photo at a time",
@@ -60,12 +60,11 @@ def declare(cfg: DictConfig) -> Suite:
     for stage in stages:
         for count in workers:
             options = {"stage": stage, "workers": count, "limited": cfg.threads is not None}
-            ways = {  # what torch computes on in the published ones is set when they run
-                " ".join([COLUMNS[entry.split()[0]], *entry.split()[1:]]): deferred(
-                    "workers.pipelines:deliver", pipeline=entry, **options
-                )
-                for entry in pipelines
-            }
+            ways = {}  # what torch computes on in the published ones is set when they run
+            for entry in pipelines:
+                name, *more = entry.split()
+                make = deferred("workers.pipelines:deliver", pipeline=entry, **options)
+                ways[" ".join([COLUMNS[name], *more])] = make
             at = {"threads": cfg.threads or 1, "cache": "warm", "at": float(count)}
             cells += row(stage, str(count), ways, COLUMNS["torch"], **at)
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
@@ -111,10 +110,8 @@ def _pipelines(given: Sequence[str]) -> list[str]:
                     "may differ, and numbers of workers are suite.workers=[N,...]"
                 )
     if not given or len(set(given)) < len(given):
-        listed = ",".join(given)
-        raise ConfigError(
-            f"suite.pipelines=[{listed}] must name one or more, each once; choose from {', '.join(COLUMNS)}"
-        )
+        listed = f"suite.pipelines=[{','.join(given)}]"
+        raise ConfigError(f"{listed} must name one or more, each once; choose from {', '.join(COLUMNS)}")
     return list(given)
 
 
@@ -165,35 +162,23 @@ def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, A
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each stage the best of ours against the others, and where throughput peaks; then what was not measured."""
+    """For each stage the best of ours against the others with as many workers, and where throughput peaks."""
     told: list[str] = []
     for stage, title in STAGES.items():
-        cells = [cell for cell in record["cells"] if cell["table"] == stage]
-        measured = [cell for cell in cells if cell["visits"]]
-        if measured:
-            told += _of_stage(title, measured)
-    failed: dict[str, list[str]] = {}
-    for cell in record["cells"]:
-        if cell["status"] == "failed":
-            failed.setdefault(cell["error"], []).append(cell["column"])
-    return told + [f"Not measured, {', '.join(dict.fromkeys(names))}: {error}" for error, names in failed.items()]
-
-
-def _of_stage(title: str, cells: list[Measured]) -> list[str]:
-    ours = [cell for cell in cells if cell["column"].startswith(COLUMNS["strobe"]) and "packed" not in cell["column"]]
-    told = []
-    if ours:
-        best = max(ours, key=_rate)
-        told.append(f"{title}: the best of ours, {_beside(best, cells)}.")
-        in_full = [cell for cell in ours if IN_FULL in cell["column"]]
-        if in_full and best not in in_full:
-            told.append(f"{title}, photos decoded in full: {_beside(max(in_full, key=_rate), cells)}.")
-    peaks = []
-    for name in dict.fromkeys(cell["column"] for cell in cells):
-        peak = max((cell for cell in cells if cell["column"] == name), key=_rate)
-        peaks.append(f"{name} {figure(_rate(peak))} with {_numbered(peak)}")
-    if len({cell["at"] for cell in cells}) > 1:
-        told.append(f"{title}: throughput peaks at, in images/s, {'; '.join(peaks)}.")
+        cells = [cell for cell in record["cells"] if cell["table"] == stage and cell["visits"]]
+        ours = [cell for cell in cells if cell["column"].startswith("Strobe") and "packed" not in cell["column"]]
+        if ours:
+            best = max(ours, key=_rate)
+            told.append(f"{title}: the best of ours, {_beside(best, cells)}.")
+            in_full = [cell for cell in ours if IN_FULL in cell["column"]]
+            if in_full and best not in in_full:
+                told.append(f"{title}, photos decoded in full: {_beside(max(in_full, key=_rate), cells)}.")
+        if len({cell["at"] for cell in cells}) > 1:
+            peaks = []
+            for name in dict.fromkeys(cell["column"] for cell in cells):
+                peak = max((cell for cell in cells if cell["column"] == name), key=_rate)
+                peaks.append(f"{name} {figure(_rate(peak))} with {counted(int(peak['at']), 'worker')}")
+            told.append(f"{title}: throughput peaks at, in images/s, {'; '.join(peaks)}.")
     return told
 
 
@@ -203,16 +188,13 @@ def _beside(ours: Measured, cells: list[Measured]) -> str:
     against = []
     for name in ("torch", "spdl", "torch_tuned", "spdl_batches"):
         other = beside.get(COLUMNS[name])
-        if other and (found := by_round(ours, other)) and found["median"] is not None:
+        if other and (found := by_round(ours, other)):
             aimed = f" (aim {AIMS[name]:g}: {reaches(found, AIMS[name])})" if name in AIMS else ""
             against.append(f"{estimate(found)} times {other['column']}{aimed}")
-    words = f"{ours['column']} with {_numbered(ours)}, delivers {estimate(ours['images_per_second'])} images/s"
+    words = f"{ours['column']} with {counted(int(ours['at']), 'worker')}, delivers "
+    words += f"{estimate(ours['images_per_second'])} images/s"
     return f"{words}: {', '.join(against)}" if against else words
 
 
 def _rate(cell: Measured) -> float:
     return float(cell["images_per_second"]["median"])
-
-
-def _numbered(cell: Measured) -> str:
-    return f"{cell['at']:g} worker{'s'[: cell['at'] != 1]}"

@@ -1,12 +1,17 @@
-"""A sweep with a gate: refused before anything is trained where it could not open, and its exit code at the end."""
+"""The end of a sweep: its comparison, its gate, and its exit code, also when nobody listens any more."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
-from strobe.app.sweep.ending import Ending
+from strobe.app.sweep.ending import Ending, conclude
+from strobe.compare import command
+from support.files import plant
 from support.run_folders import write_sweep
 
 STEADY = [100, 101, 99, 100]
@@ -70,3 +75,69 @@ def test_a_sweep_is_held_against_an_earlier_one(tmp_path: Path) -> None:
     assert ended(now, baseline=str(then)) == 3
     assert ended(then, baseline=str(now)) == 0
     assert ended(now, baseline=str(tmp_path / "nowhere")) == 4  # a comparison that cannot be made opens nothing
+
+
+BAR = """
+import sys
+from rich.console import Console
+from strobe.present.terminal import ProgressDisplay
+with ProgressDisplay(Console(), 2) as display:
+    for number in (1, 2):
+        display.begins("seed=1", None)
+        display.completes(number)
+        display.say("it completed")
+print("went on", file=sys.stderr)
+"""
+END = """
+import sys
+from omegaconf import OmegaConf
+from strobe.app.sweep.ending import Ending
+keys = {"baseline": None, "fail_if_slower": None}
+Ending().on_multirun_end(OmegaConf.create({"sweep": keys, "hydra": {"sweep": {"dir": sys.argv[1]}}}))
+"""
+
+
+def ended_unheard(code: str, *arguments: str) -> tuple[int, str]:
+    """How a script that prints into a closed pipe ends, and what it says elsewhere."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    process = subprocess.run(
+        [sys.executable, "-c", code, *arguments], stdout=theirs, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(theirs)
+    return process.returncode, process.stderr
+
+
+def test_a_closed_pipe_does_not_end_what_shows_progress() -> None:
+    assert ended_unheard(BAR) == (0, "went on\n")
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(100, 0), ("it broke", 1)])
+def test_a_closed_pipe_does_not_change_the_exit_code(tmp_path: Path, outcome: Any, code: int) -> None:
+    write_sweep(tmp_path, [("seed=1", [outcome])])
+    assert ended_unheard(END, str(tmp_path))[0] == code
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(100, 0), ("it broke", 1)])
+def test_a_comparison_that_cannot_be_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: Any, code: int
+) -> None:
+    write_sweep(tmp_path, [("seed=1", [outcome])])
+    plant(tmp_path, {"comparison.json/in the way": b""})
+    assert ended(tmp_path, fail_if_slower=None) == code
+    said = capsys.readouterr().err
+    assert said.startswith(f"The comparison cannot be written to {tmp_path}")
+    assert said.count("\n") == 1
+
+
+def test_a_mistake_in_the_comparison_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mistaken(*_: object) -> int:
+        raise ZeroDivisionError("of nothing")
+
+    monkeypatch.setattr(command, "conclude", mistaken)
+    conclude(tmp_path)
+    said = capsys.readouterr().err
+    again = f"python -m strobe.compare {tmp_path} compares them\n"
+    assert said == f"The runs could not be compared (of nothing); they are kept: {again}"
