@@ -7,6 +7,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from strobe.app.config.register import register
+from strobe.diagnose.attribution import attribution
+from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
 from strobe.records.run import Record
 from support.places import ROOT
@@ -49,7 +51,7 @@ def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
     assert causes(with_batches(example("nothing"), 900.0)) == ["small_batch"]
     assert causes(with_batches(example("loader"), 900.0)) == ["loader"]
     fewer_updates = with_batches(example("optimizer", summary__ceilings__alternatives=[]), 900.0)
-    assert causes(fewer_updates) == ["small_batch"]
+    assert causes(fewer_updates) == ["small_batch", "optimizer"]  # each step pays for more than its update
 
 
 def test_a_stronger_symptom_is_not_hidden_by_a_weaker_cause() -> None:
@@ -122,7 +124,7 @@ def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> N
     record = example("nothing", summary__callbacks=[CALLBACK])
     (finding,) = diagnose(record)
     text = verdict(record, [finding])
-    assert text.endswith(f". Without it training would be up to {finding.predicted_speedup.high:.2f}x as fast.")
+    assert text.endswith(f". Without it training would be up to {1 / (1 - finding.lost):.2f}x as fast.")
     assert "Predicted" not in text
 
 
@@ -203,3 +205,77 @@ def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
         for name in key.split("."):
             chosen = chosen[name]
         assert ("null" if chosen is None else str(chosen).lower()) == value
+
+
+def sleepy(phase: str, seconds: float, **changes: Any) -> Record:
+    """A run of small batches whose every step waits for so long in a phase, which larger batches do less often."""
+    record = example("stalled", summary__step_seconds__forward=0.02, **changes)
+    spent = record.summary["step_seconds"]
+    spent[phase] += seconds
+    spent["total"] = sum(value for name, value in spent.items() if name != "total")
+    rate = record.summary["batch_size"] / spent["total"]
+    record.summary["images_per_second"] = {"median": rate, "low": 0.98 * rate, "high": 1.02 * rate}
+    record.summary["overall_images_per_second"] = record.summary["batch_size"] / (spent["total"] + 0.003)
+    model = record.summary["batch_size"] / (spent["total"] - spent["callbacks"] - spent["data_wait"])
+    record.summary["ceilings"] |= {"model": model, "joint": None, "shared_cores": False, "alternatives": []}
+    record.summary["ceilings"]["intervals"]["model"] = [0.98 * model, 1.02 * model]
+    record.summary["cores_used"]["forward"] = 7.0
+    return with_batches(record, 1.9 * model)
+
+
+def test_a_slow_update_is_the_cause_and_a_larger_batch_its_remedy() -> None:
+    first = diagnose(sleepy("optimizer", 0.5))[0]
+    assert first.cause == "optimizer"
+    assert first.lost == pytest.approx(0.5 / 0.57, abs=0.05)
+    assert [remedy.overrides for remedy in first.remedies] == [("data.batch_size=64",)]
+
+
+def test_a_slow_callback_is_the_cause_however_much_a_larger_batch_promises() -> None:
+    record = sleepy("callbacks", 0.5, summary__callbacks=[CALLBACK | {"mean": 0.5, "longest": 0.6}])
+    first = diagnose(record)[0]
+    assert (first.cause, first.subject) == ("callback", "Audit")
+    assert [remedy.overrides for remedy in first.remedies] == [("data.batch_size=64",)]
+
+
+def test_a_step_that_sleeps_is_not_called_computing() -> None:
+    record = sleepy("forward", 0.5, summary__cores_used__forward=0.1)
+    record.summary["cores_used"]["forward"] = 0.1
+    first = diagnose(record)[0]
+    assert (first.cause, first.subject) == ("stalled", "forward")
+    assert "small_batch" not in causes(record)
+
+
+def test_two_instances_of_a_class_are_one_cause() -> None:
+    both = [CALLBACK | {"name": name, "mean": 0.02} for name in ("Audit", "Audit 2")]
+    (finding,) = diagnose(example("nothing", summary__callbacks=both))
+    assert "40 ms of a mean step by 2 instances" in finding.evidence
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_parts_of_a_step_add_up(cause: str) -> None:
+    parts = attribution(record := example(cause), step := step_of(record))
+    assert sum(part.seconds for part in parts) == pytest.approx(step.total * step.images)
+    assert sum(part.share for part in parts) == pytest.approx(1)
+    assert all(part.seconds > 0 for part in parts[:-1])
+
+
+def test_training_beyond_its_ceiling_is_not_measurable() -> None:
+    record = example("memory_layout")
+    for name in ("median", "low", "high"):
+        record.summary["images_per_second"][name] *= 3
+    (finding,) = diagnose(record)
+    assert finding.title == "Not measurable here"
+    assert "quiet machine" in finding.advice
+
+
+def test_no_promise_whose_interval_holds_1_or_says_nothing() -> None:
+    record = example("callback", summary__images_per_second={"median": 300.0, "low": 60.0, "high": 540.0})
+    finding = diagnose(record)[0]
+    assert finding.predicted_speedup.low < 1
+    assert verdict(record, [finding]).endswith("Try ~callbacks.audit: what it gains is too uncertain to promise.")
+
+
+def test_what_may_help_and_is_too_uncertain_is_named() -> None:
+    (finding,) = diagnose(example("memory_layout", summary__ceilings__drift=0.6))
+    assert finding.cause == "nothing"
+    assert "too uncertain to promise: model.channels_last=true" in finding.evidence

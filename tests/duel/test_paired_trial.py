@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strobe.duel.paired_trial import Defeat, Duel, alone, duel
-from strobe.measure.statistics import EARLY, FEWEST, paired
+from strobe.measure.statistics import FEWEST
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
@@ -69,28 +69,32 @@ def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower")])
 def test_what_differs_is_told_apart_and_soon_if_it_is_clear(ratio: float, verdict: str) -> None:
     duels = [made(noisy(seed, 0.1, heavy=False), ratio) for seed in range(50)]
-    assert [each.verdict for each in duels].count(verdict) >= 45
-    assert {len(each.ours) for each in duels} == {EARLY, 6}
+    verdicts = [each.verdict for each in duels]
+    assert verdicts.count(verdict) >= (45 if ratio > 1 else 25)  # what looks slower promises nothing, and ends at once
+    assert set(verdicts) <= {verdict, "no difference"}
+    assert {len(each.ours) for each in duels} <= {6, 12, 24}
     clear = made(noisy(0, 0.1, heavy=False), ratio**10)
-    assert (len(clear.ours), len(clear.theirs), clear.verdict) == (EARLY, EARLY, verdict)
+    assert (len(clear.ours), len(clear.theirs), clear.verdict) == (6, 6, verdict)
 
 
 def test_a_steady_drift_cancels() -> None:
     duels = made(lambda now: math.exp(-now / 60), 1.2)  # by the same share with each turn
     assert duels.ratio.middle == pytest.approx(1.2, rel=1e-3)
-    assert duels.ratio == paired([ours / theirs for ours, theirs in zip(duels.ours, duels.theirs, strict=True)])
-    assert duels.theirs[0] == pytest.approx(1e6, rel=0.05)
+    assert 0.8e6 < duels.theirs[0] < 1e6
     assert duels.theirs == sorted(duels.theirs, reverse=True)
 
 
 def test_turns_alternate_and_are_as_long_as_the_slower_one_needs() -> None:
     machine = Machine(lambda _: 1.0)
-    duel(Made(machine, "A", 10), Made(machine, "B", 10, step=5.0), turns=5, seconds=TURN)
-    assert "".join(name for name, _ in machine.turns) == "ABBAABBAAB"
-    assert [seconds for _, seconds in machine.turns] == [TURN] * 2 + [10.0] * 8
+    duel(Made(machine, "A", 10), Made(machine, "B", 10, step=5.0), turns=24, seconds=TURN, early=False, seed=1)
+    order = "".join(name for name, _ in machine.turns)
+    quads = [order[start : start + 4] for start in range(2, len(order), 4)]
+    assert order[:2] == quads[0][:2]  # they are not counted
+    assert set(quads) == {"ABBA", "BAAB"}
+    assert {seconds for _, seconds in machine.turns[2:]} == {10.0}
 
 
-@pytest.mark.parametrize(("left", "pairs"), [(-1.0, FEWEST), (60.0, 6)])
+@pytest.mark.parametrize(("left", "pairs"), [(-1.0, 2 * FEWEST), (60.0, 6)])
 def test_after_the_deadline_no_more_pairs_begin(left: float, pairs: int) -> None:
     ended = made(noisy(0, 0.0, heavy=False), 1.0, deadline=time.monotonic() + left)
     assert len(ended.ours) == len(ended.theirs) == pairs

@@ -8,9 +8,22 @@ import pytest
 from scipy import stats
 
 from strobe.measure import statistics
-from strobe.measure.statistics import Estimate, interval, is_over, median, needed, paired, series, unpaired
+from strobe.measure.statistics import (
+    FALSE_ALARM,
+    Estimate,
+    interval,
+    is_over,
+    looks,
+    median,
+    needed,
+    paired,
+    sequential,
+    series,
+    unpaired,
+)
 
 TRIALS = 600
+DRAWS = 2000
 Noise = Callable[[np.random.Generator, int], np.ndarray]
 NOISES: dict[str, Noise] = {
     "normal": lambda random, count: random.normal(0, 0.02, count),
@@ -153,26 +166,47 @@ def test_as_many_runs_as_are_said_to_be_needed_settle_it_four_times_in_five() ->
     assert needed(unpaired([1.0, 1.1], [1.0, 1.1]), 1.0) is None
 
 
-def pairs_until_over(random: np.random.Generator, ratio: float, noise: float, planned: int = 6) -> list[float]:
-    ratios: list[float] = []
-    while not is_over(ratios, planned):
-        ratios.append(ratio * math.exp(random.normal(0, noise)))
-    return ratios
+def trial(
+    random: np.random.Generator, ratio: float, noise: float, correlated: float, *, alpha: float = FALSE_ALARM
+) -> Estimate:
+    """A paired trial whose pairs of turns have normal noise, of which neighbours resemble each other."""
+    planned = looks(3)
+    away = random.standard_normal(2 * planned[-1])
+    for pair in range(1, len(away)):
+        away[pair] = correlated * away[pair - 1] + math.sqrt(1 - correlated**2) * away[pair]
+    quads = ratio * np.exp(noise * away.reshape(-1, 2).mean(axis=1))
+    return next(found for k in planned if is_over(found := sequential(quads[:k].tolist(), planned, alpha), planned))
 
 
-@pytest.mark.parametrize("noise", [0.02, 0.1, 0.2])
-def test_looking_after_each_pair_finds_no_more_differences_between_equals_than_one_look_may(noise: float) -> None:
+@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.1, 0.3), (0.2, 0.6)])
+def test_no_more_than_one_of_twenty_trials_of_equals_finds_one_faster(noise: float, correlated: float) -> None:
     random = np.random.default_rng(16)
-    trials = [pairs_until_over(random, 1.0, noise) for _ in range(TRIALS)]
-    found = [paired(ratios).verdict for ratios in trials]
-    assert found.count("faster") + found.count("slower") <= 0.06 * TRIALS
-    assert {len(ratios) for ratios in trials} <= {4, 6, 8, 10, 12, 14, 16, 18}
+    found = [trial(random, 1.0, noise, correlated).verdict for _ in range(DRAWS)]
+    assert found.count("faster") <= 0.05 * DRAWS
+    assert "too few runs" not in found
 
 
-def test_a_trial_ends_soon_if_it_is_clear_and_goes_on_while_it_is_promising() -> None:
+@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.2, 0.6)])
+def test_nor_do_more_searches_with_ten_proposals_that_do_nothing(noise: float, correlated: float) -> None:
+    random = np.random.default_rng(18)
+    wrong = 0
+    for _ in range(DRAWS // 4):
+        found = [trial(random, 1.0, noise, correlated, alpha=FALSE_ALARM / 10).verdict for _ in range(10)]
+        wrong += "faster" in found
+    assert wrong <= 0.05 * DRAWS // 4
+
+
+def test_what_differs_is_found_and_the_sooner_the_clearer_it_is() -> None:
     random = np.random.default_rng(17)
-    assert {len(pairs_until_over(random, 2.0, 0.02)) for _ in range(50)} == {4}
-    longer = [pairs_until_over(random, 1.08, 0.1) for _ in range(200)]
-    assert sum(len(ratios) > 6 for ratios in longer) > 50
-    once = [paired(ratios[:6]).verdict for ratios in longer]
-    assert [paired(ratios).verdict for ratios in longer].count("faster") > 1.3 * once.count("faster")
+    for ratio, noise, share in ((1.1, 0.05, 0.95), (1.2, 0.1, 0.9), (1.5, 0.2, 0.9)):
+        assert [trial(random, ratio, noise, 0.3).verdict for _ in range(200)].count("faster") >= share * 200
+    assert {trial(random, 2.0, 0.02, 0.0).n for _ in range(50)} == {3}
+    assert {trial(random, 1.0, 0.001, 0.0).n for _ in range(50)} == {3}  # it promises nothing
+
+
+def test_a_look_that_was_not_planned_asks_for_as_much() -> None:
+    quads = [1.14, 1.16, 1.15, 1.15]
+    between, planned = sequential(quads, looks(3), 0.04), sequential(quads[:3], looks(3), 0.04)
+    assert between.level == planned.level == 0.92
+    assert 1 < between.low < between.middle
+    assert sequential([1.1], looks(3), 0.04).verdict == "too few runs"

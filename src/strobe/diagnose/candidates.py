@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from strobe.diagnose.attribution import OPTIMIZER_SHARE
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader, with_model
 from strobe.diagnose.symptoms import (
     cores_of_a_rank,
@@ -18,7 +19,6 @@ from strobe.records.run import Alternative, Figure, Record
 WORKERS = "engine.num_workers"
 MOST = 6  # each takes seconds to measure
 MOSTLY = 0.5  # of the step: where it waits for so much, computing is not what to look at
-OPTIMIZER_SHARE = 0.1  # from here on one kernel for the update, in place of many, can show
 BATCHES_AN_EPOCH = 4  # with fewer, a larger batch is no longer training as one knows it
 
 

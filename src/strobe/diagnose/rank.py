@@ -4,20 +4,22 @@ import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
+from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import start_share
+from strobe.diagnose.rules import Finding, Remedy
+from strobe.diagnose.symptoms import start_share, too_low
 from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
 from strobe.present.format import duration, percent
 from strobe.present.format import rate as figure
-from strobe.records.run import Record
+from strobe.records.run import Record, as_number
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 CEILINGS = ("loader", "model", "transfer", "joint")
@@ -34,7 +36,6 @@ EXPLAINED = (
     ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
-    ("optimizer", "small_batch", "larger batches update less often per image"),
     ("launch_bound", "synchronisation", "the device idles because the host waits for it"),
     ("small_batch", "synchronisation", "the device idles because the host waits for it"),
     ("synchronisation", "callback", "the callback is what waits for the device"),
@@ -42,45 +43,77 @@ EXPLAINED = (
 )
 
 WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
-LOST = ("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "workers_restart")
+# What the run itself lost, as its steps show: a cause, however uncertain what a remedy would gain.
+LOST = (
+    *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
+    *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
+)
+UNATTRIBUTED = ("quota", "synchronisation")  # what lies within the other parts
+PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
+MOST_UNCERTAIN = 3
+WIDEST = 3.0  # the factor between the ends of an interval, beyond which a prediction is not told
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
-    """Renew ``efficiency``, ``trace_evidence``, ``findings`` and ``verdict`` from the rest and the run's traces."""
+    """Renew what is concluded from the rest and the run's traces.
+
+    That is ``efficiency``, ``trace_evidence``, ``attribution``, ``findings`` and ``verdict``.
+    """
     summary["efficiency"] = efficiency(summary)
     record = Record(summary, config)
     paths = [run_dir / trace for trace in record.items("traces") if isinstance(trace, str)]
     if evidence := read_evidence([path for path in paths if path.is_file()]):
         summary["trace_evidence"] = evidence
+    step = step_of(record)
+    summary["attribution"] = [
+        {"cause": part.cause, "name": part.name, "seconds": part.seconds, "share": part.share}
+        for part in (attribution(record, step) if step else ())
+    ]
     findings = diagnose(record)
     summary["findings"] = [finding.as_dict() for finding in findings]
     summary["verdict"] = verdict(record, findings)
 
 
 def efficiency(summary: dict[str, Any]) -> float | None:
-    """The measured rate as a share of the smallest ceiling; None when either is unknown."""
+    """The measured rate as a share of the smallest ceiling; None when either is unknown, or the ceiling is wrong."""
     record = Record(summary)
+    if too_low(record):
+        return None
     known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
     measured = record.number("images_per_second", "median")
     return measured / min(known) if measured is not None and known else None
 
 
 def diagnose(record: Record) -> list[Finding]:
-    """What to change, the greatest predicted gain first; ``nothing`` alone if nothing would help.
+    """What takes time that a perfect run would not spend, the largest part first; ``nothing`` alone if there is none.
 
-    A finding is left out if less than 3% is predicted, if it may lose as much as it is likely to gain (``low * median
-    <= 1``, unless the run itself lost the time, ``LOST``), or if a stronger one explains it (``EXPLAINED``) or changes
-    some of the same. A run without a measured step has no findings.
+    A finding is left out if less than 3% is predicted, if that may be no gain at all (unless the run itself lost the
+    time, ``LOST``), if it rests on a ceiling that is wrong, if one that gains more explains it (``EXPLAINED``) or
+    changes some of the same. Where each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
+    larger batch is a remedy for that. A run without a measured step has no findings.
     """
     if (step := step_of(record)) is None:
         return []
+    shares = {(part.cause, part.subject): part.share for part in attribution(record, step)}
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
-    listed: list[Finding] = []
+    found = [replace(finding, lost=_lost(finding, shares)) for finding in found]
+    batch = next((finding for finding in found if finding.cause == "small_batch"), None)
+    wrong = too_low(record) is not None
+    kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
+        rests = wrong and finding.cause not in LOST
         # What is itself explained explains nothing.
-        if _helps(finding) and not any(_covers(stronger, finding) for stronger in listed):
-            listed.append(finding)
-    return listed or [finding for finding in found if finding.cause == "nothing"][:1]
+        if _helps(finding) and not rests and not any(_covers(stronger, finding) for stronger in kept):
+            kept.append(finding)
+    if not kept:
+        return [_with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
+    kept.sort(key=lambda finding: (-(finding.lost or 0.0), finding.cause))
+    payers = [one for one in kept if one.cause in PER_STEP]
+    if batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
+        return kept
+    sure = batch.predicted_speedup.low > 1 and not wrong
+    remedies = (Remedy(batch.advice, batch.overrides, batch.predicted_speedup),) if sure else ()
+    return [replace(one, remedies=remedies) if one in payers else one for one in kept if one is not batch]
 
 
 @cache
@@ -109,13 +142,34 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     end = _first_step(record, findings)
     if first.cause == "nothing":
         return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
-    predicted, high = first.predicted_speedup, first.predicted_speedup.high
-    digits = 1 if predicted.median >= 1.5 else 2
-    middle, *ends = (f"{value:.{digits}f}" for value in (predicted.median, predicted.low, high))
-    told = f"Predicted: {' '.join(first.overrides)} -> {middle}x ({' to '.join(ends)})."
-    if not first.overrides:  # nothing to run: the most that a change can give
-        told = f"Without it training would be up to {high:.{1 if high >= 1.5 else 2}f}x as fast."
-    return f"{begin}{first.title}{_ceilings(record)}. {told}{end}"
+    if gained := gain(first.as_dict()):
+        told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
+        if not first.overrides:
+            told = f" Without it training would be {gained} as fast."
+    else:
+        told = (
+            f" Try {' '.join(first.overrides)}: what it gains is too uncertain to promise." if first.overrides else ""
+        )
+    return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
+
+
+def gain(finding: Mapping[str, Any]) -> str:
+    """What a finding, as records have it, promises: ``2.5x (2.3 to 2.6)``; ``up to 1.4x`` where there is no remedy.
+
+    Empty where the interval holds 1, or is wider than a factor of ``WIDEST``.
+    """
+    if not finding.get("overrides"):
+        most = 1 / max(1e-3, 1 - (as_number(finding.get("lost")) or 0.0))
+        return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
+    predicted: Mapping[str, Any] = finding.get("predicted_speedup") or {}
+    ends = (
+        [as_number(predicted.get(key)) for key in ("median", "low", "high")] if isinstance(predicted, Mapping) else []
+    )
+    known = [end for end in ends if end is not None]
+    if not known or known[1] <= 1 or known[2] > WIDEST * known[1]:
+        return ""
+    middle, low, high = (f"{end:.{1 if known[0] >= 1.5 else 2}f}" for end in known)
+    return f"{middle}x ({low} to {high})"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
@@ -126,8 +180,26 @@ def command(record: Record, overrides: Sequence[str]) -> str:
 
 def _helps(finding: Finding) -> bool:
     predicted = finding.predicted_speedup
-    sure = finding.cause in LOST or predicted.low * predicted.median > 1
+    sure = finding.cause in LOST or predicted.low >= 1
     return finding.cause != "nothing" and predicted.median >= WORTH and sure
+
+
+def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
+    """The share of training that goes to a cause: by attribution, else what is predicted to be saved."""
+    if finding.cause in (*LOST, "small_batch") and finding.cause not in UNATTRIBUTED:
+        return shares.get((finding.cause, finding.subject), 0.0)
+    return max(0.0, 1 - 1 / finding.predicted_speedup.median)
+
+
+def _with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
+    """What may help, and was too uncertain to promise."""
+    doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
+    doubtful.sort(key=lambda one: -one.predicted_speedup.median)
+    if not doubtful or nothing.title not in ("Nothing to fix", "No cause found"):
+        return nothing
+    named = ", ".join(" ".join(one.overrides) for one in doubtful[:MOST_UNCERTAIN])
+    title = "Nothing certain to gain" if nothing.title == "Nothing to fix" else nothing.title
+    return replace(nothing, title=title, evidence=f"{nothing.evidence} May help, too uncertain to promise: {named}.")
 
 
 def _covers(stronger: Finding, finding: Finding) -> bool:

@@ -7,6 +7,7 @@ from strobe.diagnose.predict import Step
 from strobe.records.run import Record, as_number
 
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
+ABOVE = 1.05  # times a ceiling: what a measurement may be off
 SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
 
 
@@ -116,3 +117,18 @@ def mixed_precision(record: Record) -> str | None:
     if major is None or major < TENSOR_CORES:
         return None
     return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+
+
+def too_low(record: Record) -> str | None:
+    """The ceiling below which training cannot have been and was, beyond both intervals: it is wrong; None if none is.
+
+    ``joint`` is computed from the others, and as uncertain as the less certain of them.
+    """
+    measured = record.number("images_per_second", "low") or record.number("images_per_second", "median")
+    rates = {name: rate for name in ("loader", "model", "transfer") if (rate := record.rate(name))}
+    wide = max((rates[name].high / rates[name].median for name in ("loader", "model") if name in rates), default=1.0)
+    highs = {name: rate.high for name, rate in rates.items()}
+    if joint := record.number("ceilings", "joint"):
+        highs["joint"] = joint * wide
+    lowest = min(highs, key=lambda name: highs[name], default=None)
+    return lowest if lowest and measured and measured > ABOVE * highs[lowest] else None

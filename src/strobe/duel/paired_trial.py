@@ -1,14 +1,17 @@
 """Two trainings that take turns: which one is faster, and how certain that is."""
 
+import math
 import time
 from dataclasses import dataclass
+from random import Random
 from typing import Literal, Protocol
 
-from strobe.measure.statistics import FEWEST, PATIENT, Estimate, Verdict, is_over, paired
-from strobe.measure.timing import Block, mirrored
+from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, Verdict, is_over, looks, sequential
+from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
 STEPS = 2  # that a turn of either has room for
+UNCOUNTED = 2  # turns before the first quad
 
 Side = Literal["incumbent", "candidate"]
 
@@ -36,7 +39,7 @@ class Duel:
     """What the turns of two trainings tell.
 
     Attributes:
-        ratio: the candidate's speed over the incumbent's, with its 97% interval over the pairs of turns.
+        ratio: the candidate's speed over the incumbent's, with its interval over the quads of turns.
         ours: images/s of the candidate's turns.
         theirs: images/s of the incumbent's turns.
         verdict: of the ratio.
@@ -53,40 +56,46 @@ def duel(
     candidate: Competitor,
     *,
     turns: int = 6,
-    seconds: float = 2.0,
+    seconds: float = 1.0,
     early: bool = True,
+    alpha: float = FALSE_ALARM,
     deadline: float | None = None,
+    seed: int | None = None,
 ) -> Duel | Defeat:
-    """Let two trainings take turns, and compare them by pairs of turns that follow each other.
+    """Let two trainings take turns, and compare them by quads of turns: A B B A, or B A A B as chance has it.
 
-    The order is A B, B A, A B and so on, so that what a machine's steady drift adds to one pair it takes from the next.
-    When it is over, :func:`strobe.measure.statistics.is_over` says after each pair.
+    What a machine's steady drift adds to the first half of a quad it takes from the second. A pair before the first
+    quad is not counted: one side may have been warm for long, and the other has trained a few steps. After ``turns`` of
+    each side, and after twice and four times as many, :func:`strobe.measure.statistics.sequential` is asked.
 
     Args:
         incumbent: A, which is warm.
         candidate: B, which is warm.
-        turns: of each, 2 at least, before it is asked whether more are needed.
+        turns: of each, 4 at least, before it is asked for the first time.
         seconds: of a turn; more if one of them needs more for two steps.
-        early: whether it may be over before its last pair, or go on after it, as is enough for a verdict; a ratio that
-            is to be told takes as many pairs as it was given.
-        deadline: of ``time.monotonic()``, after which no more pairs begin, but for the first two.
+        early: whether it may be over before the last look; a ratio that is to be told is looked at once, at the end.
+        alpha: the share of trials of equals that may find the candidate faster.
+        deadline: of ``time.monotonic()``, after which no more quads begin, but for the first two.
+        seed: of the order.
     """
     sides: dict[Side, Competitor] = {"incumbent": incumbent, "candidate": candidate}
-    order: list[Side] = ["incumbent", "candidate"]
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
-    turns = max(turns, FEWEST)
-    for pair in range(PATIENT * turns if early else turns):
-        if pair >= FEWEST and deadline is not None and time.monotonic() >= deadline:
+    random, planned = Random(seed), max(FEWEST, -(-turns // 2))
+    asked = looks(planned) if early else looks(planned)[1:2]
+    for quad in range(asked[-1]):
+        if quad >= FEWEST and deadline is not None and time.monotonic() >= deadline:
             break
-        for side in mirrored(order, pair):
+        first, second = random.sample(list(sides), 2)
+        for number, side in enumerate([*([first, second] if quad == 0 else []), first, second, second, first]):
             turn = sides[side].turn(seconds)
             if isinstance(turn, Failure):
                 return Defeat(turn.reason, turn.memory, side)
-            rates[side].append(turn.rate)
+            if quad or number >= UNCOUNTED:
+                rates[side].append(turn.rate)
             seconds = max(seconds, STEPS * turn.seconds / turn.steps)
-        if early and is_over(_ratios(rates), turns):
+        if quad + 1 in asked and is_over(sequential(_ratios(rates), asked, alpha), asked):
             break
-    ratio = paired(_ratios(rates))
+    ratio = sequential(_ratios(rates), asked, alpha)
     return Duel(ratio, rates["candidate"], rates["incumbent"], ratio.verdict)
 
 
@@ -102,5 +111,6 @@ def alone(trainee: Competitor, *, turns: int = 6, seconds: float = 2.0) -> list[
 
 
 def _ratios(rates: dict[Side, list[float]]) -> list[float]:
-    """The candidate's rate over the incumbent's, of each pair of turns."""
-    return [ours / theirs for ours, theirs in zip(rates["candidate"], rates["incumbent"], strict=True)]
+    """The candidate's rate over the incumbent's, of each quad of turns."""
+    halves = [each[half::2] for each in (rates["candidate"], rates["incumbent"]) for half in (0, 1)]
+    return [math.sqrt(our * ours / (their * theirs)) for our, ours, their, theirs in zip(*halves, strict=True)]

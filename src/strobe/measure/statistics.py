@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -23,10 +24,12 @@ ENOUGH = 6  # values, from which on the least and the greatest enclose the media
 POWER = 0.8  # with which as many more values as ``needed`` says would settle it
 
 # A paired trial is looked at more than once.
-EARLY = 4  # pairs, from which on it may be over before its last one
-AFAR = 2.0  # times as wide as it is, its interval must leave out 1 for that
-PATIENT = 3  # times as many pairs as planned, for a candidate that looks faster and is not for certain
+FALSE_ALARM = 0.04  # of trials of equals, or of whole searches, may find one side faster, and as many the other one
+CORRELATED = 0.6  # neighbouring pairs of turns, at the most: what a boundary must bear
+LONGER = (1, 2, 4)  # times as many quads as planned, after which a trial is looked at
 PROMISING = 1.03  # times as fast, as it looks: less is not worth more time
+MOST_REACH = 50.0  # in logarithms: an interval that is wider says no more
+SIMULATED = 40_000  # trials of equals, by which a boundary is found
 
 Verdict = Literal["faster", "slower", "no difference", "too few runs"]
 Values = NDArray[np.float64]
@@ -183,25 +186,56 @@ def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
     return int(enough[0]) if len(enough) else None
 
 
-def is_over(ratios: Sequence[float], planned: int) -> bool:
-    """Whether a paired trial that is looked at after each pair has said what it can.
+def looks(planned: int) -> tuple[int, ...]:
+    """After how many quads a trial is looked at that was planned for so many."""
+    return tuple(planned * times for times in LONGER)
 
-    It is over before the last pair that was planned, after an even number and ``EARLY`` at least, if its interval would
-    leave out 1 also were it ``AFAR`` times as wide: who looks more often must ask for more, for no more than 5 of 100
-    comparisons of equals may find a difference. It goes on after the last one, for as many pairs once more and again,
-    while the candidate looks faster (``PROMISING``) and is not for certain.
+
+def sequential(ratios: Sequence[float], planned: Sequence[int], alpha: float) -> Estimate:
+    """The ratio by quads of turns (A B B A), each of which has measured one, with an interval for every look.
+
+    Of trials of equals that are looked at after ``planned`` quads, or between these when time has run out, a share of
+    ``alpha`` at most finds at any look that the one side is faster, and as large a share that the other one is; also
+    where neighbouring pairs of turns are ``CORRELATED``. See Jennison and Turnbull, "Group Sequential Methods" (1999),
+    chapter 9, on repeated confidence intervals; the boundary is found by simulation.
     """
-    count = len(ratios)
+    logs, count = _logarithms(ratios), len(ratios)
+    level = 1 - 2 * alpha
     if count < FEWEST:
-        return False
-    ratio = paired(ratios)
-    if count >= EARLY and count % 2 == 0 and ratio.low is not None and ratio.high is not None:
-        ends = [ratio.middle * math.pow(end / ratio.middle, AFAR) for end in (ratio.low, ratio.high)]
-        if ends[0] > 1 or ends[1] < 1:
-            return True
-    if count % planned:
-        return False
-    return count >= PATIENT * planned or ratio.middle < PROMISING or ratio.verdict != "no difference"
+        return _estimate(float(logs.mean()), None, 0, level, count)
+    counts = tuple(sorted({*planned, count}))
+    reach = boundary(counts, alpha)[counts.index(count)] * float(logs.std(ddof=1)) / math.sqrt(count)
+    reach = min(reach, MOST_REACH)
+    middle = float(logs.mean())
+    return Estimate(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), level, count)
+
+
+@cache
+def boundary(counts: tuple[int, ...], alpha: float) -> tuple[float, ...]:
+    """Beyond how many standard errors the mean of so many quads' logarithms must lie, at each of these looks.
+
+    Alpha is spent evenly with the quads. Each look's quantile of Student's t is stretched by one factor, by which all
+    but a share ``alpha`` of simulated trials of equals, with normal and correlated noise, cross no bound.
+    """
+    random = np.random.default_rng(0)
+    noise = random.standard_normal((SIMULATED, 2 * counts[-1]))
+    for pair in range(1, noise.shape[1]):
+        noise[:, pair] = CORRELATED * noise[:, pair - 1] + math.sqrt(1 - CORRELATED**2) * noise[:, pair]
+    quads = noise.reshape(SIMULATED, -1, 2).mean(axis=2)
+    shape, away = [], np.zeros(SIMULATED)
+    for count in counts:
+        if count < FEWEST:
+            shape.append(math.inf)
+            continue
+        shape.append(float(_student(1 - alpha * count / counts[-1], count - 1)))
+        seen = quads[:, :count]
+        away = np.maximum(away, seen.mean(axis=1) / seen.std(axis=1, ddof=1) * math.sqrt(count) / shape[-1])
+    return tuple(float(np.quantile(away, 1 - alpha)) * each for each in shape)
+
+
+def is_over(ratio: Estimate, planned: Sequence[int]) -> bool:
+    """Whether a paired trial that has been looked at needs no more quads: it is decided, or promises too little."""
+    return ratio.n >= planned[-1] or ratio.verdict in ("faster", "slower") or ratio.middle < PROMISING
 
 
 def _student(share: float, freedom: float | NDArray[np.int64]) -> Any:

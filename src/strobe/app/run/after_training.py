@@ -16,6 +16,7 @@ from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings, blank
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.rank import conclude
+from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import environment
 from strobe.records.run import SCHEMA, Record
@@ -97,6 +98,10 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
             save()
         for side in sorted({found["side"] for found in record["alternatives"]}):
             ceilings.again(side, record)
+        if too_low(Record(summary)):
+            log.info("Training was faster than its ceilings: they are measured again")
+            for side in ("loader", "model"):
+                ceilings.again(side, record)
         record["seconds"] = ceilings.seconds
     except (KeyboardInterrupt, SIGTERMException):
         log.warning("Measuring was interrupted: what is not measured is missing below; the training is complete")

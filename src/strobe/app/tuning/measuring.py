@@ -13,13 +13,14 @@ from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
 from strobe.duel.paired_trial import Defeat, Duel, alone, duel
-from strobe.measure.statistics import unpaired
+from strobe.measure.statistics import FALSE_ALARM, unpaired
 from strobe.overrides import applied
 from strobe.process.fork import Failure
 from strobe.records.run import Record, load_record
 
 LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
 STEPS = 12  # of a probe run, at least: of them three warm up
+PROPOSALS = 10  # of a search: they share the false alarms that it may have
 LONGER = 5  # times as long a second probe run takes, if the first held no measured step
 
 
@@ -124,6 +125,7 @@ class Measuring:
                 turns=config.turns,
                 seconds=config.turn_seconds,
                 early=not proof,
+                alpha=FALSE_ALARM / (1 if proof else PROPOSALS),
                 deadline=deadline,
             )
             if not isinstance(found, Defeat):

@@ -10,10 +10,23 @@ from strobe.records.run import Figure
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One cause, in the words of a person who has to act on it.
+class Remedy:
+    """Another way to lessen a cause, beside the first one."""
 
-    ``overrides`` are Hydra's, and exist for this run; empty where only code or hardware can be changed.
+    advice: str
+    overrides: tuple[str, ...]
+    predicted_speedup: Figure
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One cause, in the words of a person who has to act on it, and what to do about it.
+
+    Attributes:
+        overrides: Hydra's, which exist for this run; empty where only code or hardware can be changed.
+        subject: the callback's class or the phase, where several findings can have one cause.
+        lost: the share of training that goes to this cause, by attribution; None until that is known.
+        remedies: other ways to lessen it.
     """
 
     cause: str
@@ -22,7 +35,11 @@ class Finding:
     advice: str
     overrides: tuple[str, ...]
     predicted_speedup: Figure  # new over old ``overall_images_per_second``
+    subject: str = ""
+    lost: float | None = None
+    remedies: tuple[Remedy, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As it stands in ``summary.json``."""
-        return asdict(self) | {"overrides": list(self.overrides)}
+        remedies = [asdict(remedy) | {"overrides": list(remedy.overrides)} for remedy in self.remedies]
+        return asdict(self) | {"overrides": list(self.overrides), "remedies": remedies}

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from strobe.diagnose.candidates import OPTIMIZER_SHARE
-from strobe.diagnose.predict import Step, with_model, without
+from strobe.diagnose.attribution import COMPUTING, OPTIMIZER_SHARE, SLEEPING, fixed_cost, stalls
+from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank
 from strobe.present.format import counted, duration, pace, percent
@@ -48,7 +48,7 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     rate = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
     return Finding(
         "small_batch",
-        f"Batches of {now} are too small to keep the device busy",
+        f"Batches of {now} are too small: each pays {duration(fixed_cost(record, step))} whatever its size",
         f"The model alone computes {own}{measured}.",
         f"{how}. {meaning}",
         chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
@@ -63,6 +63,9 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     if share < OPTIMIZER_SHARE:
         return None
     evidence = f"The optimizer takes {duration(seconds)} of {duration(step.seconds)} a step."
+    used = record.number("cores_used", "optimizer")
+    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
+        evidence += f" It computes on {used:.2g} cores meanwhile: most of that time it waits for something."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         rate = fused[0].rate
@@ -82,6 +85,27 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
     )
+
+
+def stalled(record: Record, step: Step) -> list[Finding]:
+    """A computing phase in which hardly any core computes: it sleeps, or waits for a file, a lock or a server."""
+    found = []
+    for phase, seconds in stalls(record).items():
+        if seconds >= NOTABLE * step.seconds:
+            name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
+            whole = record.number("step_seconds", phase) or 0.0
+            found.append(
+                Finding(
+                    "stalled",
+                    f"{name[0].upper()}{name[1:]} stands still for {percent(seconds / step.seconds)} of each step",
+                    f"It takes {duration(whole)} of {duration(step.seconds)} a step, and computes on {used:.2g} cores.",
+                    "Look for what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
+                    (),
+                    without(step, compute=seconds),
+                    subject=phase,
+                )
+            )
+    return found
 
 
 def memory_layout(record: Record, step: Step) -> Finding | None:

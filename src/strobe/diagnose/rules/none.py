@@ -2,10 +2,11 @@
 
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
 
-NEAR, AT = 0.85, 1.05  # of the lowest ceiling: from here on it explains the step; from here on it was measured too low
+NEAR = 0.85  # of the lowest ceiling: from here on it explains the step
 SCALING = 0.1  # of the step, from here on it is named
 
 _PHASES = {
@@ -29,11 +30,15 @@ def nothing(record: Record, step: Step) -> Finding | None:
     """How near to its ceiling training runs; it gains nothing, and so is listed only where no other finding is."""
     efficiency, limit = record.number("efficiency"), _limit(record)
     title, advice = "Nothing to fix", "To go faster takes faster hardware, or a smaller model."
+    if limit is not None and too_low(record):
+        title, advice = "Not measurable here", "Repeat it on a quiet machine."
+        evidence = f"Training was faster than {limit}, which cannot be: the machine was slower while that was measured."
+        return Finding("nothing", title, evidence, advice, (), Figure(1.0, 1.0, 1.0))
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")
         evidence = f"{percent(step.waiting)} of each step waits for data; "
         evidence += f"the ceilings were not measured ({reason})." if reason else "the ceilings are not known."
-    elif efficiency > AT:
+    elif efficiency > 1:
         evidence = f"Training runs at its ceiling, {limit}."
     else:
         evidence = f"Training runs at {percent(efficiency)} of {limit}."
