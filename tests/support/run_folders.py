@@ -1,5 +1,6 @@
 """Directories of runs and sweeps, as training leaves them, for the tests of comparisons."""
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ def summary_of(overrides: Sequence[str], rate: float, **changes: Any) -> dict[st
         "accelerator": "cpu",
         "world_size": 1,
         "train_images": 80,
-        "environment": dict(ENVIRONMENT),
+        "environment": copy.deepcopy(ENVIRONMENT),
         "overall_images_per_second": rate,
         "images_per_second": {"median": 1.25 * rate, "low": 1.2 * rate, "high": 1.3 * rate},
         "step_seconds": {"total": sum(seconds.values()), **seconds},

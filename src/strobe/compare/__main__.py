@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from strobe.errors import StrobeError
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
     from strobe.app.config.compose import parse
-    from strobe.compare.command import compare, new_folder
+    from strobe.compare.command import compare
     from strobe.compare.gather import Asked
     from strobe.compare.runs import is_sweep, tidy
     from strobe.measure.gate import parse_share
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = [tidy(path) for path in given.runs]
     one_sweep = len(runs) == 1 and is_sweep(runs[0])
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
-    folder = tidy(given.out) if given.out else runs[0] if one_sweep else new_folder()
+    new = Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
+    folder = tidy(given.out) if given.out else runs[0] if one_sweep else new
     asked = Asked(runs, folder, command, given.baseline, limit, parse)
     try:
         code = compare(asked, strict=given.strict)

@@ -53,12 +53,6 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
     """A cell of ``comparison.json``, without what only a comparison with others tells; links start from ``folder``."""
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]
-    rates = [run.record.number("overall_images_per_second") for run in measured]  # of all ranks
-    totals, between = [run.record.number("step_seconds", "total") for run in measured], [*map(_between, measured)]
-    images = [
-        None if rate is None or total is None else rate * (total + (more or 0.0))
-        for rate, total, more in zip(rates, totals, between, strict=True)
-    ]
     phases = {name: _mean(_told(measured, "step_seconds", name)) for name in (*PHASES, "total")}
     cuda = [run for run in runs if run.record.text("accelerator") == "cuda"]
     statuses = {run.status for run in runs}
@@ -74,8 +68,8 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "speedup": None,
         "verdict": "not measured",
         "step_seconds": None if phases["total"] is None else phases,
-        "images_per_step": _mean(images),
-        "between_seconds": _mean(between),
+        "images_per_step": _mean([_images_per_step(run) for run in measured]),
+        "between_seconds": _mean([_between(run) for run in measured]),
         "ceilings": {name: _mean(_told(measured, "ceilings", name)) for name in CEILINGS},
         "efficiency": _mean(_told(measured, "efficiency")),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
@@ -188,6 +182,12 @@ def _between(run: Trained) -> float | None:
     """Seconds a step of what lies between steps."""
     parts = [run.record.number("between_seconds", name) for name in GAPS]
     return None if all(part is None for part in parts) else sum(part or 0.0 for part in parts)
+
+
+def _images_per_step(run: Trained) -> float | None:
+    """By the definition of the overall rate; of all ranks."""
+    rate, total = run.record.number("overall_images_per_second"), run.record.number("step_seconds", "total")
+    return None if rate is None or total is None else rate * (total + (_between(run) or 0.0))
 
 
 def _told(runs: Sequence[Trained], *path: str) -> list[float]:

@@ -3,7 +3,6 @@
 import csv
 import shlex
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +75,6 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
             f"The comparison cannot be written to {folder} ({error.strerror or error}); "
             "choose another folder with --out FOLDER"
         ) from error
-
-
-def new_folder() -> Path:
-    """Where a comparison goes that is not of one sweep alone."""
-    return Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
 
 
 def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:

@@ -169,9 +169,9 @@ def table(compared: Comparison) -> kit.Section:
     others = _kept(compared, [*_measures(compared), _Column("Reports", _reports, "reports")])
     heads = [kit.Cell(column.head, column.css) for column in (*settings, *rates, *others)]
     rows = []
-    for cell in compared.cells:
+    for place, cell in enumerate(compared.cells, 1):
         figures = _cells(rates, cell) if cell.rate else _why(cell, errors, len(rates))
-        rank = f"{cell.place + 1}" if cell.rate else "\u2013"
+        rank = f"{place}" if cell.rate else "\u2013"
         name = kit.Text(cell.name, "span", "sr", cell.special)  # for those who cannot see
         first = kit.Cell([rank, name], head=True, title=cell.name)
         css = "best" if cell.best else "base" if cell.baseline else ""

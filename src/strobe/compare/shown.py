@@ -57,7 +57,6 @@ class Cell:
     """One configuration; rates are in images/s, times in seconds an image, memory in bytes."""
 
     record: Record
-    place: int  # in the comparison's order, from 0
     best: bool  # the fastest completed one
     baseline: bool
     name: str  # the overrides that differ
@@ -179,11 +178,11 @@ class Comparison:
 def comparison_of(record: Mapping[str, Any]) -> Comparison:
     """The comparison of a ``comparison.json``."""
     cells = []
-    for place, told in enumerate(record["cells"]):
+    for told in record["cells"]:
         rate, speedup = (Value(**told[key]) if told[key] else None for key in ("images_per_second", "speedup"))
         words = (told["name"], told["status"], told["error"] or "", told["verdict"])
         best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
-        cells.append(Cell(Record(told), place, best, baseline, *words, rate, speedup, told["runs"]))
+        cells.append(Cell(Record(told), best, baseline, *words, rate, speedup, told["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)
     baseline_cell = next((cell for cell in cells if cell.baseline), None)

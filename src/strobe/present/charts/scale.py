@@ -65,8 +65,12 @@ def along(values: Iterable[float], *, logarithmic: bool) -> Scale:
     plain = Scale(places[0], places[-1])
     if places[0] <= 0 or len(places) < 2:
         return plain
+
+    def nearest(scale: Scale) -> float:
+        return min(scale.place(later) - scale.place(earlier) for earlier, later in pairwise(places))
+
     factors = Scale(places[0], places[-1], logarithmic=True)
-    return factors if logarithmic or _nearest(factors, places) > _nearest(plain, places) + 1e-9 else plain
+    return factors if logarithmic or nearest(factors) > nearest(plain) + 1e-9 else plain
 
 
 def around_one(values: Iterable[float]) -> tuple[Scale, list[float]]:
@@ -85,8 +89,3 @@ def around_one(values: Iterable[float]) -> tuple[Scale, list[float]]:
     step = steps[1] if len(steps) > 1 else high - low
     marks = [1 + number * step for number in range(-20, 21)]
     return Scale(low, high), [round(mark, 9) for mark in marks if low <= mark <= high]
-
-
-def _nearest(scale: Scale, places: list[float]) -> float:
-    shares = [scale.place(place) for place in places]
-    return min(later - earlier for earlier, later in pairwise(shares))
