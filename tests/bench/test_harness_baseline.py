@@ -14,10 +14,9 @@ import pytest
 from rich.console import Console
 from torch.utils.benchmark import Compare, Measurement
 
-from strobe.bench.ending import MEASUREMENTS, effort, finish, save_measurements, write_table
+from strobe.bench.ending import MEASUREMENTS, effort, finish, print_results, save_measurements, write_table
 from strobe.bench.harness import baseline
 from strobe.bench.harness.results import Results
-from strobe.bench.harness.terminal import print_results
 from strobe.bench.harness.trial import Report
 from strobe.compare.gather import Asked, gather
 from strobe.errors import ConfigError
@@ -145,7 +144,7 @@ def test_what_is_not_the_same_is_said() -> None:
     now |= {"overrides": ["suite=tiny", "seed=1"], "settings": {"turn": 2.0}}
     then = record(a=[1]) | {"settings": {"turn": 0.5}}
     assert baseline.differences(now, then) == [
-        "The results differ in processor: a cpu in the earlier one, another in this one",
+        "The results differ in processor: AMD EPYC 7B13 in the earlier one, another in this one",
         "The results differ in input: nothing in the earlier one, tiles in this one",
         "The results differ in generated input: True in the earlier one, False in this one",
         "The results differ in quick: False in the earlier one, True in this one",

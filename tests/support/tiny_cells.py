@@ -10,25 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Suite, Table, Trial, Work
+from strobe.bench.harness.declare import Cell, Done, Input, Suite, Table, Trial, Work
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.trial import Report, measure
 from strobe.errors import DataError, StrobeError
 from strobe.process.fork import Failure
+from support import suite_records
+from support.suite_records import suite_of
 
 FOUND = Input("nothing", facts={"answer": 42})
-HEADER: dict[str, Any] = {
+HEADER: dict[str, Any] = suite_records.HEADER | {
     "suite": "tiny",
-    "title": "Tiny",
-    "about": "Nothing is done, in several ways.",
-    "quick": False,
     "input": {"told": "nothing", "generated": True},
     "overrides": ["suite=tiny"],
-    "command": "python -m strobe.bench suite=tiny",
-    "began": "2026-01-01T00:00:00+0000",
-    "environment": {"host": "here", "cpu": "a cpu", "usable_cores": 2, "versions": {"torch": "2"}, "git_commit": "a"},
-    "conclusions": [],
     "settings": {"rounds": 2, "turn": 0.0, "budget": 60.0},
 }
 
@@ -102,13 +97,8 @@ def leaving(trial: Trial) -> Iterator[Work]:
 
 
 def suite(*cells: Cell) -> Suite:
-    plan = Plan(rounds=2, turn=0.0, budget=60)
     tables = [Table(name, f"table {name}") for name in dict.fromkeys(cell.table for cell in cells)]
-    return Suite("tiny", "Tiny", "Nothing.", cells, tables, quick=plan, full=plan, find=find)
-
-
-def find(asked: Request, scratch: Path) -> Input:
-    return FOUND
+    return suite_of(list(cells), tables)
 
 
 def cell(row: str, make: Any = steady, **options: Any) -> Cell:
@@ -122,15 +112,14 @@ class Journal:
 
     def __init__(self) -> None:
         self.begun: list[tuple[str, int]] = []
-        self.outcomes: list[Report | Failure] = []
         self.left: list[float] = []
 
     def tries(self, cell: Cell, number: int, left: float) -> None:
         self.begun.append((cell.row, number))
         self.left.append(left)
 
-    def ended(self, outcome: Report | Failure, cell: Cell) -> None:
-        self.outcomes.append(outcome)
+    def ended(self, *_: object) -> None:
+        pass
 
 
 def here(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Report | Failure:

@@ -27,8 +27,7 @@ from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite
 from strobe.bench.harness.results import NAME, Results
-from strobe.bench.harness.schedule import Campaign, Settings
-from strobe.bench.harness.terminal import Bar
+from strobe.bench.harness.schedule import Bar, Campaign, Settings
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import key_of
 from strobe.present.terminal import console as output

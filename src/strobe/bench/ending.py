@@ -4,17 +4,21 @@ import csv
 import logging
 import pickle
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
+from strobe.bench.harness.declare import Section, Suite
 from strobe.bench.harness.results import Results, failures
-from strobe.bench.harness.terminal import print_baseline, print_results
-from strobe.present.format import counted
+from strobe.bench.shown import Shown, ranges, shown_of
+from strobe.present.format import counted, estimate, figure
 from strobe.records.files import whole
 
 TABLE = "results.csv"
@@ -106,3 +110,55 @@ def write_table(path: Path, record: Mapping[str, Any]) -> None:
             figures = [(cell[name] or {}).get(end) for name, end in ends]
             told = [*(cell[name] for name in COLUMNS), *figures]
             table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])
+
+
+def print_results(
+    console: Console, suite: Suite, record: Mapping[str, Any], compared: str, sections: Sequence[Section] = ()
+) -> None:
+    """torch's table, each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    say(compared)
+    for shown in shown_of(suite, record):
+        if shown.cells:
+            console.print(_table(shown))
+    for section in sections:
+        if section.text:
+            say(section.title, style="bold")
+            say(section.text)
+    for sentence in record["conclusions"]:
+        say(f"- {sentence}")
+
+
+def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
+    """Each cell's speed against the earlier one, and what else was not the same."""
+    made = RichTable("", "now / then", "verdict", title=f"Against {record['baseline_file']}", title_justify="left")
+    for entry in record["baseline"]:
+        made.add_row(Text(entry["name"]), estimate(entry["ratio"]), entry["verdict"])
+    console.print(made)
+    for difference in record["unlike_baseline"]:
+        console.print(f"not the same: {difference}", markup=False, highlight=False)
+
+
+def _table(shown: Shown) -> RichTable:
+    table, cells, before = shown.table, shown.cells, None
+    against = any(cell["against"] for cell in cells)
+    headings = [table.rows, "", *("page cache" if key == "cache" else key for key in shown.varying)]
+    made = RichTable(*headings, table.unit, ranges(cells) or "range", "spread", title=table.title, title_justify="left")
+    if against:
+        made.add_column("times as fast")
+    for cell in cells:
+        if before not in (None, cell["row"]):
+            made.add_section()
+        row = [cell["row"] if before != cell["row"] else "", cell["column"]]
+        row += [str(cell[key] or "") for key in shown.varying]
+        before = cell["row"]
+        if value := shown.value(cell):
+            spread = cell["seconds"]["spread"]
+            row += [figure(value.median), value.interval, "" if spread is None else f"{spread:.0%}"]
+            row += [estimate(cell["ratio"])] * against
+            made.add_row(*map(Text, row))
+            row = [""] * len(headings)
+        if cell["error"] or not value:
+            row += ["then failed" if value else cell["status"], cell["error"] or ""]
+            made.add_row(*map(Text, row))
+    return made

@@ -4,7 +4,7 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from omegaconf import DictConfig
@@ -38,6 +38,11 @@ def loader_keys(choice: str, packs: str) -> list[str]:
     """The overrides of a loader such as ``native loader.threads=2``; what it packs, it packs below ``packs``."""
     given = f"loader={choice}".split()
     return [*given, f"loader.directory={packs}"] if given[0] == "loader=packed" else given
+
+
+def files_of(source: Any) -> list[str]:
+    """The files of a source's images; none of a source in memory."""
+    return [source.path(index) for index in range(len(source))] if hasattr(source, "path") else []
 
 
 def require_sound(entry: str, overrides: Sequence[str]) -> None:

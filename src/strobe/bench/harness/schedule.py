@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.bench.harness.declare import Input, Trial, slug
+from rich.console import Console
+
+from strobe.bench.harness.declare import Cell, Input, Trial, slug
 from strobe.bench.harness.results import Results, median_rate
-from strobe.bench.harness.terminal import Bar
 from strobe.bench.harness.trial import Report, run_trial
 from strobe.measure.timing import rounds
+from strobe.present.terminal import ProgressDisplay
 from strobe.process.fork import Failure
 
 LEAST = 6  # trials before a cell can be known well enough: of fewer, the interval is their range
@@ -25,6 +27,27 @@ class Settings:
     precision: float  # half of a 95% interval, as a share of the median, that is enough
     timeout: float  # seconds of one trial
     seed: int  # of the order
+
+
+class Bar(ProgressDisplay):
+    """Trials that are done, and the time left; into a file, a line for each failure only."""
+
+    def __init__(self, console: Console, results: Results, rounds: int) -> None:
+        self._trials = results.trials
+        super().__init__(console, rounds * len(results.trials), self._done())
+
+    def tries(self, cell: Cell, number: int, left: float) -> None:
+        """Say which cell is measured, and the time left."""
+        self.begins(f"{cell.name} ({number + 1})", left)
+
+    def ended(self, outcome: Report | Failure, cell: Cell) -> None:
+        """Go on; a failure stays to be read."""
+        self.completes(self._done())
+        if isinstance(outcome, Failure):
+            self.say(f"{cell.name} failed: {outcome.reason}")
+
+    def _done(self) -> int:
+        return sum(len(trials) for trials in self._trials.values())
 
 
 @dataclass

@@ -16,7 +16,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.loaders.buffer_pool import BufferPool, shared
 from strobe.app.run.ceilings import load_batch, train_on
 from strobe.bench.harness.declare import Done, Trial, Work
-from strobe.bench.inputs import loader_keys, prepared
+from strobe.bench.inputs import files_of, loader_keys, prepared
 from strobe.bench.steady import apply, ready
 from strobe.bench.suites.engines.suite import BY_HAND
 from strobe.bench.suites.workers.pipelines import Draining, end_workers
@@ -33,8 +33,6 @@ def deliver(trial: Trial, *, loader: str, engine: str, workers: int) -> Iterator
         keys += [f"engine={engine}", f"engine.num_workers={workers}"]
         keys += [f"engine.prefetch_factor={PREFETCH}"] * (engine != "resident")
     data, _ = prepared(keys)
-    source = data.found["train"]
-    files = [source.path(index) for index in range(len(source))] if hasattr(source, "path") else []
     batches: Any
     if engine == BY_HAND:
         batches = by_hand(data, workers)
@@ -46,7 +44,9 @@ def deliver(trial: Trial, *, loader: str, engine: str, workers: int) -> Iterator
         with closing(taken):
             take = partial(next, taken)
             drain = Draining(lambda: take()[0], max(1, workers), PREFETCH * workers, clock(torch.device("cpu")))
-            yield Work(drain, warm_up=lambda: [take() for _ in range(max(1, workers))], files=files)
+            yield Work(
+                drain, warm_up=lambda: [take() for _ in range(max(1, workers))], files=files_of(data.found["train"])
+            )
     finally:
         end_workers(getattr(batches, "_iterator", None))  # of torch, which persist
 

@@ -15,7 +15,7 @@ from strobe.app.loaders.sources import TileSource
 from strobe.app.native import tiles as native
 from strobe.app.native.build import load as load_operators
 from strobe.bench.harness.declare import Trial, Work
-from strobe.bench.inputs import MOST_FILES, loader_keys, prepared
+from strobe.bench.inputs import MOST_FILES, files_of, loader_keys, prepared
 from strobe.bench.suites.loading.suite import COPY, PLAIN
 
 
@@ -54,10 +54,7 @@ def raw(trial: Trial, *, loader: str, size: int, keys: Sequence[str] = ()) -> It
     dataset, source = data.datasets["train"], data.found["train"]
     size = min(size, len(dataset))
     whole, drawn = WholeBatches(dataset), orders(range(len(dataset)), size)
-    if isinstance(dataset, PackedData):
-        files = [str(dataset.images.path)]
-    else:
-        files = [source.path(index) for index in range(len(source))]
+    files = [str(dataset.images.path)] if isinstance(dataset, PackedData) else files_of(source)
     yield Work(lambda: len(whole.__getitems__(next(drawn))[1]), files=files)
 
 
@@ -77,14 +74,14 @@ def floor(trial: Trial, *, kind: str, size: int) -> Iterator[Work]:
         work()
         return size
 
-    yield Work(repeat, files=[] if packed else [source.path(index) for index in range(len(source))])
+    yield Work(repeat, files=[] if packed else files_of(source))
 
 
 def plain_skimage(source: TileSource, size: int) -> Callable[[], Any]:
     """As one would write it by hand: no data set, no spans."""
     from skimage.io import imread
 
-    paths, bands = cycle([source.path(index) for index in range(len(source))]), list(source.bands)
+    paths, bands = cycle(files_of(source)), list(source.bands)
     return lambda: torch.from_numpy(
         np.stack([np.moveaxis(imread(next(paths))[..., bands], -1, 0) for _ in range(size)])
     )

@@ -52,13 +52,14 @@ def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
     quieten()
     with TemporaryDirectory(prefix="strobe-") as scratch:
         folder, numbers = Path(scratch), count()
-        made: dict[str, Callable[[], Callback]] = {
-            "phase timers": lambda: StepRecorder(folder / "steps.csv"),
-            "trace that waits": lambda: TraceProfiler(folder, skip_first=NEVER),
-        }
 
         def one(watched: bool) -> Done:
-            return Done(1, tiny_step(*([made[kind]()] if watched else [])))
+            if not watched:
+                return Done(1, tiny_step())
+            timers = kind == "phase timers"
+            return Done(
+                1, tiny_step(StepRecorder(folder / "steps.csv") if timers else TraceProfiler(folder, skip_first=NEVER))
+            )
 
         yield Work(lambda: by_turns(one, numbers))
 
@@ -145,6 +146,10 @@ def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
         times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
         recorder, numbers, size = SpanFolder(Path(scratch)), count(), parts.data.batch_size
 
+        def mark() -> None:
+            with span("read", 1):
+                pass
+
         def one(watched: bool) -> Done:
             if recorded or watched:
                 recorder.start()
@@ -153,7 +158,7 @@ def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
                 recorder.close()
             next(times)  # pays for the change
             seconds = median(next(times) for _ in range(8))
-            each = min(timeit.repeat(_mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
+            each = min(timeit.repeat(mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
             return Done(size, seconds, {"span": each, "share": 2 * size * each / seconds})  # read and decode, a file
 
         try:
@@ -168,11 +173,6 @@ def _loading(batches: Any) -> Iterator[float]:
     for _ in batches:
         yield time.perf_counter() - since
         since = time.perf_counter()
-
-
-def _mark() -> None:
-    with span("read", 1):
-        pass
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from strobe.app.data.image_folder import ImageFolder
 from strobe.app.loaders.base import Batch
 from strobe.app.loaders.spdl import SpdlLoader
 from strobe.bench.harness.declare import Done, Trial, Work
-from strobe.bench.inputs import prepared
+from strobe.bench.inputs import files_of, prepared
 from strobe.bench.suites.workers.suite import ONE_BY_ONE, OURS, PUBLISHED, own_overrides
 from strobe.measure import environment
 from strobe.measure.timing import Clock, clock, repeated
@@ -193,12 +193,10 @@ def spdl_batches(job: Job) -> Iterator[Running]:
         pixels = io.to_torch(buffer).permute(0, 3, 1, 2)
         return (pixels.pin_memory() if job.on_gpu else pixels), torch.tensor(labels)
 
-    pipeline = (
-        builder.add_source(iter(lambda: tuple(islice(samples, job.batch_size)), ()))
-        .pipe(load, concurrency=job.workers)
-        .add_sink(job.workers)
-        .build(num_threads=job.workers, max_failures=0)
+    builder = builder.add_source(iter(lambda: tuple(islice(samples, job.batch_size)), ())).pipe(
+        load, concurrency=job.workers
     )
+    pipeline = builder.add_sink(job.workers).build(num_threads=job.workers, max_failures=0)
     with pipeline.auto_stop():
         batches = iter(pipeline)
         yield lambda: job.finish(next(batches)[0]), 2 * job.workers + 2
@@ -271,7 +269,7 @@ def deliver(trial: Trial, *, pipeline: str, stage: str, workers: int, limited: b
             yield Work(
                 Draining(take, 2 * items, ready, clock(device or torch.device("cpu"))),
                 warm_up=lambda: [take() for _ in range(items)],
-                files=[data.found["train"].path(index) for index in range(len(data.datasets["train"]))],
+                files=files_of(data.found["train"]),
             )
     finally:
         torch.set_num_threads(before)
