@@ -1,22 +1,17 @@
 """Traces read back from their files, for the tests of the profiler."""
 
-import gzip
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.tracefile import Event, read_trace
 
 TWO = {"wait": 1, "warmup": 1, "active": 2}
-
-Event = dict[str, Any]
 
 
 def read(path: Path) -> tuple[list[Event], list[Event]]:
     """The trace's steps in order, and its other ranges on the CPU."""
-    with gzip.open(path, "rt") as file:
-        events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+    events = [event for event in read_trace(path)["traceEvents"] if event["ph"] == "X"]
     steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
     ranges = [event for event in events if event["cat"] in {"cpu_op", "user_annotation"} and event not in steps]
     return sorted(steps, key=lambda step: step["ts"]), ranges

@@ -13,8 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.engines.sampler import EpochSampler, ShardedBatches
-from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.packed import PackedLoader
@@ -23,10 +21,10 @@ from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.errors import ConfigError
 from support.files import names, tree
 from support.photo_files import photo_source, photograph, save
+from support.pipeline_parts import batches
+from support.pipeline_parts import loader as by_engine
 from support.refusals import refusal
 from support.runs import Ended
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -56,15 +54,8 @@ def packs(loader: PackedLoader) -> list[str]:
 
 def epoch(data: LoadedData, context: str | None) -> list[tuple[Tensor, Tensor]]:
     """In this process (None), or by workers."""
-    engine = TorchEngine(
-        num_workers=1 if context else 0,
-        prefetch_factor=2,
-        persistent_workers=False,
-        pin_memory=False,
-        multiprocessing_context=context,
-    )
-    order = ShardedBatches(EpochSampler(len(data), shuffle=True, seed=3), 16)
-    return list(engine.loader(data, order, seed=1, device=CPU))
+    options = {"persistent_workers": False, "multiprocessing_context": context}
+    return list(by_engine("torch", data, batches(len(data), 16), 1 if context else 0, **options))
 
 
 def test_any_bands_come_from_one_pack(paths: PathTable, loader: PackedLoader) -> None:

@@ -15,8 +15,8 @@ from strobe.app.loaders import native
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, TileSource
-from support.choices import choices, make
 from support.photo_files import made, photo_source
+from support.pipeline_parts import loader
 from support.refusals import refusal
 
 SHAPE = (13, 16, 32)
@@ -86,11 +86,8 @@ def test_the_remedy_that_is_named_helps(tmp_path: Path, caplog: pytest.LogCaptur
 
 def epoch(loaded: LoadedData, workers: int, start: str | None) -> list[Batch]:
     """All batches of three, by workers that end with them."""
-    engine = make(
-        choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
-    )
     order = ShardedBatches(EpochSampler(len(loaded), shuffle=False, seed=0), 3)
-    return list(engine.loader(loaded, order, seed=0, device=torch.device("cpu")))
+    return list(loader("torch", loaded, order, workers, persistent_workers=False, multiprocessing_context=start))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -98,8 +95,8 @@ def test_workers_name_other_files_once_a_run(tmp_path: Path) -> None:
     """Each file comes to another worker, and in each epoch to new ones."""
     for number in range(4):
         tifffile.imwrite(tmp_path / f"{number}.tif", image(number), planarconfig="contig", compression="zlib")
-    loader = native.NativeLoader(scale="device", threads=1, dct_scaling=True)
-    splits = [loader.dataset(source([tmp_path / f"{number}.tif"])) for number in range(4)]
+    by_one = native.NativeLoader(scale="device", threads=1, dct_scaling=True)
+    splits = [by_one.dataset(source([tmp_path / f"{number}.tif"])) for number in range(4)]
     said = logging.FileHandler(tmp_path / "log")
     logging.getLogger("strobe.app.loaders").addHandler(said)
     try:

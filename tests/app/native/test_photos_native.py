@@ -18,8 +18,9 @@ from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.app.native.build import load
 from strobe.app.native.photos import LIBRARY, decode_crop_jpegs, measure_photos, read_photos
-from support.choices import choices, make
+from strobe.app.native.tiles import tensors
 from support.jpegs import by_pillow, needs_compiler, picture, whole
+from support.pipeline_parts import loader
 from support.places import DATA
 
 pytestmark = needs_compiler()
@@ -110,11 +111,9 @@ def test_a_spawned_worker_leaves_the_sizes(paths: list[str]) -> None:
 
 def epoch(data: NativePhotos, start: str, seed: int, workers: int = 2) -> None:
     """All photos, in batches of one, by workers that end with them."""
-    engine = make(
-        choices("engine")["torch"], num_workers=workers, persistent_workers=False, multiprocessing_context=start
-    )
     order = ShardedBatches(EpochSampler(len(data), shuffle=True, seed=seed), 1)
-    assert len(list(engine.loader(data, order, seed=0, device=torch.device("cpu")))) == len(data)
+    options = {"persistent_workers": False, "multiprocessing_context": start}
+    assert len(list(loader("torch", data, order, workers, **options))) == len(data)
 
 
 def test_what_the_operators_do_not_read_goes_through_pillow(
@@ -197,7 +196,7 @@ def test_wrong_arguments_are_refused(paths: list[str], change: dict[str, object]
 def test_operators_keep_torchs_rules(paths: list[str]) -> None:
     load(LIBRARY)
     names, files = table(paths[:2])
-    text, ends = torch.from_numpy(names.text), torch.from_numpy(names.ends)
+    text, ends = tensors(names)
     photo = torch.from_numpy(np.fromfile(paths[0], dtype=np.uint8))
     out = torch.empty(2, 3, 8, 8, dtype=torch.uint8)
     boxes = torch.tensor([[0, 0, 8, 8], [1, 1, 20, 20]])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from strobe.app.loaders.sources import PathTable
 from strobe.app.native.build import load
-from strobe.app.native.tiles import LIBRARY, read_only, read_tiles
+from strobe.app.native.tiles import LIBRARY, read_only, read_tiles, tensors
 from support.building import needs_compiler
 from support.tiffs import LONG, SHORT, tiff
 
@@ -231,16 +231,6 @@ def test_arguments_are_checked(change: dict[str, object], message: str) -> None:
 def test_the_operator_keeps_torchs_rules(tmp_path: Path) -> None:
     load(LIBRARY)
     (tmp_path / "a.tif").write_bytes(tiff(random((4, 6, 6))))
-    table = PathTable([str(tmp_path / "a.tif")])
-    torch.library.opcheck(
-        torch.ops.strobe.read_tiles.default,
-        (
-            torch.zeros(1, 2, 6, 6, dtype=torch.uint16),
-            torch.from_numpy(table.text),
-            torch.from_numpy(table.ends),
-            torch.tensor([0]),
-            [2, 0],
-            [4, 6, 6],
-            1,
-        ),
-    )
+    paths, out = tensors(PathTable([str(tmp_path / "a.tif")])), torch.zeros(1, 2, 6, 6, dtype=torch.uint16)
+    arguments = (out, *paths, torch.tensor([0]), [2, 0], [4, 6, 6], 1)
+    torch.library.opcheck(torch.ops.strobe.read_tiles.default, arguments)

@@ -6,7 +6,11 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from strobe.app.loaders.threads import DISK_THREADS
+from strobe.errors import DataError
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,21 @@ def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[
     with ThreadPoolExecutor(DISK_THREADS) as pool:
         found = pool.map(lambda name: files_below(str(folder / name), suffixes), classes)
         return dict(zip(classes, found, strict=True))
+
+
+def flat(folder: Path, found: dict[str, list[str]], suffixes: tuple[str, ...], kind: str) -> tuple[list[str], Tensor]:
+    """All files, class after class, and their labels (N,).
+
+    A :class:`DataError` says that ``folder`` holds less than two classes, or that one has no file; ``kind``: tile or
+    photo.
+    """
+    if len(found) < 2:
+        what = f"one class, {next(iter(found))}" if found else "no class folders"
+        raise DataError(f"{folder} holds {what}; put the {kind}s of at least two classes into a folder for each")
+    if empty := next((name for name, files in found.items() if not files), None):
+        raise DataError(f"{folder / empty} holds no {', '.join(suffixes)} file; add {kind}s or remove the folder")
+    counts = torch.tensor([len(files) for files in found.values()])
+    return [path for files in found.values() for path in files], torch.arange(len(found)).repeat_interleave(counts)
 
 
 def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:

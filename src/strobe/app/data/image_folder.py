@@ -1,6 +1,7 @@
 """Photos in class folders: any such tree of JPEG and PNG files, ImageNet's among them."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from strobe.app.data.augment import flip
 from strobe.app.data.base import SPLITS, ImageData, split_classes
-from strobe.app.data.folders import class_folders, files_of_classes
+from strobe.app.data.folders import class_folders, files_of_classes, flat
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.errors import DataError
@@ -59,28 +60,15 @@ class ImageFolder(ImageData):
                 "validation photos val, or give a folder of class folders, which is then split"
             )
         else:
-            paths, targets, indices = self._at_random(root)
-        table, random = PathTable(paths), {"train": self.augments}
-        return {
-            split: PhotoSource(
-                table,
-                targets,
-                indices[split],
-                CropPolicy(self.framing, self.size, random.get(split, False), self.shuffle_seed),
-            )
-            for split in SPLITS
-        }
+            paths, targets = self._find(root, first=True)
+            indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
+        table, centred = PathTable(paths), CropPolicy(self.framing, self.size, seed=self.shuffle_seed)
+        crops = {"train": replace(centred, random=self.augments)}
+        return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flips; how a photo is framed was drawn when it was read."""
         return flip(images, generator, out=images)
-
-    def _at_random(self, root: Path) -> tuple[list[str], Tensor, SplitIndices]:
-        """All photos, their labels, and a split of each class."""
-        found = _find(root)
-        self.classes = tuple(found)
-        paths, targets = _flat(found)
-        return paths, targets, split_classes(root, self.classes, targets.tolist(), "photo", self)
 
     def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders make."""
@@ -89,17 +77,7 @@ class ImageFolder(ImageData):
         labels: list[Tensor] = []
         indices: SplitIndices = {}
         for split in splits:
-            found = _find(root / split)
-            if split == "train":
-                self.classes = tuple(found)
-            elif differing := sorted(found.keys() ^ set(self.classes)):
-                name = differing[0]
-                has, lacks = (split, "train") if name in found else ("train", split)
-                raise DataError(
-                    f"{root / has} holds the class {name}, but {root / lacks} does not ({len(differing)} "
-                    f"class{'es differ' if len(differing) > 1 else ' differs'}); give both the same class folders"
-                )
-            more, targets = _flat(found)
+            more, targets = self._find(root / split, first=split == "train")
             indices[split] = torch.arange(len(paths), len(paths) + len(more))
             paths += more
             labels.append(targets)
@@ -108,19 +86,17 @@ class ImageFolder(ImageData):
             indices["test"] = indices["val"]
         return paths, torch.cat(labels), indices
 
-
-def _find(folder: Path) -> dict[str, list[str]]:
-    """Each class with its photos; there are two classes at least, and each has one."""
-    found = files_of_classes(folder, SUFFIXES)
-    if len(found) < 2:
-        what = f"one class, {next(iter(found))}" if found else "no class folders"
-        raise DataError(f"{folder} holds {what}; put the photos of at least two classes into a folder for each")
-    if empty := next((name for name, files in found.items() if not files), None):
-        raise DataError(f"{folder / empty} holds no {', '.join(SUFFIXES)} file; add photos or remove the folder")
-    return found
-
-
-def _flat(found: dict[str, list[str]]) -> tuple[list[str], Tensor]:
-    """All files, class after class, and their labels."""
-    counts = torch.tensor([len(files) for files in found.values()])
-    return [path for files in found.values() for path in files], torch.arange(len(found)).repeat_interleave(counts)
+    def _find(self, folder: Path, *, first: bool) -> tuple[list[str], Tensor]:
+        """Photos and their labels; the ``first`` folder says which classes there are."""
+        found = files_of_classes(folder, SUFFIXES)
+        paths, targets = flat(folder, found, SUFFIXES, "photo")
+        if first:
+            self.classes = tuple(found)
+        elif differing := sorted(found.keys() ^ set(self.classes)):
+            name, train = differing[0], folder.parent / "train"
+            has, lacks = (folder, train) if name in found else (train, folder)
+            raise DataError(
+                f"{has} holds the class {name}, but {lacks} does not ({len(differing)} "
+                f"class{'es differ' if len(differing) > 1 else ' differs'}); give both the same class folders"
+            )
+        return paths, targets

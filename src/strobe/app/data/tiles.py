@@ -10,7 +10,7 @@ from torch import Tensor
 
 from strobe.app.data.augment import dihedral
 from strobe.app.data.base import ImageData, split_classes
-from strobe.app.data.folders import class_folders, visible
+from strobe.app.data.folders import class_folders, flat, visible
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.sources import PathTable, TileSource
 from strobe.errors import ConfigError, DataError
@@ -45,14 +45,16 @@ class Tiles(ImageData):
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
         folder = self.folder()
-        paths, labels = self._find(folder)
+        found = {name: _tiles(folder / name) for name in class_folders(folder)}
+        paths, targets = flat(folder, found, (".tif",), "tile")
+        self.classes = tuple(found)
         shape = _shape(paths[0])
         self.channel_bands = self._channel_bands(shape[0], paths[0])
         bands = list(self.channel_bands)
         self.mean = torch.tensor(MEAN)[bands] / self.full_scale
         self.std = torch.tensor(STD)[bands] / self.full_scale
-        indices = split_classes(folder, self.classes, labels, "tile", self)
-        table, targets = PathTable(paths), torch.tensor(labels)
+        indices = split_classes(folder, self.classes, targets.tolist(), "tile", self)
+        table = PathTable(paths)
         return {
             split: TileSource(table, targets, chosen, shape, self.channel_bands, self.full_scale)
             for split, chosen in indices.items()
@@ -67,17 +69,6 @@ class Tiles(ImageData):
         if set(RGB) <= set(self.channel_bands):
             return [self.channel_bands.index(band) for band in RGB]
         return [0]
-
-    def _find(self, folder: Path) -> tuple[list[str], list[int]]:
-        """All tiles in the order of their names, their labels, and the classes on the way."""
-        self.classes = tuple(class_folders(folder))
-        if len(self.classes) < 2:
-            raise DataError(f"{folder} holds one class, {self.classes[0]}; at least two are needed: add a class folder")
-        found = [_tiles(folder / name) for name in self.classes]
-        for name, paths in zip(self.classes, found, strict=True):
-            if not paths:
-                raise DataError(f"{folder / name} holds no .tif file; add tiles or remove the folder")
-        return [path for paths in found for path in paths], [label for label, paths in enumerate(found) for _ in paths]
 
     def _channel_bands(self, count: int, path: str) -> tuple[int, ...]:
         if count != len(MEAN):

@@ -271,18 +271,14 @@ const char* measure_jpeg(Bytes photo, Size& size) {
 }
 
 const char* crop_jpeg(Bytes photo, const Box& box, uint8_t* out) {
-  Memory& reused = memory();
-  return with_photo(photo, [&](jpeg_decompress_struct& jpeg) {
-    check_box(jpeg, photo, box);
-    crop(jpeg, photo, box, reused, out);
-  });
+  return square_jpeg(photo, box, 0, false, out);
 }
 
 const char* square_jpeg(Bytes photo, const Box& box, int64_t side, bool scaled, uint8_t* out) {
   Memory& reused = memory();
   return with_photo(photo, [&](jpeg_decompress_struct& jpeg) {
     check_box(jpeg, photo, box);
-    if (box.height == side && box.width == side)
+    if (side == 0 || (box.height == side && box.width == side))
       crop(jpeg, photo, box, reused, out);
     else
       resample(jpeg, photo, box, side, scaled ? eighths_for(box, side) : 8, reused, out);

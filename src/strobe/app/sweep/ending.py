@@ -18,17 +18,13 @@ FLAG = "sweep.fail_if_slower="
 
 
 def conclude(folder: Path, keys: DictConfig | None = None) -> int:
-    """Compare the runs in a sweep's directory: a table, and files beside them; or say why that cannot be.
-
-    The exit code is that of the gate, if ``keys``, those of ``sweep``, ask for one; else 0.
-    """
+    """Compare the runs of a sweep, or say why that cannot be; the exit code of the gate, if its keys ask for one."""
     from strobe.app.config.compose import parse
     from strobe.compare.command import conclude as compare
     from strobe.measure.gate import UNKNOWN
 
     baseline, limit = (None, None) if keys is None else (keys.baseline, keys.fail_if_slower)
     code = UNKNOWN
-
     try:
         code = compare(folder, parse, baseline, limit)
     except StrobeError as error:
@@ -42,7 +38,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
     return 0 if limit is None else code
 
 
-def require_enough(keys: DictConfig) -> None:
+def _require_enough(keys: DictConfig) -> None:
     """Raise a :class:`ConfigError` for a gate that no run of this sweep could open, or that is no share."""
     if keys.fail_if_slower is None:
         return
@@ -62,34 +58,24 @@ class Ending(Callback):
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse what only a sweep can do."""
-        for key in ("baseline", "fail_if_slower"):
-            if config.sweep[key] is not None:
+        for key, usual in {"baseline": None, "fail_if_slower": None, "repeats": 1}.items():
+            if config.sweep[key] != usual:
                 sys.exit(f"sweep.{key}={config.sweep[key]} is for a sweep; add -m, or leave it out")
-        if config.sweep.repeats != 1:
-            sys.exit(f"sweep.repeats={config.sweep.repeats} is for a sweep; add -m, or leave it out")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuse what only the launcher of this project can do."""
-        launcher = config.hydra.runtime.choices.get("hydra/launcher")
-        if launcher == LAUNCHER:
-            try:
-                require_enough(config.sweep)
-            except ConfigError as error:
-                sys.exit(str(error))
-            return
-        if config.sweep.timeout_seconds is not None:
-            sys.exit(
-                f"sweep.timeout_seconds={config.sweep.timeout_seconds} is for hydra/launcher={LAUNCHER}; "
-                f"leave it out with hydra/launcher={launcher}"
-            )
-        if config.sweep.repeats != 1:
-            sys.exit(
-                f"sweep.repeats={config.sweep.repeats} is for hydra/launcher={LAUNCHER}; "
-                f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"
-            )
-        from strobe.app.sweep.campaign import require_new  # and rich: help need not wait for it
+        """Refuse a gate that cannot open, and what only the launcher of this project can do."""
+        launcher, keys = config.hydra.runtime.choices.get("hydra/launcher"), config.sweep
+        try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
+            if launcher == LAUNCHER:
+                return _require_enough(keys)
+            for key, usual, remedy in (
+                ("timeout_seconds", None, f"leave it out with hydra/launcher={launcher}"),
+                ("repeats", 1, f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"),
+            ):
+                if keys[key] != usual:
+                    raise ConfigError(f"sweep.{key}={keys[key]} is for hydra/launcher={LAUNCHER}; {remedy}")
+            from strobe.app.sweep.campaign import require_new  # and rich: help need not wait for it
 
-        try:
             require_new(Path(config.hydra.sweep.dir), launcher)
         except ConfigError as error:
             sys.exit(str(error))
@@ -97,7 +83,7 @@ class Ending(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Compare; exit with code 1 if no run completed, else with that of the gate."""
         folder = Path(config.hydra.sweep.dir)
-        try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
+        try:
             sweep = read_sweep(folder)
         except ConfigError as error:
             sys.exit(str(error))
