@@ -32,8 +32,10 @@ _OF_MODULE = {
     "optimizer_zero_grad": "optimizer",
     "on_before_backward": _BEFORE_BACKWARD,
     "on_after_backward": _AFTER_BACKWARD,
+    "configure_gradient_clipping": OWNED + (CLIPPING := "Gradient clipping"),
+    "lr_scheduler_step": OWNED + (SCHEDULER := "Learning-rate scheduler"),
 }
-_MODULE_HOOKS = ("on_train_epoch_start", "on_train_batch_start", "on_train_batch_end")
+_MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
 _NO_PHASE = nullcontext()
 SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
 # a prime, so that steps with and without an update take part where gradients are accumulated
@@ -72,7 +74,7 @@ class PhaseWatch(Profiler):
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
         # Lightning reports also hooks that do nothing: they interrupt no phase.
-        idle = dict.fromkeys(_idle_hooks(trainer.callbacks, trainer.lightning_module))
+        idle = dict.fromkeys(_idle_hooks(trainer))
         self._known = _Actions(idle, _names(trainer.callbacks))
         self._hooks = [
             register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
@@ -190,7 +192,7 @@ class _Actions(dict[str, str | None]):
         if kind == "[Strategy":
             return _OF_STRATEGY.get(hook)
         if kind == "[LightningModule":
-            return OWNED + name if hook in _MODULE_HOOKS else _OF_MODULE.get(hook)
+            return OWNED + name if hook in (*_MODULE_HOOKS, "on_train_epoch_start") else _OF_MODULE.get(hook)
         if action == "optimizer_step":  # manual optimization
             return "optimizer"
         return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
@@ -327,12 +329,13 @@ def _by_phase(spent: dict[str, int]) -> dict[str, float]:
 
 
 def owners(trainer: Any) -> list[str]:
-    """Names of the callbacks and of the module that have hooks in a step, as the phases name them."""
+    """Names of what has hooks in a step, as the phases name them: callbacks, the module, clipping, schedulers."""
     names = _names(trainer.callbacks)
     found = [names[callback.state_key] for callback in trainer.callbacks if _overrides(callback, Callback, STEP_HOOKS)]
     module = trainer.lightning_module
-    if _overrides(module, LightningModule, STEP_HOOKS[:2]):
+    if _overrides(module, LightningModule, _MODULE_HOOKS):
         found.append(type(module).__name__)
+    found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
     return list(dict.fromkeys(found))
 
 
@@ -360,12 +363,20 @@ def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
     return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
 
 
-def _idle_hooks(callbacks: Iterable[Callback], module: LightningModule | None) -> set[str]:
+def _clips(trainer: Any) -> bool:
+    """Whether gradients are clipped, by Lightning or by the module."""
+    module = trainer.lightning_module
+    return bool(trainer.gradient_clip_val) or _overrides(module, LightningModule, ["configure_gradient_clipping"])
+
+
+def _idle_hooks(trainer: Any) -> set[str]:
     """Actions of hooks that no callback of that name overrides, nor the module."""
+    callbacks, module = trainer.callbacks, trainer.lightning_module
     idle, busy = set[str](), set[str]()
     for callback in callbacks:
         for hook in dir(Callback):
             into = busy if _overrides(callback, Callback, [hook]) else idle
             into.add(f"[Callback]{callback.state_key}.{hook}")
-    hooks = [hook for hook in STEP_HOOKS[:2] if module and not _overrides(module, LightningModule, [hook])]
+    hooks = [hook for hook in _MODULE_HOOKS if not _overrides(module, LightningModule, [hook])]
+    hooks += ["configure_gradient_clipping"] * (not _clips(trainer))
     return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

@@ -24,7 +24,7 @@ NAP = 0.02
 BATCHES = 8
 NUMBERS = ("step", "epoch", "images", "updates", "profiled")
 OPTIMIZER, FORWARD = "[LightningModule]Model.optimizer_step", "[Strategy]SingleDeviceStrategy.training_step"
-CLIPPING = "[LightningModule]Model.configure_gradient_clipping"  # belongs to no phase of its own
+UNKNOWN = "[LightningModule]Model.log_grad_norm"  # belongs to no phase of its own
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_time_goes_to_the_innermost_known_action_and_adds_up(clock: PhaseClock, 
     assert clock.restart().phases["other"] == NAP
     with clock.profile(OPTIMIZER):
         standstill.nap(NAP)
-        with clock.profile(CLIPPING):
+        with clock.profile(UNKNOWN):
             standstill.nap(2 * NAP)
             with clock.profile(FORWARD):
                 standstill.nap(4 * NAP)
@@ -109,7 +109,13 @@ class Sleepy(LightningModule):
         self.naps.at("module hook")
 
     def lr_scheduler_step(self, *_: Any) -> None:
-        self.naps.at("between phases")
+        self.naps.at("scheduler")
+
+    def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
+        self.naps.at("clipping")
+
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        self.naps.at("hook before the update")
 
     def training_step(self, batch: torch.Tensor) -> torch.Tensor | None:
         self.naps.at("forward")
@@ -180,7 +186,9 @@ PLACES = {
     "on_save_checkpoint": "callbacks/Slow",
     "logger": "callbacks/Log",
     "module hook": "callbacks/Sleepy",
-    "between phases": "other",
+    "hook before the update": "callbacks/Sleepy",
+    "clipping": "callbacks/Gradient clipping",
+    "scheduler": "callbacks/Learning-rate scheduler",
 }
 
 
@@ -216,7 +224,7 @@ def test_callbacks_of_one_class_are_numbered(tmp_path: Path, standstill: Standst
     checkpoints = [ModelCheckpoint(tmp_path / str(n), every_n_train_steps=n) for n in (1, 2)]
     trainer = trainer_with(*checkpoints, Slow(naps), Callback(), enable_checkpointing=True)
     trainer.strategy.connect(Sleepy(naps))
-    assert owners(trainer) == ["Slow", "ModelCheckpoint", "ModelCheckpoint 2", "Sleepy"]
+    assert owners(trainer) == ["Slow", "ModelCheckpoint", "ModelCheckpoint 2", "Sleepy", "Gradient clipping"]
 
 
 def test_the_inner_profiler_works_as_if_alone(tmp_path: Path, standstill: Standstill) -> None:

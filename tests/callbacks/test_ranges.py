@@ -132,8 +132,7 @@ def test_what_comes_before_an_update_is_charged_as_in_steps_csv(tmp_path: Path, 
         measured = dict.fromkeys(PHASES, 0.0)
         for phase in step.phases:
             measured[phase.name] += (phase.end - phase.start) / 1e9
-        assert measured["callbacks"] >= 0.02
-        assert measured["optimizer"] >= 0.07
+        assert measured["callbacks"] >= 0.09
         for name in ("optimizer", "forward", "backward", "data_wait"):  # callbacks: the profiler itself is one
             assert float(rows[step.number][name]) == pytest.approx(measured[name], abs=0.003)
 
