@@ -69,7 +69,9 @@ def gather(asked: Asked) -> dict[str, Any]:
         measured = next(((runs, key) for key, runs in found.items() if rates_of(runs)), ())
         baseline = Baseline(*measured)
     else:
-        baseline, found = _named(asked.baseline, asked.given, found, keys, asked.parse)
+        baseline, found = _named(asked.baseline, asked, found, keys)
+        if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
+            raise DataError(f"--baseline {asked.baseline} has no completed run that measured images/s; name another")
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
     cells, cases = [], []
@@ -188,44 +190,35 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(
-    text: str, given: Sequence[Path], cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str], parse: Parse
+    text: str, asked: Asked, cells: dict[Key, list[Trained]], keys: Sequence[str]
 ) -> tuple[Baseline, dict[Key, list[Trained]]]:
     """The baseline that was asked for, and the cells that are left to be compared with it.
 
     ``text``: a run's or sweep's directory, or a cell's name, or as much of it as fits one cell only.
     """
     path = tidy(Path(text))
-    left = {key: list(runs) for key, runs in cells.items()}
     if not is_folder(path):
         key = _cell(text, cells, keys)
-        return _measured(Baseline(cells[key], key), text), left
-    theirs = grouped(find_runs([path], parse))
+        return Baseline(cells[key], key), cells
+    theirs = grouped(find_runs([path], asked.parse))
     ours = {run.folder.resolve() for runs in cells.values() for run in runs}
     folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
     only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None
     if only is not None and folders <= ours:
-        named_itself = path.resolve() in {one.resolve() for one in given}
+        named_itself = path.resolve() in {one.resolve() for one in asked.given}
         if not named_itself or len(cells[only]) == len(folders):
-            return _measured(Baseline(cells[only], only), text), left
-    for key, runs in cells.items():
-        left[key] = [run for run in runs if run.folder.resolve() not in folders]
-    left = {key: runs for key, runs in left.items() if runs}
+            return Baseline(cells[only], only), cells
+    left = grouped([run for runs in cells.values() for run in runs if run.folder.resolve() not in folders])
     if not left:
         raise DataError(
             f"--baseline {text} holds all runs that would be compared with it; name one run or cell of it, or give the "
             "runs of another directory besides"
         )
     if only is not None:
-        return _measured(Baseline(theirs[only], where=path), text), left
+        return Baseline(theirs[only], where=path), left
     if not left.keys() & theirs.keys():
         raise DataError(_strangers(text, left, theirs))
-    return _measured(Baseline(where=path, namesakes=theirs), text), left
-
-
-def _measured(baseline: Baseline, text: str) -> Baseline:
-    if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
-        raise DataError(f"--baseline {text} has no completed run that measured images/s; name another")
-    return baseline
+    return Baseline(where=path, namesakes=theirs), left
 
 
 def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) -> str:

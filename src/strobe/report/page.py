@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
@@ -16,7 +17,7 @@ from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
 from strobe.report.steps import ceilings, lowest, step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, entries, rate_of, subject
+from strobe.report.wording import command_of, entries, estimate_of, subject
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -113,7 +114,7 @@ def _verdict(record: Record) -> tuple[str, str]:
 def _tiles(record: Record) -> list[Tile]:
     """Throughput, efficiency, the step, the share of waiting: of what was measured."""
     tiles = []
-    median, low, high = rate_of(record)
+    median, low, high = estimate_of(record, "images_per_second")
     if median:
         spread = interval(low, high)
         tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
@@ -135,23 +136,17 @@ def findings(record: Record) -> Section:
     if not found:
         empty = Paragraph("This record holds no findings.", "empty")
         return Section("findings", "What to change", "", [empty] * (record.text("status") != "failed"))
-    ends = [value for entry in found for value in _speedup(entry) if value is not None]
-    scale = (min([1.0, *ends]), max([1.0, *ends]))
+    ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
+    scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
     about = "Ranked by what each is predicted to bring; the bar is the speed-up of the whole run with its interval."
     return Section("findings", "What to change", about, [Cards(cards)])
 
 
-def _speedup(entry: Record) -> tuple[float | None, float | None, float | None]:
-    """Median, low and high, where they are known and make sense."""
-    median, low, high = (entry.number("predicted_speedup", key) for key in ("median", "low", "high"))
-    return (median, low, high) if median is not None and median > 0 else (None, None, None)
-
-
-def _card(record: Record, entry: Record, number: int, scale: tuple[float, float]) -> Mapping[str, Any]:
+def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[str, Any]:
     cause = entry.text("cause") or ""
     fine, named = cause == "nothing", cause.replace("_", " ")
-    median, low, high = _speedup(entry)
+    median, low, high = estimate_of(entry, "predicted_speedup")
     card = {
         "rank": "✓" if fine else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
@@ -163,10 +158,9 @@ def _card(record: Record, entry: Record, number: int, scale: tuple[float, float]
     if median is None or fine:
         return card | {"gain": ""}
     spread = interval(low, high, times) or "no interval"
-    start, width = scale[0], (scale[1] - scale[0]) or 1.0
 
     def x(value: float) -> float:
-        return _EDGE + (1 - 2 * _EDGE) * (value - start) / width
+        return _EDGE + (1 - 2 * _EDGE) * scale.place(value)
 
     base, one, gain = _ROW / 2, x(1), x(median)
     drawn = [line(one, 2, one, _ROW - 2, "one"), rect(min(one, gain), base - 5, abs(gain - one), 10, "fill gain")]

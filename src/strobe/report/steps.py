@@ -9,7 +9,7 @@ from strobe.present.charts.svg import line, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, more, named, note
 from strobe.records.run import Record, as_number
-from strobe.report.wording import ceiling_rates, entries, rate_of
+from strobe.report.wording import ceiling_rates, entries, estimate_of
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -111,7 +111,7 @@ def ceilings(record: Record) -> Section:
     """The section: a row for each rate on one scale; without ceilings, why there are none."""
     intervals, why = record.mapping("ceilings", "intervals"), record.text("ceilings", "reason")
     limits = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
-    rate, low, high = rate_of(record)
+    rate, low, high = estimate_of(record, "images_per_second")
     if not limits:
         reason = why or "They were not measured in this run; ceilings=true measures them."
         return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if rate or why else [])

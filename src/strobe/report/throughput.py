@@ -17,7 +17,7 @@ from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Keys, Paragraph, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
-from strobe.report.wording import ceiling_rates, rate_of
+from strobe.report.wording import ceiling_rates, estimate_of
 
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
@@ -137,7 +137,7 @@ def throughput(record: Record, rows: Rows) -> Section:
         return Section("throughput", "Throughput", "", [empty] * (record.text("status") != "failed"))
     run = ceiling = None
     if unit == "images/s":
-        median, low, high = rate_of(record)
+        median, low, high = estimate_of(record, "images_per_second")
         run = (median, low, high) if median else None
         ceiling = min(ceiling_rates(record).values(), default=None)
     epochs: dict[float, float] = {}

@@ -47,9 +47,9 @@ def entries(record: Record, *path: str) -> list[Record]:
     return [Record(entry) for entry in record.items(*path) if isinstance(entry, dict)]
 
 
-def rate_of(record: Record) -> tuple[float | None, float | None, float | None]:
-    """The median of the steps' images/s, and the ends of its interval; no median of what cannot be one."""
-    median, low, high = (record.number("images_per_second", end) for end in ("median", "low", "high"))
+def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, float | None]:
+    """A median and the ends of its interval, as far as they are known and make sense."""
+    median, low, high = (record.number(key, end) for end in ("median", "low", "high"))
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
