@@ -6,6 +6,7 @@ A wait stands for work that another machine does (a network file system, a track
 """
 
 import time
+import zlib
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,22 @@ from strobe.bench.small import SmallNetwork
 POOLS = 3
 
 
-class SlowCallback(Callback):
-    """Waits ``seconds`` at the end of each training step."""
+def compute(seconds: float) -> None:
+    """Keep a core busy for so long."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
 
-    def __init__(self, *, seconds: float) -> None:
-        self.seconds = seconds
+
+class SlowCallback(Callback):
+    """Waits ``seconds`` at the end of each training step, or computes for so long."""
+
+    def __init__(self, *, seconds: float, busy: bool = False) -> None:
+        self.seconds, self.busy = seconds, busy
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Wait."""
-        time.sleep(self.seconds)
+        """Wait, or compute."""
+        (compute if self.busy else time.sleep)(self.seconds)
 
 
 class SlowLogger(CSVLogger):
@@ -58,6 +66,16 @@ class SlowDisk(TifffileLoader):
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Wait, and read."""
         time.sleep(self.seconds)
+        return super().read(path, source)
+
+
+class UnevenDisk(SlowDisk):
+    """Waits for one file in a hundred: for one batch in a few, as a storage that stalls now and then."""
+
+    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """Wait if it is one of those, and read."""
+        if zlib.crc32(path.encode()) % 100:
+            return TifffileLoader.read(self, path, source)
         return super().read(path, source)
 
 
@@ -99,6 +117,53 @@ class WideClassifier(SmallClassifier):
     """One whose optimizer has much to do."""
 
     kind = WideNetwork
+
+
+class WaitingClassifier(SmallClassifier):
+    """One that waits in one place of each step, as for a server or a lock."""
+
+    place = "step"
+    seconds = 0.05
+
+    def training_step(self, *given: Any) -> Any:
+        """Wait, and train."""
+        self._wait("step")
+        return super().training_step(*given)
+
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        """Wait before the update."""
+        self._wait("hook")
+
+    def optimizer_step(self, *given: Any, **named: Any) -> None:
+        """Update, and wait."""
+        super().optimizer_step(*given, **named)
+        self._wait("update")
+
+    def _wait(self, place: str) -> None:
+        if place == self.place:
+            time.sleep(self.seconds)
+
+
+class WaitingUpdateClassifier(WaitingClassifier):
+    """One whose update waits, as for other machines' gradients."""
+
+    place = "update"
+
+
+class WaitingHookClassifier(WaitingClassifier):
+    """One with a slow hook before the update, as one that logs norms of gradients."""
+
+    place = "hook"
+
+
+class LeakingClassifier(SmallClassifier):
+    """One that keeps something of each step, and goes through all of it in the next."""
+
+    def training_step(self, *given: Any) -> Any:
+        """Go through what was kept, and train."""
+        self.kept = [*getattr(self, "kept", []), 0.0]
+        compute(2e-4 * len(self.kept))
+        return super().training_step(*given)
 
 
 class PooledClassifier(SmallClassifier):
