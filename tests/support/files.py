@@ -22,3 +22,22 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Each file and folder below, with its size and when it was written, in nanoseconds."""
     found = {path: path.stat() for path in (folder, *folder.rglob("*"))}
     return {str(path.relative_to(folder)): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+
+
+DAMAGES = ("truncated", "end missing", "header only", "empty", "text", "missing", "a folder")
+
+
+def damaged(path: Path, content: bytes, kind: str) -> str:
+    """A file that should hold ``content``, and does not."""
+    held = {
+        "truncated": content[: len(content) // 2],
+        "end missing": content[:-60],
+        "header only": content[:100],
+        "empty": b"",
+        "text": b"This is not an image.\n" * 50,
+    }
+    if kind in held:
+        path.write_bytes(held[kind])
+    elif kind == "a folder":
+        path.mkdir()
+    return str(path)

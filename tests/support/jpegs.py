@@ -2,18 +2,19 @@
 
 import subprocess
 from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from strobe.app.native import photos
-from strobe.app.native.build import compiler, missing
+from strobe.app.native.build import compiler
+from support import building
 
 HERE = Path(__file__).parents[1] / "app" / "native"
 SAMPLINGS = {
@@ -28,11 +29,7 @@ SAMPLINGS = {
     "all doubled": "212121",
 }
 CODINGS = ("", "o", "r", "p", "pr", "s", "a", "ap")
-
-
-def needs_compiler() -> pytest.MarkDecorator:
-    lacking = missing(photos.LIBRARY)
-    return pytest.mark.skipif(lacking is not None, reason=f"{lacking} is missing")
+needs_compiler = partial(building.needs_compiler, photos.LIBRARY)
 
 
 def picture(height: int, width: int, components: int = 3, seed: int = 0) -> NDArray[np.uint8]:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tifffile
 import torch
 from PIL import Image
@@ -14,14 +13,14 @@ from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import ArraySource, PathTable, PhotoSource, TileSource
-from strobe.errors import DataError
 from support.choices import choices, make
+from support.photo_files import CHOICES, made
 
 CPU = torch.device("cpu")
 SIZE = 11  # images of a source
 
-LOADERS, ENGINES = choices("loader"), choices("engine")
-PAIRS = [(form, name) for name, choice in LOADERS.items() for form in choice.reads]
+ENGINES = choices("engine")
+PAIRS = [(form, name) for name, choice in CHOICES.items() for form in choice.reads]
 PROCESSES = [name for name in ENGINES if name == "torch"]  # engines whose workers are processes
 BESIDE = [name for name in ENGINES if name != "resident"]  # engines that load while training goes on
 
@@ -39,18 +38,8 @@ def loader(name: str, dataset: LoadedData, sharded: ShardedBatches, workers: int
 
 
 def dataset(form: str, name: str, folder: Path, *, bad: int | None = None, **options: object) -> LoadedData:
-    """Images read by a loader, whose labels are their indices; skips where the loader cannot run.
-
-    File ``bad`` is none of the kind.
-    """
-    options["directory"] = str(folder / "packed")
-    try:
-        made_dataset: LoadedData = make(LOADERS[name], **options).dataset(source(form, folder, bad))
-    except (DataError, ImportError) as error:
-        if bad is not None:
-            raise
-        pytest.skip(f"loader={name} cannot run here: {error}")
-    return made_dataset
+    """Images read by a loader, whose labels are their indices; file ``bad`` is none of the kind."""
+    return made(name, source(form, folder, bad), folder / "packed", **options)
 
 
 def source(form: str, folder: Path, bad: int | None = None) -> Any:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from strobe.app.engines import resident as room
 from strobe.app.engines.base import read_pinned
+from strobe.app.engines.resident import free_memory
 from strobe.errors import ConfigError
 from support.choices import make
 from support.pipeline_parts import CPU, ENGINES, SIZE, batches, dataset, loader
@@ -34,7 +34,7 @@ def test_a_batch_that_is_kept_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_with_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = dataset("array", "memory", tmp_path)
-    monkeypatch.setattr(room, "free_memory", lambda device: 2_000)
+    monkeypatch.setattr("strobe.app.engines.resident.free_memory", lambda device: 2_000)
     text = refusal(lambda: next(iter(loader("resident", images, batches(), 0))), ConfigError)
     assert text.startswith("engine=resident does not fit: the images take 9.8 kB (train 2.1 kB, batches 7.7 kB), ")
     assert "and 2.0 kB are free on cpu; set engine=torch" in text
@@ -44,33 +44,35 @@ def test_all_splits_must_fit_before_the_first_is_loaded(tmp_path: Path, monkeypa
     engine = make(ENGINES["resident"], num_workers=0)
     images = {split: dataset("array", "memory", tmp_path) for split in ("train", "val")}
     loaders = {split: engine.loader(images[split], batches(split=split), seed=0, device=CPU) for split in images}
-    monkeypatch.setattr(room, "free_memory", lambda device: 11_000)
+    monkeypatch.setattr("strobe.app.engines.resident.free_memory", lambda device: 11_000)
     text = refusal(lambda: next(iter(loaders["train"])), ConfigError)
     assert "11.9 kB (train 2.1 kB, val 2.1 kB, batches 7.7 kB)" in text
-    monkeypatch.setattr(room, "free_memory", lambda device: 12_000)
+    monkeypatch.setattr("strobe.app.engines.resident.free_memory", lambda device: 12_000)
     list(loaders["train"])
-    monkeypatch.setattr(room, "free_memory", lambda device: 10_000)  # what was loaded is not counted twice
+    monkeypatch.setattr(
+        "strobe.app.engines.resident.free_memory", lambda device: 10_000
+    )  # what was loaded is not counted twice
     assert len(list(loaders["val"])) == len(loaders["val"])
 
 
-def test_a_data_set_that_is_gone_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_is_gone_needs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, images = make(ENGINES["resident"], num_workers=0), dataset("array", "memory", tmp_path)
     engine.loader(dataset("array", "memory", tmp_path), batches(split="val"), seed=0, device=CPU)
     gc.collect()
-    monkeypatch.setattr(room, "free_memory", lambda device: 10_000)
+    monkeypatch.setattr("strobe.app.engines.resident.free_memory", lambda device: 10_000)
     assert list(engine.loader(images, batches(), seed=0, device=CPU))
 
 
 def test_free_memory_is_the_least_of_what_is_told(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  2000 kB\nMemAvailable:  1000 kB\n")
-    assert room.free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
+    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
     for name, text in {"max": "900000\n", "current": "500000\n", "stat": "anon 1\ninactive_file 100000\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert room.free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 500_000
+    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 500_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert room.free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
-    assert room.free_memory(CPU, meminfo=tmp_path / "none", cgroup=tmp_path / "none") is None
+    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
+    assert free_memory(CPU, meminfo=tmp_path / "none", cgroup=tmp_path / "none") is None
 
 
 def test_images_that_vary_are_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from strobe.app.loaders import spdl
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.pil import PilLoader
 from strobe.errors import DataError
+from support.files import DAMAGES, damaged
 from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
 from support.places import DATA
 from support.refusals import refusal
@@ -152,30 +153,18 @@ def test_the_content_tells_the_format(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(pixels.numpy(), np.moveaxis(np.asarray(image), -1, 0))
 
 
-@pytest.mark.parametrize("kind", ["truncated", "end missing", "header only", "empty", "text", "missing", "a folder"])
+@pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("suffix", ["jpg", "png"])
 @pytest.mark.parametrize("name", PHOTO_LOADERS)
 def test_an_unreadable_photo_is_named(
     name: str, suffix: str, kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    good = save(tmp_path / f"good.{suffix}", photograph(64, 80))
-    bad = tmp_path / f"bad.{suffix}"
-    framing = CropPolicy("resize", 32)
+    good, framing = save(tmp_path / f"good.{suffix}", photograph(64, 80)), CropPolicy("resize", 32)
     made(name, photo_source([good], framing), tmp_path)[0]
-    content = Path(good).read_bytes()
-    {
-        "truncated": lambda: bad.write_bytes(content[: len(content) // 2]),
-        "end missing": lambda: bad.write_bytes(content[:-60]),
-        "header only": lambda: bad.write_bytes(content[:100]),
-        "empty": lambda: bad.write_bytes(b""),
-        "text": lambda: bad.write_text("This is not an image.\n" * 50),
-        "missing": lambda: None,
-        "a folder": bad.mkdir,
-    }[kind]()
+    bad = damaged(tmp_path / f"bad.{suffix}", Path(good).read_bytes(), kind)
     capfd.readouterr()
-    with pytest.raises(DataError, match=rf"bad\.{suffix} cannot be read") as caught:
-        made(name, photo_source([good, str(bad)], framing), tmp_path).__getitems__(batch([0, 1]))
-    assert "\n" not in str(caught.value)
+    text = refusal(lambda: made(name, photo_source([good, bad], framing), tmp_path).__getitems__(batch([0, 1])))
+    assert f"{bad} cannot be read" in text
     if name != "packed":  # which draws a progress bar
         assert capfd.readouterr().err == ""
 

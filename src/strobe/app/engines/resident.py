@@ -76,7 +76,6 @@ class ResidentEngine:
         """
         held = self._splits.setdefault(dataset, {})
         if device not in held:
-            self._expected.setdefault(dataset, {})[device] = batches.split, batches.batch_size
             began = time.monotonic()
             held[device] = self._load(dataset, batches, device)
             size, seconds = held[device].pixels.nbytes, time.monotonic() - began
