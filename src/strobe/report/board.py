@@ -84,10 +84,11 @@ def markdown(record: Record) -> str:
     paragraphs = [f"**{_plain(verdict)}**"] if verdict else []
     paragraphs += [f"Ceilings: {_plain(ceilings)}."] if ceilings else []
     for found in wording.advice(record):
-        if found.title:
-            paragraphs.append(f"#### {_plain(found.title)}{found.predicted and f'. Predicted: {found.predicted}'}")
-        command = found.command and f"    {found.command}"  # indented: a block of code
-        paragraphs += [_plain(found.evidence), command or _plain(found.advice)]
+        if found["title"]:
+            predicted = found["predicted"] and f". Predicted: {found['predicted']}"
+            paragraphs.append(f"#### {_plain(found['title'])}{predicted}")
+        command = found["command"] and f"    {found['command']}"  # indented: a block of code
+        paragraphs += [_plain(found["evidence"]), command or _plain(found["advice"])]
     return "\n\n".join(paragraphs)
 
 
