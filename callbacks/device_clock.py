@@ -15,7 +15,6 @@ _IDLE = len(DEVICE_PHASES)
 _PLACE: dict[str | None, int] = {phase: place for place, phase in enumerate(DEVICE_PHASES)}
 
 _Mark = tuple[int, Any]  # the phase that begins, its event
-_Step = tuple[float, ...]  # seconds: of each phase, and idle
 
 
 class DeviceClock:
@@ -31,9 +30,7 @@ class DeviceClock:
     unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of phase
     in a step counts as idle: a long validation has so many, which ``restart`` drops. Events are used again.
 
-    Args:
-        event: Makes an event with `record(stream)`, `query()`, `synchronize()` and `elapsed_time(later)` in
-            milliseconds; `torch.cuda.Event` by default.
+    Events are made by `event`, as `torch.cuda.Event` by default.
     """
 
     def __init__(self, event: Callable[[], Any] | None = None) -> None:
@@ -42,7 +39,7 @@ class DeviceClock:
         self._unused: list[Any] = []
         # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.
         self._pending: deque[tuple[bool, list[_Mark]]] = deque()
-        self._read: list[_Step] = []
+        self._read: list[dict[str, float]] = []
         self._marks: list[_Mark] = []
         self._place = _IDLE
         self._begin()
@@ -79,7 +76,7 @@ class DeviceClock:
                 break
             self._take_oldest()
         read, self._read = self._read, []
-        return [{"total": sum(step), **dict(zip((*DEVICE_PHASES, "idle"), step, strict=True))} for step in read]
+        return read
 
     def finish(self) -> list[dict[str, float]]:
         """The steps that are left, when the device has ended them."""
@@ -115,6 +112,6 @@ class DeviceClock:
                 place, since = next_place, event
                 self._unused.append(event)
             self._unused.pop()  # begins what comes next
-            self._read.append(tuple(seconds))
+            self._read.append({"total": sum(seconds), **dict(zip((*DEVICE_PHASES, "idle"), seconds, strict=True))})
         else:
             self._unused += [event for _, event in marks]

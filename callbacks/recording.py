@@ -21,7 +21,6 @@ class Recording(Callback):
 
     A step is a training batch. It reaches from the end of this callback's `on_train_batch_end` to the next. What
     cannot be recorded or written is logged as a warning and never ends the run.
-
     """
 
     def __init__(self, directory: str | Path) -> None:

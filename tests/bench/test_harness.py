@@ -176,8 +176,7 @@ def test_another_measurement_is_not_gone_on_with(tmp_path: Path, change: dict, w
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 9, "cells": []}', '{"schema": 1, "cells": [{}]}'])
 def test_a_damaged_record_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
-    said = refusal(lambda: Results(suite(cell("a")), HEADER).resume(tmp_path / "results.json"), ConfigError)
-    assert "results.json" in said
+    assert "results.json" in refusal(lambda: resumed(tmp_path, cell("a")), ConfigError)
 
 
 def test_figures_follow_from_the_trials(tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ def found(data: str, scratch: Path, *overrides: str) -> Input:
     return loading._find(Request(cfg, data, own), scratch)
 
 
+def trial_of(root: Path, folder: Path, *overrides: str) -> Trial:
+    """On ten tiles a class."""
+    where = (f"data.root={root}", FEW)
+    given = found("sample", folder, *where, *overrides)
+    return Trial(folder, 0, (*given.overrides, *where), given)
+
+
 def photos(folder: Path, count: int, height: int = 50) -> Path:
     folder.mkdir(parents=True)
     for number in range(count):
@@ -74,8 +81,7 @@ def test_tiles_are_loaded_beside_floors_and_photos_by_crop_policy() -> None:
 def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["skimage loader.scale=numpy", "tifffile", "packed"]
     listed = ",".join(f'"{loader}"' for loader in chosen)
-    where = (f"data.root={sample_root}", FEW)
-    given = found("sample", tmp_path, *where, f"suite.loaders=[{listed}]")
+    trial = trial_of(sample_root, tmp_path, f"suite.loaders=[{listed}]")
     assert list((tmp_path / "packs").iterdir())  # before anything is measured
     made: list[Tensor] = []
     normalise = ImageData.normalise
@@ -87,7 +93,6 @@ def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(ImageData, "normalise", kept)
     batches: dict[str, list[Tensor]] = {}
-    trial = Trial(tmp_path, 0, (*given.overrides, *where), given)
     for loader in chosen:
         with cells.load(trial, loader=loader, size=BATCH, batches=2, cold=False) as work:
             assert work.repeat() == 2 * BATCH
@@ -102,9 +107,7 @@ def test_all_loaders_make_the_same_pixels(sample_root: Path, tmp_path: Path, mon
 
 
 def test_floors_read_files_whole_or_copy_the_packs_bytes(sample_root: Path, tmp_path: Path) -> None:
-    where = (f"data.root={sample_root}", FEW)
-    given = found("sample", tmp_path, *where, "suite.tables=[floors]")
-    trial = Trial(tmp_path, 0, (*given.overrides, *where), given)
+    trial = trial_of(sample_root, tmp_path, "suite.tables=[floors]")
     for kind in (loading.PLAIN, loading.FLOOR, loading.COPY):
         with cells.floor(trial, kind=kind, size=32) as work:
             assert [work.repeat() for _ in range(4)] == [32] * 4  # more than an epoch of 80
@@ -137,12 +140,9 @@ def test_squares_of_photos_have_the_policys_size(
 def test_a_cold_pack_is_not_read_by_its_warm_up(
     sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = (f"data.root={sample_root}", FEW)
-    given = found("sample", tmp_path, *where, "suite.loaders=[packed]")
+    trial = trial_of(sample_root, tmp_path, "suite.loaders=[packed]")
     monkeypatch.setattr("strobe.app.loaders.packing.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
-    with cells.load(
-        Trial(tmp_path, 0, (*given.overrides, *where), given), loader="packed", size=BATCH, batches=1, cold=True
-    ) as work:
+    with cells.load(trial, loader="packed", size=BATCH, batches=1, cold=True) as work:
         assert work.warm_up is not None
         work.warm_up()
         assert work.once

@@ -160,9 +160,8 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
 @pytest.mark.usefixtures("both")
 def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
     suite = declared("training")
-    rates = [100, 90, 300, 450, 1000, 2000, 9000, 8000]
-    found = {cell.name: reports(rate, 1.0) for cell, rate in zip(suite.cells, rates, strict=True)}
-    first, best = training.conclude(record_of(suite, found))[-2:]
+    rates = zip(suite.cells, [100, 90, 300, 450, 1000, 2000, 9000, 8000], strict=True)
+    first, best = training.conclude(record_of(suite, {cell.name: reports(rate, 1.0) for cell, rate in rates}))[-2:]
     assert first.startswith("The GPU against the CPU, batch 32, no workers: 10")
     assert best.startswith(
         "From the CPU's first row, batch 32, no workers, to the GPU's fastest, batch 2048, 8 workers: 90"

@@ -47,7 +47,7 @@ def watched(directory: Path) -> int:
         pytest.param({"wait": 0, "warmup": 0, "active": 2}, {}, 2, id="from the first"),
         pytest.param({"wait": 3, "active": 4}, {"max_epochs": 2}, 4, id="over epochs"),
         pytest.param({"wait": 2, "active": 9}, {}, 3, id="early end"),
-        pytest.param({"active": 9}, {"model": Greedy(4)}, 2, id="error"),
+        pytest.param({"active": 9}, {"fail_at": 4}, 2, id="error"),
         pytest.param({"wait": 2, "warmup": 2, "active": 2}, {}, 2, id="to the last step"),
         pytest.param({"active": 4}, {"accumulate_grad_batches": 3}, 4, id="accumulation"),
     ],
@@ -56,8 +56,9 @@ def test_operators_are_listed_by_their_memory(
     tmp_path: Path, window: dict[str, int], trainer: dict[str, Any], expected: int
 ) -> None:
     profiler = MemoryProfiler(tmp_path / "new" / "tables", **window)
-    with pytest.raises(ArithmeticError) if "model" in trainer else nullcontext():
-        fit(profiler, **{"model": Greedy()} | trainer)
+    model = Greedy(trainer.get("fail_at", -1))
+    with pytest.raises(ArithmeticError) if "fail_at" in trainer else nullcontext():
+        fit(profiler, model=model, **{key: value for key, value in trainer.items() if key != "fail_at"})
     assert {"operators_by_memory.txt", "operators_by_memory.csv", "memory.txt"} <= names(profiler.directory)
     assert set(profiler.directory.iterdir()) == set(profiler.files)
     assert watched(profiler.directory) == expected

@@ -50,7 +50,7 @@ def calls(directory: Path, function: str, name: str = "python_events.prof") -> i
         pytest.param({"skip_first": 4, "steps": 3}, {"max_epochs": 2}, 3, id="over epochs"),
         pytest.param({"skip_first": 4, "steps": 0}, {}, 2, id="to the end"),
         pytest.param({"skip_first": 4, "steps": 9}, {}, 2, id="early end"),
-        pytest.param({"skip_first": 1}, {"model": Model(4)}, 4, id="error"),  # with the step that failed
+        pytest.param({"skip_first": 1}, {"fail_at": 4}, 4, id="error"),  # with the step that failed
         pytest.param({"skip_first": 2, "steps": 4}, {}, 4, id="to the last step"),
         pytest.param({"skip_first": 1, "steps": 3}, {"accumulate_grad_batches": 2}, 3, id="accumulation"),
     ],
@@ -59,8 +59,9 @@ def test_events_count_the_calls_of_whole_steps(
     tmp_path: Path, window: dict[str, int], trainer: dict[str, Any], expected: int
 ) -> None:
     profiler = PythonProfiler(tmp_path / "new" / "tables", **window)
-    with pytest.raises(ArithmeticError) if "model" in trainer else nullcontext():
-        fit(profiler, **trainer)
+    model = Model(trainer.get("fail_at", -1))
+    with pytest.raises(ArithmeticError) if "fail_at" in trainer else nullcontext():
+        fit(profiler, model=model, **{key: value for key, value in trainer.items() if key != "fail_at"})
     assert names(profiler.directory) == EVENTS
     assert sorted(profiler.files) == [profiler.directory / name for name in EVENTS]
     assert calls(profiler.directory, "training_step") == 2 * expected  # the model's, and the strategy's round it

@@ -156,3 +156,19 @@ def test_what_is_no_record_is_refused(tmp_path: Path, summary: str, message: str
 def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
     assert "holds no summary.json" in refusal(lambda: load_record(tmp_path))
     assert "is not a directory" in refusal(lambda: load_record(tmp_path / "absent"))
+
+
+def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callable[..., Path]) -> None:
+    uneven = measure_steps(record(*WARMUP, *[(8, 0, 0.5 if step % 10 == 5 else 0.1) for step in range(80)]))
+    assert uneven["uneven"] == {
+        "steps": 8,
+        "usual_seconds": 0.1,
+        "long_seconds": 0.5,
+        "extra_seconds": pytest.approx(0.04),
+        "phase": "forward",
+    }
+    assert uneven["quarters"]["seconds"] == [0.1] * 4
+    longer = measure_steps(record(*WARMUP, *[(8, 0, 0.1 * (1 + step / 80)) for step in range(80)]))
+    assert longer["uneven"]["steps"] == 0
+    assert longer["quarters"]["seconds"] == pytest.approx([0.1119, 0.1369, 0.1619, 0.1869], rel=1e-3)
+    assert measure_steps(record(*WARMUP, *STEADY))["uneven"] is None  # too few

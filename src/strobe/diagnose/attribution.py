@@ -13,6 +13,7 @@ OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
 IDLE = 0.15  # of the cores' time: with more of it to spare, other processes took nothing that training needed
 TAKEN = 0.1  # of the cores' time, from here on it is notable
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
+FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "outside all phases"}
 
 
@@ -117,15 +118,32 @@ def stalls(record: Record) -> dict[str, float]:
     return found
 
 
+def uneven(record: Record, step: Step) -> tuple[str, float]:
+    """The phase of what makes a few steps far longer than the others, and what that costs a mean step, in seconds.
+
+    Of callbacks it is told by their names. That workers are waited for once in so many steps as there are of them is
+    their usual way.
+    """
+    phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
+    measured = record.number("steps", "measured") or 0.0
+    usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
+    anew = phase == "data_wait" and restarts(record, step) is not None
+    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
+        return "", 0.0
+    return phase, min(record.number("uneven", "extra_seconds") or 0.0, record.number("step_seconds", phase) or 0.0)
+
+
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All but what is stretched, and what is left."""
+    odd, extra = uneven(record, step)
+    yield Part("uneven_steps", "", "steps far longer than others", extra)
 
     def phase(name: str) -> float:
-        return max(0.0, record.number("step_seconds", name) or 0.0)
+        return max(0.0, (record.number("step_seconds", name) or 0.0) - (extra if odd == name else 0.0))
 
     wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
     yield Part("workers_restart", "", "starting workers anew", min(wait, anew))
-    yield Part("loader", "", "waiting for data", max(0.0, wait - anew))
+    yield Part("loader", "", "waiting for data", max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0)))
     on_cpu = record.text("accelerator") == "cpu"
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", phase("transfer"))
     for hook in hooks(record):

@@ -47,8 +47,9 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
+    *("uneven_steps", "slowing_down"),
 )
-UNATTRIBUTED = ("quota", "synchronisation")  # what lies within the other parts
+UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
 WIDEST = 3.0  # the factor between the ends of an interval, beyond which a prediction is not told

@@ -10,6 +10,9 @@ from typing import Any
 from strobe.callbacks.columns import CPU, DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
+FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven, or become longer
+FAR = 2.0  # times as long as a usual step
+
 
 def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
@@ -35,6 +38,8 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
             name: statistics.fmean(row.get(name, 0.0) for row in rows) if rows else None for name in GAPS
         },
         "cores_used": _cores_used(counted),
+        "uneven": _uneven(counted) if len(counted) >= FEWEST_TO_TELL else None,
+        "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_TELL else None,
         "callbacks": _callbacks(counted),
         "updates": statistics.fmean(row.get("updates", 1.0) for row in counted) if counted else None,
         "epoch_starts": {"count": len(waits), "data_wait": statistics.fmean(waits) if waits else None},
@@ -73,6 +78,32 @@ def _cores_used(rows: Sequence[dict[str, float]]) -> dict[str, float | None]:
     seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
     computed = {phase: sum(row.get(f"cpu_{phase}", 0.0) for row in asked) for phase in PHASES}
     return {phase: computed[phase] / seconds[phase] if seconds[phase] else None for phase in PHASES}
+
+
+def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """How many steps take far longer than usual, and what that costs a mean step; in which phase most of it is."""
+    usual = _usual(rows, "total")
+    long = [row for row in rows if row["total"] > FAR * usual]
+    extra = {phase: sum(row.get(phase, 0.0) - _usual(rows, phase) for row in long) for phase in PHASES}
+    return {
+        "steps": len(long),
+        "usual_seconds": usual,
+        "long_seconds": statistics.median(row["total"] for row in long) if long else None,
+        "extra_seconds": sum(row["total"] - usual for row in long) / len(rows),
+        "phase": max(extra, key=lambda phase: extra[phase]) if long else None,
+    }
+
+
+def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """A usual step of each quarter of the run, and the phase that grew the most from the first to the last."""
+    size = len(rows) // 4
+    parts = [rows[start : start + size] for start in range(0, 4 * size, size)]
+    grown = {phase: _usual(parts[-1], phase) - _usual(parts[0], phase) for phase in PHASES}
+    return {"seconds": [_usual(part, "total") for part in parts], "phase": max(grown, key=lambda phase: grown[phase])}
+
+
+def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
+    return statistics.median(row.get(name, 0.0) for row in rows)
 
 
 def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:

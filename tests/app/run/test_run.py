@@ -61,7 +61,8 @@ def test_the_directory_holds_what_the_design_says(finished_run: Ended) -> None:
     assert set(finished_run.summary["traces"]) <= names
     assert not [name for name in names if "partial" in name]
     log = (finished_run.directory / "train.log").read_text()
-    assert "epoch 1" in log
+    assert "epoch 1, step 22" in log
+    assert "epoch 1, step 22" not in finished_run.output  # where the progress bar shows the same
     assert "test/accuracy" in log
     state = torch.load(finished_run.directory / "checkpoints" / "last.ckpt", weights_only=True)  # runs no code
     assert state["global_step"] == 22

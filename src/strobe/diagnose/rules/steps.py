@@ -1,0 +1,69 @@
+"""Steps that differ: a few that take far longer than the others, and steps that become longer and longer."""
+
+from itertools import pairwise
+
+from strobe.diagnose.attribution import taken, uneven
+from strobe.diagnose.predict import NOTABLE, Step, without
+from strobe.diagnose.rules import Finding
+from strobe.present.format import duration, percent
+from strobe.records.run import Figure, Record, as_number
+
+GROWN = 1.4  # times as long at the end as at the beginning; a machine's own drift is less
+_PHASES = {
+    "data_wait": "waiting for data",
+    "transfer": "copying, scaling and augmenting",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the update",
+    "callbacks": "callbacks",
+    "other": "what lies outside all phases",
+}
+_ODD = {"data_wait": "Look at what these batches read: large files, a slow disk or server. Prefetching bridges it."}
+_GROWING = {
+    "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
+    "callbacks": "Look for a callback or a metric that keeps all that it has seen.",
+}
+
+
+def uneven_steps(record: Record, step: Step) -> Finding | None:
+    """A few steps take far longer than the others, and together a notable part of training."""
+    phase, extra = uneven(record, step)
+    if extra < NOTABLE * step.seconds:
+        return None
+    long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
+    count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
+    other = (
+        "Look for garbage collection, a shape that changes, or work that is done now and then: profiler=trace shows it."
+    )
+    return Finding(
+        "uneven_steps",
+        f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",
+        f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a usual one {duration(usual)}; that is "
+        f"{percent(extra / step.seconds)} of training, most of it {_PHASES[phase]}.",
+        _ODD.get(phase, other),
+        (),
+        without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
+    )
+
+
+def slowing_down(record: Record, step: Step) -> Finding | None:
+    """Steps become longer from quarter to quarter of the run, on a machine that nobody shares."""
+    quarters = [as_number(value) or 0.0 for value in record.items("quarters", "seconds")]
+    phase = _PHASES.get(record.text("quarters", "phase") or "")
+    if len(quarters) < 4 or phase is None or min(quarters) <= 0 or taken(record):
+        return None
+    if quarters[-1] < GROWN * quarters[0] or any(after < before for before, after in pairwise(quarters)):
+        return None
+    most = step.seconds / min(step.seconds, quarters[0])
+    told = ", ".join(duration(value) for value in quarters)
+    return Finding(
+        "slowing_down",
+        f"Steps become longer: {quarters[-1] / quarters[0]:.1f} times from the first quarter of the run to the last",
+        f"A usual step takes {told} in the quarters of the run; most of the growth is {phase}.",
+        _GROWING.get(
+            record.text("quarters", "phase") or "",
+            "Look for what grows with the steps: losses that are kept with their graphs, lists, a model that grows.",
+        ),
+        (),
+        Figure(most**0.5, 1.0, most),
+    )
