@@ -61,7 +61,6 @@ WITHOUT_TORCH = (
     "strobe.compare.page",
     "strobe.report.board",
     "strobe.report.page",
-    "strobe.report.step_picture",
     "strobe.report.terminal",
 )
 

@@ -56,7 +56,7 @@ def test_the_answer_comes_first_and_then_how_it_was_found() -> None:
         "What limits <it> The <lock>. Part Share lock 40%",
         "How it was measured",
         "then repeats for 500 ms",
-        "7 trials to a cell and 42 timed repetitions",
+        "7 trials a cell and 42 timed repetitions",
         "Page cache: warm.",
         "48 cells in 8.53 min: 48 measured.",
         record["command"],
@@ -105,7 +105,7 @@ def test_one_trial_tells_no_interval() -> None:
     suite, _ = loading()
     page = Page(render(suite, record_of(suite, {cell.name: 100.0 for cell in suite.cells}, 1)))
     assert page.text.count("one trial") == 48 * 2  # in the table, and when a bar is pointed at
-    assert "1 trial to a cell and 6 timed repetitions" in page.text
+    assert "1 trial a cell and 6 timed repetitions" in page.text
     assert "With fewer than 6 trials" in page.text
     assert "Small below a figure" not in page.text
     assert page.has("bar")

@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.figures import PHASE_COLOURS, pixels
 from strobe.present.raster import contrast, ink_on
-from strobe.report.board import METRICS, show_verdict
-from strobe.report.step_picture import step_picture
+from strobe.report.board import METRICS, show_verdict, step_picture
 from support.pages import complete
 
 SCALARS = {"images_per_second": 3180.0, "efficiency": 0.985, "ceilings/loader": 3230.0, "ceilings/model": 8120.0}

@@ -87,6 +87,20 @@ def find_data(asked: Request, scratch: Path) -> Input:
     return Input(told, generated or data.generated, extra, {"images": count})
 
 
+def find_loaded(asked: Request, scratch: Path, loaders: Sequence[str], *, packed: bool) -> Input:
+    """As ``find_data``, for these loaders; with ``packed`` packed here, so that no cell is measured while that is done.
+
+    ``facts`` have ``packs`` too, the folder for what is packed.
+    """
+    found, packs = find_data(asked, scratch), str(scratch / "packs")
+    common = [*found.overrides, *asked.overrides]
+    for loader in loaders:
+        require_sound(f"suite.loaders: {loader!r}", [*common, *loader_keys(loader, packs)])
+    if packed:
+        prepared([*common, *loader_keys("packed", packs)])
+    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+
+
 def require_batch(size: int, found: Input, instead: str) -> None:
     """Refuse batches that there are too few images for with a ConfigError."""
     if size > (images := int(found.facts["images"])):

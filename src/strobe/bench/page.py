@@ -262,9 +262,9 @@ def method(record: Mapping[str, Any]) -> Section:
     cells = record["cells"]
     visited = [cell for cell in cells if cell["visits"]]
     lines = [
-        "Each trial to a cell is a fresh process of its own: it warms up untimed, then repeats for "
-        f"{duration(record['settings']['turn'])}, once at least. A round trials the cells in random order, another one "
-        "each round, so that slow and fast minutes of the machine meet all of them alike.",
+        "Each trial of a cell is a fresh process of its own: it warms up untimed, then repeats for "
+        f"{duration(record['settings']['turn'])}, once at least. A round measures the cells in random order, another "
+        "one each round, so that slow and fast minutes of the machine meet all of them alike.",
         "A trial counts with its median; a figure is the median over trials, and its 95% interval is of order "
         "statistics over trials. Ratios are taken round by round, with a 97% interval by Student's t of their "
         "logarithms.",
@@ -273,7 +273,7 @@ def method(record: Mapping[str, Any]) -> Section:
         counts = [len(cell["visits"]) for cell in visited]
         repetitions = _range([cell["repetitions"] for cell in visited], "timed repetition")
         spent = " The budget of time ended it; with a larger budget_seconds it would go on." * record["budget_spent"]
-        lines.append(f"Here: {_range(counts, 'trial')} to a cell and {repetitions} of it in all.{spent}")
+        lines.append(f"Here: {_range(counts, 'trial')} a cell and {repetitions} of it in all.{spent}")
         if min(counts) < ENOUGH:
             few = f"With fewer than {ENOUGH} trials there is no interval but their range, from the least to the most."
             lines.append(few)

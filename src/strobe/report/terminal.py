@@ -49,19 +49,19 @@ def _print_verdict(record: Record, console: Console) -> None:
         console.print()
         console.print(Text(verdict, f"bold {colour}"), width=width)
     for found in findings:
-        if found.title:
-            title = Text(found.title, "bold")
-            if found.predicted:
-                title = Text.assemble(title, ". Predicted: ", (found.predicted, "bold green"))
+        if found["title"]:
+            title = Text(found["title"], "bold")
+            if found["predicted"]:
+                title = Text.assemble(title, ". Predicted: ", (found["predicted"], "bold green"))
             console.print()
             console.print(title, width=width)
-        console.print(Text(found.evidence), width=width)
-        if found.command:
-            line = Text(found.command, "cyan")
-            line.highlight_words([shlex.quote(override) for override in found.overrides], "bold")
+        console.print(Text(found["evidence"]), width=width)
+        if found["command"]:
+            line = Text(found["command"], "cyan")
+            line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
         else:
-            console.print(Text(found.advice), width=width)
+            console.print(Text(found["advice"]), width=width)
     if verdict or findings:
         console.print()
 

@@ -1,7 +1,6 @@
 """What a run's record says, in the words that the page, the terminal, TensorBoard and pictures share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from strobe.diagnose import rank
@@ -12,18 +11,6 @@ CEILINGS = ("loader", "model", "transfer", "joint")
 _MOST_FINDINGS = 3
 _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A finding: title and predicted speed-up are empty where the verdict tells them, the command where none helps."""
-
-    title: str
-    predicted: str
-    evidence: str
-    command: str
-    advice: str
-    overrides: list[str]
 
 
 def subject(record: Record) -> list[str]:
@@ -91,15 +78,17 @@ def callbacks(record: Record) -> str:
     return ", ".join(parts)
 
 
-def advice(record: Record) -> list[Advice]:
-    """The first three findings, without the one that there is nothing to fix."""
+def advice(record: Record) -> list[dict[str, Any]]:
+    """The first three findings, without the one that there is nothing to fix, each with its ``command``.
+
+    ``title`` and ``predicted`` speed-up are empty where the verdict tells them, ``command`` where none helps.
+    """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
         title, predicted = str(found["title"]), _speedup(found)
         if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
             title = predicted = ""
-        given = found.get("overrides") or []
-        shown.append(Advice(title, predicted, found["evidence"], command_of(record, found), found["advice"], given))
+        shown.append(found | {"title": title, "predicted": predicted, "command": command_of(record, found)})
     return shown
 
 

@@ -53,7 +53,7 @@ class Results:
         earlier = read_results(path)
         for key in SAME:
             was, now = (_at(record, key) for record in (earlier, self.header))
-            if _clean(was) != _clean(now):
+            if was != now:
                 raise ConfigError(
                     f"hydra.run.dir={path.parent} holds results of another measurement ({_change(key, was, now)}); "
                     f"give another folder, or remove its {NAME}"
@@ -175,13 +175,9 @@ def _change(key: str, was: Any, now: Any) -> str:
     return f"{key.rpartition('.')[2]} was {was}, and is {now}"
 
 
-def _clean(value: Any) -> Any:
-    """A commit without the sign for changes, which may matter or not: a line says so."""
-    return value.removesuffix("+") if isinstance(value, str) else value
-
-
 def _at(record: Mapping[str, Any], key: str) -> Any:
+    """A value by its path; a commit without the sign for changes, which may matter or not: a line says so."""
     value: Any = record
     for part in key.split("."):
         value = (value or {}).get(part)
-    return value
+    return value.removesuffix("+") if isinstance(value, str) else value

@@ -153,7 +153,12 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
 
 def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
     """A section with a bar for each decoder whose steps were traced, stacked of the parts of a step."""
-    found = {cell["column"]: seconds for cell in record["cells"] if (seconds := _parts(cell))}
+    found = {}
+    for cell in record["cells"]:
+        means = {name: figure["median"] for name, figure in cell["figures"].items()}
+        if WHOLE in means:
+            parts = {title: means[name] for name, title in PARTS.items()}
+            found[cell["column"]] = parts | {REST: max(0.0, means[WHOLE] - sum(parts.values()))}
     if not found:
         return []
     names = [*PARTS.values(), REST]
@@ -167,12 +172,3 @@ def sections(record: Mapping[str, Any], _: Path) -> list[Section]:
     drawn: list[page.Part] = [page.Keys([page.Key(f"key {css[part]}", part) for part in names]), stacks(bars, "a step")]
     table = page.Table(["decoder", *(f"#{part}" for part in names), "#step"], rows, "cells")
     return [Section("Where a step's time goes", [page.Paragraph(_NOTE), *drawn, table], "\n".join(lines))]
-
-
-def _parts(cell: Measured) -> dict[str, float]:
-    """Seconds of a step by part, the rest among them; nothing without a trace."""
-    means = {name: figure["median"] for name, figure in cell["figures"].items()}
-    if any(means.get(name) is None for name in (*PARTS, WHOLE)):
-        return {}
-    parts = {title: means[name] for name, title in PARTS.items()}
-    return parts | {REST: max(0.0, means[WHOLE] - sum(parts.values()))}

@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import by_round
-from strobe.bench.inputs import find_data, loader_keys, prepared, require_batch, require_sound
+from strobe.bench.inputs import find_loaded, require_batch
 from strobe.present.format import estimate as ratio
 from strobe.present.format import figure
 
@@ -98,17 +98,13 @@ def declare(cfg: DictConfig) -> Suite:
 
 
 def _find(asked: Request, scratch: Path) -> Input:
-    """The images, enough for a batch; what cells pack is packed here."""
-    found = find_data(asked, scratch)
-    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
-    packs = str(scratch / "packs")
+    """The images, enough for a batch; packed too where a training reads packs."""
     form, tables = asked.cfg.data.form, asked.cfg.suite.tables
-    for loader in [*(asked.cfg.suite.loaders or LOADERS[form]), *TRAININGS[form]]:
-        keys = [*found.overrides, *asked.overrides, *loader_keys(loader, packs)]
-        require_sound(f"suite.loaders: {loader!r}", keys)
-        if loader == "packed" and (tables is None or "training" in tables) and not asked.cfg.quick:
-            prepared(keys)
-    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+    loaders = [*(asked.cfg.suite.loaders or LOADERS[form]), *TRAININGS[form]]
+    packed = "packed" in loaders and (tables is None or "training" in tables) and not asked.cfg.quick
+    found = find_loaded(asked, scratch, loaders, packed=packed)
+    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
+    return found
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:

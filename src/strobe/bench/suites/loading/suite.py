@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from strobe.app.config.checks import loaders_for
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import by_round
-from strobe.bench.inputs import MOST_FILES, find_data, loader_keys, prepared, require_sound
+from strobe.bench.inputs import MOST_FILES, find_loaded
 from strobe.errors import ConfigError
 from strobe.present.format import estimate
 
@@ -31,12 +31,13 @@ COPY = "copying the pixels"
 FLOORS = {"files": (FLOOR, "opening, reading and closing the files"), "pack": (COPY, "copying the pixels of a pack")}
 CROP_POLICIES = {"random_crop": 256, "random_resized_crop": 224, "resize": 224}  # and the side of a crop, pixels
 PHOTOS = 32  # of a batch
+TABLES = ("load", "floors", "crop_policies")
 
 
 def declare(cfg: DictConfig) -> Suite:
     """Loaders x batch sizes x threads, and each loader once more with cold files; beside floors; by crop policy."""
     chosen, form = cfg.suite, cfg.data.form
-    tables = chosen.tables or ("load", "floors", "crop_policies")
+    tables = chosen.tables or TABLES
     loaders = list(LOADERS[form] if chosen.loaders is None else chosen.loaders)
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
@@ -115,18 +116,11 @@ def _label(loader: str) -> str:
 
 
 def _find(asked: Request, scratch: Path) -> Input:
-    """The images; what cells pack is packed here, so that none of them is measured while it is made."""
-    found = find_data(asked, scratch)
-    packs = str(scratch / "packs")
-    loaders = LOADERS[asked.cfg.data.form] if asked.cfg.suite.loaders is None else asked.cfg.suite.loaders
-    common = [*found.overrides, *asked.overrides]
-    for loader in loaders:
-        require_sound(f"suite.loaders: {loader!r}", [*common, *loader_keys(loader, packs)])
-    tables = asked.cfg.suite.tables or ("load", "floors", "crop_policies")
-    form = asked.cfg.data.form
-    if ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles"):
-        prepared([*common, *loader_keys("packed", packs)])
-    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+    """The images; packed too where cells read packs."""
+    form, chosen = asked.cfg.data.form, asked.cfg.suite
+    loaders, tables = LOADERS[form] if chosen.loaders is None else chosen.loaders, chosen.tables or TABLES
+    packed = ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles")
+    return find_loaded(asked, scratch, loaders, packed=packed)
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
@@ -160,12 +154,15 @@ def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
 
 def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
     """What it does to cells ``of`` such values to have those of ``to`` instead: the ratio of seconds, old / new."""
+    keys = ("row", "column", "threads", "cache")
+    known = {tuple(cell[key] for key in keys): cell for cell in measured.values()}
     found = []
     for cell in measured.values():
-        if all(cell[key] == value for key, value in of.items()):
-            alike = {key: cell[key] for key in ("row", "column", "threads", "cache")} | to
-            others = [other for other in measured.values() if all(other[key] == value for key, value in alike.items())]
-            if others and others[0] is not cell:
-                times = by_round(others[0], cell)
-                found += [f"{cell['column']} {estimate(times)}"] if times else []
+        other = known.get(tuple({**cell, **to}[key] for key in keys), cell)
+        if (
+            all(cell[key] == value for key, value in of.items())
+            and other is not cell
+            and (times := by_round(other, cell))
+        ):
+            found.append(f"{cell['column']} {estimate(times)}")
     return [f"{words}: {', '.join(found)}."] if found else []
