@@ -10,8 +10,8 @@ from strobe.diagnose.symptoms import restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
-IDLE = 0.15  # of the cores' time: with more of it to spare, other processes took nothing that training needed
-TAKEN = 0.1  # of the cores' time, from here on it is notable
+IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
+TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
 FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "outside all phases"}
@@ -67,12 +67,12 @@ def attribution(record: Record, step: Step) -> list[Part]:
 
 
 def taken(record: Record) -> float:
-    """The share of its time that training lost to other processes, or machines, on its cores; 0 if cores were idle."""
-    own, others, stolen, idle = (record.number("machine", name) for name in ("own", "others", "stolen", "idle"))
-    foreign = (others or 0.0) + (stolen or 0.0)
-    if own is None or own <= 0 or idle is None or idle > IDLE or foreign < TAKEN:
-        return 0.0
-    return foreign / (own + foreign)
+    """The share of its time that training waited for cores on which others computed; 0 where that is not notable.
+
+    Its main thread tells how long it stood ready to run (``delayed``). What sleeps loses nothing to others.
+    """
+    others, stolen, delayed = (record.number("machine", name) or 0.0 for name in ("others", "stolen", "delayed"))
+    return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
 def hooks(record: Record) -> list[Hook]:

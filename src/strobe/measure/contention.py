@@ -38,6 +38,7 @@ class Reading:
     stolen: float | None  # by the hypervisor for other machines
     throttled: float | None  # in which the cgroup's quota was used up
     starved: float | None  # in which some process of the machine waited for a processor
+    delayed: float | None  # in which this process's main thread waited for a processor
     swapped: int | None  # bytes
     processes: Mapping[int, Process]
 
@@ -53,6 +54,7 @@ def read() -> Reading:
         stolen,
         None if throttled is None else throttled / 1e6,
         None if starved is None else starved / 1e6,
+        _delayed(),
         None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
         {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
     )
@@ -62,7 +64,8 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     """The ``machine`` of ``summary.json``, for a process that may use so many ``usable`` cores.
 
     Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
-    ``stolen`` and ``idle``. Shares of the time: ``throttled`` and ``starved``. ``swapped_bytes``. ``busiest`` are other
+    ``stolen`` and ``idle``. Shares of the time: ``throttled``, ``starved`` and ``delayed``, in which this process's main
+    thread could have gone on and had no processor. ``swapped_bytes``. ``busiest`` are other
     processes: ``name``, ``pid`` and ``cores``.
     """
     seconds = max(after.at - before.at, 1e-9)
@@ -90,6 +93,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "idle": None if others is None else max(0.0, 1.0 - own - others - (stolen or 0.0)),
         "throttled": share("throttled"),
         "starved": share("starved"),
+        "delayed": share("delayed"),
         "swapped_bytes": swapped,
         "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
     }
@@ -104,6 +108,12 @@ def _processors() -> tuple[float | None, float | None]:
         return None, None
     computing = sum(user + nice + system + irq + soft for user, nice, system, _, _, irq, soft, *_ in ticks)
     return computing / TICKS, sum(line[7] for line in ticks) / TICKS
+
+
+def _delayed() -> float | None:
+    """Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds."""
+    fields = _text(_PROC / "self" / "schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
 
 def _process(path: Path) -> Process | None:

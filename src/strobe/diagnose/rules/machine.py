@@ -13,8 +13,8 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         return None
     own, others, stolen, idle = (record.number("machine", name) or 0.0 for name in ("own", "others", "stolen", "idle"))
     who = "Other processes" if others >= stolen else "The hypervisor's other machines"
-    evidence = f"Of the cores' time they took {percent(others + stolen)}, and this training {percent(own)}; "
-    evidence += f"{percent(idle)} was idle."
+    evidence = f"Training stood ready for {percent(lost)} of its time, and had no core. Of the cores' time others took "
+    evidence += f"{percent(others + stolen)}, and this training {percent(own)}; {percent(idle)} was idle."
     named = [
         f"{entry.get('name')} (process {entry.get('pid')}) {cores:.2g} cores"
         for entry in record.items("machine", "busiest")
