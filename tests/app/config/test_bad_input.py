@@ -79,6 +79,10 @@ def refused(ended: Ended, *words: str) -> str:
         ("threads=9999", ["threads=9999", "at most"]),
         ("loader=native loader.threads=9999", ["loader.threads=9999", "at most"]),
         ("engine.num_workers=99999", ["engine.num_workers=99999", "at most"]),
+        ("data=image_folder data.size=4", ["data.size=4", "at least 8 and at most 4096"]),
+        ("data=image_folder data.framing=crop", ["data.framing=crop", "resize, random_crop, random_resized_crop"]),
+        ("data=image_folder data.size=32 data.batch_size=1", ["data.batch_size=1", "model.stem=cifar"]),
+        ("data=image_folder loader=skimage", ["loader=skimage", "data=image_folder", "pil", "torchvision"]),
         ("data=image_folder engine=resident", ["engine=resident", "random_resized_crop", "data.framing=resize"]),
         (
             "data=image_folder loader=packed data.framing=random_crop",

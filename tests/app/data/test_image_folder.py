@@ -234,25 +234,6 @@ def test_augmenting_mirrors() -> None:
     assert all(m or torch.equal(new, old) for m, new, old in zip(mirrored, changed, images, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["data.size=4"], ["data.size=4", "at least 8 and at most 4096"]),
-        (["data.framing=crop"], ["data.framing=crop", "resize, random_crop, random_resized_crop"]),
-        (["data.size=32", "data.batch_size=1"], ["data.batch_size=1", "model.stem=cifar"]),
-        (["loader=skimage"], ["loader=skimage", "data=image_folder", "pil", "torchvision"]),
-    ],
-    ids=",".join,
-)
-def test_what_cannot_work_is_refused_before_a_run(train: Train, overrides: list[str], words: list[str]) -> None:
-    ended = train("data=image_folder", *overrides, quick=False)
-    assert ended.code == 1
-    assert not ended.directory.exists()
-    assert "Traceback" not in ended.output
-    for word in words:
-        assert word in ended.output
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
     for kind in ("one", "two"):

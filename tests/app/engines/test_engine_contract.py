@@ -114,10 +114,8 @@ class FirstIsLate(LoadedData):
     """Images of which the first is made when the second was already handed on."""
 
     def __init__(self) -> None:
+        super().__init__(None, range(SIZE))
         self.done = [multiprocessing.get_context("fork").Event() for _ in range(SIZE)]
-
-    def __len__(self) -> int:
-        return SIZE
 
     def __getitem__(self, index: int) -> Batch:
         if index == 0:

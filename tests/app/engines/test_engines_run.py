@@ -85,12 +85,6 @@ def test_a_broken_file_is_named_with_threads(train: Train, sample_root: Path, tm
     assert ended.summary["error"]["type"] == "DataError"
 
 
-def test_order_given_up_does_not_fit_determinism(train: Train) -> None:
-    ended = train("engine=spdl", "engine.ordered=false", "trainer.deterministic=true")
-    assert ended.code == 1
-    assert "engine.ordered=false does not fit trainer.deterministic=true" in ended.output
-
-
 def test_without_spdl_one_sentence_says_what_to_install(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spdl.pipeline", None)
     ended = train("engine=spdl")

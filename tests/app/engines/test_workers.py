@@ -27,10 +27,8 @@ class Fails(LoadedData):
     """Images of which one cannot be loaded."""
 
     def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__(None, range(SIZE))
         self.error = error
-
-    def __len__(self) -> int:
-        return SIZE
 
     def __getitem__(self, index: int) -> Batch:
         if index == 13 and self.error is not None:
@@ -120,11 +118,9 @@ class Pids(LoadedData):
     """Images that tell which process loaded them; that process ends at image ``last``."""
 
     def __init__(self, last: int | None = None, by: signal.Signals = signal.SIGKILL) -> None:
+        super().__init__(None, range(SIZE))
         self.last = last
         self.by = by
-
-    def __len__(self) -> int:
-        return SIZE
 
     def __getitem__(self, index: int) -> Batch:
         if index == self.last:
