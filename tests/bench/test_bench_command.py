@@ -1,4 +1,4 @@
-"""``python -m strobe.bench`` as a user types it; what needs no start of the command runs in this process."""
+"""``python -m strobe.bench`` as a user types it, mostly in this process; and the quick mode of every suite."""
 
 import json
 import os
@@ -8,17 +8,23 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from strobe.app.config.register import register
+from strobe.bench import command
 from strobe.bench.command import names, show
+from strobe.bench.harness.declare import Cell
+from strobe.bench.harness.schedule import Campaign
 from strobe.errors import ConfigError, StrobeError
 from support.processes import begin, is_running, wait_for
 from support.refusals import refusal
 from support.runs import run_here
-from support.suite_parts import measured_here
+from support.suite_parts import NETWORK, measured_here
+from support.tiny_cells import here
 
 LOADING = ("suite=loading", "quick=true", "data.tiles_per_class=10", "suite.batch_sizes=[2]", "suite.batches=2")
 LOADING += ("suite.tables=[load]", "suite.loaders=[skimage,native]", "turn_seconds=0.01", "budget_seconds=600")
@@ -138,7 +144,7 @@ def test_ctrl_c_while_the_server_imports_its_libraries_ends_all(sample_root: Pat
     interrupted(process, signal.SIGINT, scratch)
 
 
-def command(*arguments: str) -> str:
+def said_by(*arguments: str) -> str:
     """What ``python -m strobe.bench`` says, in this process, where it cannot do all that it is asked for."""
     code, said = run_here("src/strobe/bench/__main__.py", *arguments)
     assert code == 1, said
@@ -149,7 +155,7 @@ def command(*arguments: str) -> str:
 def test_a_sweep_measures_each_that_can_be_measured(sample_root: Path, tmp_path: Path) -> None:
     given = [override for override in FEW if "loaders" not in override]
     given += [f"data.root={sample_root}", "suite.loaders=[moon],[native]", "rounds=1"]
-    assert "moon" in command("-m", *given, f"hydra.sweep.dir={tmp_path}/sweep")
+    assert "moon" in said_by("-m", *given, f"hydra.sweep.dir={tmp_path}/sweep")
     (path,) = (tmp_path / "sweep").glob("*/results.json")
     assert [cell["column"] for cell in json.loads(path.read_text())["cells"]] == ["native"]
 
@@ -171,8 +177,8 @@ def test_the_list_tells_suites_and_cells(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_suite_must_be_there_unless_help_is_wanted() -> None:
-    assert command("--list", "suite=moon").startswith("suite=moon is not there; give one of convolution, crop")
-    assert "You must specify 'suite'" in command()
+    assert said_by("--list", "suite=moon").startswith("suite=moon is not there; give one of convolution, crop")
+    assert "You must specify 'suite'" in said_by()
     code, said = run_here("src/strobe/bench/__main__.py", "--help")
     assert code == 0
     assert "python -m strobe.bench --list" in said
@@ -200,3 +206,56 @@ def test_a_mistake_is_told_before_anything_is_measured(
     with pytest.raises((ConfigError, StrobeError), match=words):
         measured_here(tmp_path / "run", *overrides, "quick=true")
     assert not (tmp_path / "run" / "results.json").exists()
+
+
+TILES = ("data.root={tiles}", "data.tiles_per_class=10", "data.batch_size=4", NETWORK)
+SMALL = {  # a few cells of each suite
+    "convolution": ("suite.sizes=[8]", 'suite.implementations=["four loops",native]'),
+    "crop": ("suite.decoders=[pil,native]", "suite.batch_size=4"),
+    "engines": ("suite.workers=[0]", "suite.batch_sizes=[2]", "suite.tables=[engines,buffers]", *TILES),
+    "loading": ("suite.loaders=[skimage,native]", "suite.batch_sizes=[2]", "suite.tables=[load]", *TILES[:2]),
+    "overhead": ("data.batch_size=4", NETWORK),
+    "profiling": ("suite.tables=[spans]", *TILES),
+    "training": ("suite.batch_size=4", "suite.large_batch=8", "suite.workers=1", NETWORK),
+    "workers": ("suite.stages=[normalise]", "suite.workers=[1]", "suite.pipelines=[torch,strobe]"),
+}
+
+
+def measure(suite: str, folder: Path, *overrides: str) -> None:
+    given = (f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.05")
+    code, said = measured_here(folder, *given, *overrides)
+    assert code == 0, said
+    record = json.loads((folder / "results.json").read_text())
+    assert {cell["status"] for cell in record["cells"]} == {"measured"}, said
+    assert record["input"]["generated"]
+    assert record["conclusions"]
+    tables = {cell["table"] for cell in record["cells"]}
+    assert len(list((folder / "pictures").glob("*.svg"))) == len(tables)
+    assert (folder / "report.html").read_text().count("<svg") >= len(tables)
+
+
+@pytest.mark.parametrize("suite", names())
+def test_a_suite_measures_and_concludes(
+    suite: str, tmp_path: Path, unread_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, but with cells as another one gets them."""
+
+    def run(cell: Cell, *given: Any, **options: Any) -> Any:
+        return here(pickle.loads(pickle.dumps(cell)), *given, **options)
+
+    def find(_: Any, search: Any, request: Any, scratch: Path, **__: Any) -> Any:
+        return search(request, scratch), {"versions": {}, "host": "here"}
+
+    monkeypatch.delenv("STROBE_DATA", raising=False)
+    monkeypatch.setattr("strobe.bench.inputs.GENERATED_PHOTOS", 4)
+    monkeypatch.setattr("strobe.bench.suites.overhead.MOST", 4)
+    monkeypatch.setattr("strobe.bench.steady.profile", lambda *_, **__: None)
+    monkeypatch.setattr(command, "Campaign", partial(Campaign, run=run))
+    monkeypatch.setattr(command, "in_fresh_process", find)
+    measure(suite, tmp_path / "run", "rounds=1", *(given.format(tiles=unread_root) for given in SMALL.get(suite, ())))
+
+
+@pytest.mark.slow  # as `make bench` does
+@pytest.mark.parametrize("suite", names())
+def test_a_suites_quick_mode_measures_every_cell(suite: str, tmp_path: Path) -> None:
+    measure(suite, tmp_path / "run")

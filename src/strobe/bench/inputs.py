@@ -113,10 +113,8 @@ def require_batch(size: int, found: Input, instead: str) -> None:
 def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:
     """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
 
-    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order.
-
-    Raises:
-        DataError: there are none.
+    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. A
+    DataError tells that there are none.
     """
     given = gives(asked.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"

@@ -75,18 +75,9 @@ def apply(
     without: type[Callback] | None = None,
     **options: Any,
 ) -> Window:
-    """Train as the application does, all its callbacks and its logger included, but for those of type ``without``.
+    """Train without an end as the application does, all its callbacks and its logger included, but those ``without``.
 
-    Args:
-        cfg: of a training without an end.
-        folder: where callbacks write.
-        seconds: of the window.
-        besides: further callbacks.
-        without: a kind of callback to leave out.
-        options: of the window.
-
-    Raises:
-        ConfigError: training ended before the window.
+    ``options`` are the window's. A ConfigError tells that training ended before the window.
     """
     torch.manual_seed(0)
     parts = build(cfg, folder)

@@ -28,8 +28,7 @@ class Baseline:
 def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Baseline | None:
     """What ``baseline`` and ``fail_if_slower`` ask for.
 
-    Raises:
-        ConfigError: one of them cannot be used, or so many rounds can give no verdict.
+    A ConfigError tells that one of them cannot be used, or that so many rounds can give no verdict.
     """
     if file is None:
         if limit is not None:
@@ -118,11 +117,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> Origin:
 
 
 def require_same_work(record: Mapping[str, Any], earlier: Baseline) -> None:
-    """Refuse to tell a regression from results of other work.
-
-    Raises:
-        ConfigError: ``fail_if_slower`` was given, and the input or the mode is not the earlier result's.
-    """
+    """With ``fail_if_slower``, raise a ConfigError where the input or the mode is not the earlier result's."""
     before = earlier.record
     for key, was, now in (
         ("quick", before["quick"], record["quick"]),

@@ -43,10 +43,9 @@ class Results:
             self.trials[cell.name].append({"round": self.before + number, **asdict(outcome)})
 
     def resume(self, path: Path) -> bool:
-        """Take over the trials and errors of an earlier record of the same measurement; whether there was one.
+        """Take over the trials and errors of an earlier record; whether there was one.
 
-        Raises:
-            ConfigError: the record is of something else, or damaged.
+        A ConfigError tells that the record is of another measurement, or damaged.
         """
         if not path.is_file():
             return False
@@ -147,11 +146,7 @@ def median_rate(trials: Sequence[Mapping[str, Any]]) -> Estimate | None:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """A record of ``results.json``.
-
-    Raises:
-        ConfigError: it is none, or of another version.
-    """
+    """A record of ``results.json``; a ConfigError tells that it is none, or of another version."""
     try:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA:

@@ -43,11 +43,7 @@ _PROFILERS: Mapping[str, Callable[[Callable[[], object]], Profile]] = {
 
 
 def grey_image(photo: str | None, side: int) -> Array:
-    """A photo's middle in grey, or noise: (side, side) float32 from 0 to 1.
-
-    Raises:
-        DataError: The photo cannot be read.
-    """
+    """A photo's middle in grey, or noise: (side, side) float32 from 0 to 1; a DataError where it cannot be read."""
     if photo is None:
         return np.random.default_rng(0).random((side, side), dtype=np.float32)
     from PIL import Image, ImageOps
@@ -62,11 +58,7 @@ def grey_image(photo: str | None, side: int) -> Array:
 
 @contextmanager
 def convolve(trial: Trial, *, name: str, side: int, kernel: int) -> Iterator[Work]:
-    """One convolution, whose result is checked before it is measured.
-
-    Raises:
-        DataError: The result of the implementation is not SciPy's.
-    """
+    """One convolution, whose result is checked before it is measured; a DataError where it is not SciPy's."""
     implementation = IMPLEMENTATIONS[name]
     image = grey_image(trial.input.facts.get("photo"), side)
     weights = np.random.default_rng(1).random((kernel, kernel), dtype=np.float32)  # not the same when it is turned
