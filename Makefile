@@ -22,7 +22,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  { echo "Python 3.11 to 3.13 with venv is needed; name one with: make PYTHON=python3.12 setup"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
-	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	$(BIN)/python -m strobe.native $(if $(filter no,$(SYSTEM)),|| true,--install)
 	@touch $@

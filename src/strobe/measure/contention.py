@@ -64,8 +64,8 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     """The ``machine`` of ``summary.json``, for a process that may use so many ``usable`` cores.
 
     Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
-    ``stolen`` and ``idle``. Shares of the time: ``throttled``, ``starved`` and ``delayed``, in which this process's main
-    thread could have gone on and had no processor. ``swapped_bytes``. ``busiest`` are other
+    ``stolen`` and ``idle``. Shares of the time: ``throttled``, ``starved`` and ``delayed``, in which the main
+    thread of this process could have gone on and had no processor. ``swapped_bytes``. ``busiest`` are other
     processes: ``name``, ``pid`` and ``cores``.
     """
     seconds = max(after.at - before.at, 1e-9)
