@@ -136,7 +136,7 @@ def test_the_verdict_and_three_findings_follow_the_figures(tmp_path: Path) -> No
     assert words[:2] == ["python", "train.py"]
     assert {"data=eurosat", "loader=memory"} < set(words)
     assert "loader=skimage" not in words
-    assert after(lines, "Second") == ["Second. Predicted: up to 1.2x", evidence, "Hold the decoded images in memory."]
+    assert after(lines, "Second") == ["Second. Predicted: up to 1.20x", evidence, "Hold the decoded images in memory."]
     assert after(lines, "Third", 1) == ["Third"]
     assert not any("Fourth" in line for line in lines)
 

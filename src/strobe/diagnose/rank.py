@@ -19,7 +19,7 @@ from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
 from strobe.present.format import duration, percent
 from strobe.present.format import rate as figure
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 CEILINGS = ("loader", "model", "transfer", "joint")
@@ -159,18 +159,16 @@ def gain(finding: Mapping[str, Any]) -> str:
 
     Empty where the interval holds 1, or is wider than a factor of ``WIDEST``.
     """
+    record = Record(dict(finding))
+    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     if not finding.get("overrides"):
-        most = 1 / max(1e-3, 1 - (as_number(finding.get("lost")) or 0.0))
+        lost = record.number("lost")  # which older records do not have
+        most = 1 / max(1e-3, 1 - lost) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
-    predicted: Mapping[str, Any] = finding.get("predicted_speedup") or {}
-    ends = (
-        [as_number(predicted.get(key)) for key in ("median", "low", "high")] if isinstance(predicted, Mapping) else []
-    )
-    known = [end for end in ends if end is not None]
-    if not known or known[1] <= 1 or known[2] > WIDEST * known[1]:
+    if low <= 1 or high > WIDEST * low:
         return ""
-    middle, low, high = (f"{end:.{1 if known[0] >= 1.5 else 2}f}" for end in known)
-    return f"{middle}x ({low} to {high})"
+    middle, least, most_of_all = (f"{end:.{1 if median >= 1.5 else 2}f}" for end in (median, low, high))
+    return f"{middle}x ({least} to {most_of_all})"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:

@@ -89,6 +89,7 @@ def markdown(record: Record) -> str:
             paragraphs.append(f"#### {_plain(found['title'])}{predicted}")
         command = found["command"] and f"    {found['command']}"  # indented: a block of code
         paragraphs += [_plain(found["evidence"]), command or _plain(found["advice"])]
+        paragraphs += [_plain(remedy) for remedy in found["remedies"]]
     return "\n\n".join(paragraphs)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from strobe.diagnose.rank import gain
 from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
@@ -15,9 +16,9 @@ from strobe.records.run import Record, load_record
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
-from strobe.report.steps import ceilings, lowest, step
+from strobe.report.steps import attribution, ceilings, lowest, step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, entries, estimate_of, subject
+from strobe.report.wording import command_of, entries, estimate_of, remedies, subject
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -58,6 +59,7 @@ def render(
     """
     sections = [
         step(record),
+        attribution(record),
         ceilings(record),
         throughput(record, rows),
         findings(record),
@@ -139,7 +141,7 @@ def findings(record: Record) -> Section:
     ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    about = "Ranked by what each is predicted to bring; the bar is the speed-up of the whole run with its interval."
+    about = "The largest part of training first; a bar is the predicted speed-up of the whole run with its interval."
     return Section("findings", "What to change", about, [Cards(cards)])
 
 
@@ -151,21 +153,23 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
         "rank": "✓" if fine else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
         "cause": named,
-        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))],
+        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))]
+        + [Paragraph(text, "advice") for text in remedies(entry.summary)],
         "fine": "fine" * fine,
         "command": command_of(record, entry.summary),
     }
-    if median is None or fine:
-        return card | {"gain": ""}
+    promised = "" if fine else gain(entry.summary)
+    if median is None or not promised or not entry.items("overrides"):
+        return card | {"gain": promised.replace("x", TIMES), "hint": "without it, at most", "drawing": ""}
     spread = interval(low, high, times) or "no interval"
 
     def x(value: float) -> float:
         return _EDGE + (1 - 2 * _EDGE) * scale.place(value)
 
-    base, one, gain = _ROW / 2, x(1), x(median)
-    drawn = [line(one, 2, one, _ROW - 2, "one"), rect(min(one, gain), base - 5, abs(gain - one), 10, "fill gain")]
+    base, one, end = _ROW / 2, x(1), x(median)
+    drawn = [line(one, 2, one, _ROW - 2, "one"), rect(min(one, end), base - 5, abs(end - one), 10, "fill gain")]
     if low is not None and high is not None:
         drawn += whisker(x(low), x(high), base)
-    drawn += [dot(gain, base, 3.6, "dot gain"), label(one, _ROW + 11, f"1{TIMES}, as now", "axis", anchor_at(one))]
+    drawn += [dot(end, base, 3.6, "dot gain"), label(one, _ROW + 11, f"1{TIMES}, as now", "axis", anchor_at(one))]
     drawing = svg(_ROW + 14, f"predicted speed-up {times(median)}, {spread}", drawn)
     return card | {"gain": times(median), "hint": f"predicted, {spread}", "drawing": drawing}

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from strobe.callbacks.columns import PHASES
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale
-from strobe.present.charts.svg import line, rect, svg, whisker
+from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
-from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, more, named, note
+from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Record, as_number
 from strobe.report.wording import ceiling_rates, entries, estimate_of
 
@@ -15,6 +15,7 @@ DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
 _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
+_SHOWN = 0.005  # share of training from which on a part of it is listed
 _ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
 _FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
 _NAMES = {
@@ -48,6 +49,20 @@ def step(record: Record) -> Section:
     if device:
         about += " Host: when work is submitted. Device: when it is done, by CUDA events."
     return Section("step", title, about, parts)
+
+
+def attribution(record: Record) -> Section:
+    """The parts of training, from what a perfect run would not spend to what it would; nothing in older records."""
+    parts = [(one, share) for one in entries(record, "attribution") if (share := one.number("share") or 0.0) >= _SHOWN]
+    pairs = [
+        (
+            one.text("name") or "",
+            [Text(percent(share), small=[duration(one.number("seconds") or 0.0)]), Text(after=meter(share))],
+        )
+        for one, share in parts
+    ]
+    about = "What lies between this run and a perfect one, the largest first; computing is what that would do too."
+    return Section("attribution", "Where the time goes", about, facts(pairs))
 
 
 def segments(seconds: Mapping[str, float]) -> list[Segment]:

@@ -62,6 +62,8 @@ def _print_verdict(record: Record, console: Console) -> None:
             console.print(line, soft_wrap=True)
         else:
             console.print(Text(found["advice"]), width=width)
+        for remedy in found["remedies"]:
+            console.print(Text(remedy), width=width)
     if verdict or findings:
         console.print()
 

@@ -79,16 +79,17 @@ def callbacks(record: Record) -> str:
 
 
 def advice(record: Record) -> list[dict[str, Any]]:
-    """The first three findings, without the one that there is nothing to fix, each with its ``command``.
+    """The first three findings, without the one that there is nothing to fix, with ``command`` and ``remedies``.
 
     ``title`` and ``predicted`` speed-up are empty where the verdict tells them, ``command`` where none helps.
     """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
-        title, predicted = str(found["title"]), _speedup(found)
+        title, predicted = str(found["title"]), rank.gain(found)
         if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
             title = predicted = ""
-        shown.append(found | {"title": title, "predicted": predicted, "command": command_of(record, found)})
+        told = {"title": title, "predicted": predicted, "command": command_of(record, found)}
+        shown.append(found | told | {"remedies": remedies(found)})
     return shown
 
 
@@ -98,12 +99,10 @@ def command_of(record: Record, found: Mapping[str, Any]) -> str:
     return rank.command(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
 
 
-def _speedup(found: Mapping[str, Any]) -> str:
-    """The predicted speed-up of a finding, such as ``2.5x (2.3 to 2.6)``, or its bound where there is no remedy."""
-    predicted = found.get("predicted_speedup") or {}
-    median, low, high = (predicted.get(key) for key in ("median", "low", "high"))
-    if median is None or not found.get("overrides"):  # what would be without it can only be bounded
-        return f"up to {high:.1f}x" if high is not None and high > 1 else ""
-    digits = 1 if median >= 1.5 else 2
-    text = f"{median:.{digits}f}x"
-    return text if low is None or high is None else f"{text} ({low:.{digits}f} to {high:.{digits}f})"
+def remedies(found: Mapping[str, Any]) -> list[str]:
+    """What else lessens a finding's cause, a sentence each; empty for none."""
+    said = []
+    for remedy in found.get("remedies") or []:
+        promised = rank.gain(remedy)
+        said.append(f"Or {' '.join(remedy['overrides'])}{promised and f' -> {promised}'}: {remedy['advice']}")
+    return said
