@@ -60,8 +60,14 @@ class Result:
 
     @property
     def right(self) -> bool:
-        """Whether the first finding is the right one; a run that failed found nothing."""
-        return self.cell.accepts(self.finding.get("cause"))
+        """Whether the first finding is the injected one; a run that failed found nothing.
+
+        A control's is right if it is that there is nothing to fix, or if it gives what it promises when it is applied.
+        """
+        cause, predicted, measured = self.finding.get("cause"), self.predicted, self.measured
+        if self.cell.cause is not None or cause in (None, "nothing"):
+            return cause == (self.cell.cause or "nothing")
+        return predicted is not None and measured is not None and predicted["low"] <= measured <= predicted["high"]
 
     @property
     def predicted(self) -> Interval | None:

@@ -27,15 +27,13 @@ CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
 TINY = "data.batch_size=8"
-FITTING = ("nothing", "small_batch", "memory_layout", "threads", "optimizer", "first_step")
 
 
 @dataclass(frozen=True)
 class Cell:
     """A short run.
 
-    ``cause`` is what was injected, as a finding's ``cause`` names it; None in a control, whose first finding may be
-    any of ``FITTING``: that there is nothing to fix, or that its computing could be faster.
+    ``cause`` is what was injected, as a finding's ``cause`` names it; None in a control, into which nothing was.
     """
 
     name: str
@@ -46,10 +44,6 @@ class Cell:
     def overrides(self) -> list[str]:
         """All that the run is started with, except where it writes."""
         return joined(BASE.split(), self.given)
-
-    def accepts(self, cause: str | None) -> bool:
-        """Whether this is the right first finding; None: there was none."""
-        return cause in FITTING if self.cause is None else cause == self.cause
 
 
 def cells(cores: int | None = None) -> tuple[Cell, ...]:
