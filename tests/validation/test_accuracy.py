@@ -65,7 +65,7 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
         (SLOW, ("small_batch", "loader"), False),
         (SLOW, (), False),
         (CONTROL, ("nothing",), True),
-        (CONTROL, ("memory_layout",), True),
+        (CONTROL, ("memory_layout",), False),  # nobody has applied it
         (CONTROL, ("loader",), False),
         (CONTROL, ("callback",), False),
         (CONTROL, (), False),
@@ -73,6 +73,11 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
 )
 def test_the_first_finding_is_held_against_the_cell(cell: Cell, found: tuple[str, ...], right: bool) -> None:
     assert Result(cell, [record(10, *found)]).right is right
+
+
+@pytest.mark.parametrize(("rate", "right"), [(20, True), (21.9, True), (14, False), (30, False)])
+def test_a_control_is_right_if_its_finding_gives_what_it_promises(rate: float, right: bool) -> None:
+    assert Result(CONTROL, [record(10, "memory_layout")], [record(rate)]).right is right
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_everything_is_counted() -> None:
     ]
     assert lines(results) == [
         "first finding right: 2 of 4 injected causes (50%; aim 95%)",
-        "controls called loader-bound: 1 of 3 (aim 0); controls right: 2",
+        "controls called loader-bound: 1 of 3 (aim 0); controls right: 1",
         "prediction error: median 30% (aim 10%), 90th percentile 50% (aim 20%), of 5 predictions; "
         "1 measured within the predicted interval",
         "cells that failed: 1",
