@@ -116,7 +116,7 @@ def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:
         return verdict(record, diagnose(record)).partition(" Predicted")[0]
 
     assert told(400.0).endswith("model ceiling 430, together at most 400 images/s).")
-    assert told(50.0).endswith("model ceiling 430 images/s).")  # the run was faster
+    assert "ceiling" not in told(50.0)  # the run was faster: it is wrong
     assert told(5000.0).endswith("model ceiling 430 images/s).")  # the model is slower
 
 

@@ -17,7 +17,7 @@ from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import start_share, too_low
 from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
-from strobe.present.format import duration, percent
+from strobe.present.format import WIDEST, duration, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record
 
@@ -52,7 +52,6 @@ LOST = (
 UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
-WIDEST = 3.0  # the factor between the ends of an interval, beyond which a prediction is not told
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
@@ -147,10 +146,10 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
         told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
         if not first.overrides:
             told = f" Without it training would be {gained} as fast."
+    elif first.overrides:
+        told = f" Try {' '.join(first.overrides)}: what it gains is too uncertain to promise."
     else:
-        told = (
-            f" Try {' '.join(first.overrides)}: what it gains is too uncertain to promise." if first.overrides else ""
-        )
+        told = ""
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
 
 
@@ -212,7 +211,9 @@ def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
 
 
 def _ceilings(record: Record) -> str:
-    """The measured rate beside the ceilings; empty where these are unknown."""
+    """The measured rate beside the ceilings; empty where these are unknown, or wrong."""
+    if too_low(record):
+        return ""
     rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}
     measured, joint = record.number("images_per_second", "median") or 0.0, record.number("ceilings", "joint") or 0.0
     known = [f"{name} ceiling {figure(rate)}" for name, rate in rates.items()]

@@ -57,12 +57,15 @@ def attribution(record: Record) -> Section:
     pairs = [
         (
             one.text("name") or "",
-            [Text(percent(share), small=[duration(one.number("seconds") or 0.0)]), Text(after=meter(share))],
+            [
+                Text(percent(share), small=[f" {duration(one.number('seconds') or 0.0)} a step"]),
+                Text(after=meter(share)),
+            ],
         )
         for one, share in parts
     ]
-    about = "What lies between this run and a perfect one, the largest first; computing is what that would do too."
-    return Section("attribution", "Where the time goes", about, facts(pairs))
+    about = "Where training time goes, the largest part first; computing is what a perfect run would do too."
+    return Section("attribution", "From this run to a perfect one", about, facts(pairs))
 
 
 def segments(seconds: Mapping[str, float]) -> list[Segment]:
