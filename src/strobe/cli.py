@@ -8,6 +8,7 @@ COMMANDS = {
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",
+    "duel": "which of two trainings is faster, by turns",
     "ceilings": "what loading alone and the model alone reach",
     "tune": "try what the findings say, and keep what makes training faster",
     "bench": "measure a suite of benchmarks",
