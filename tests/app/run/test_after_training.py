@@ -47,8 +47,7 @@ def test_each_callback_is_named(train: Train) -> None:
     assert first["kind"] == "callback"
     assert first["mean"] == pytest.approx(ended.summary["step_seconds"]["callbacks"], rel=0.2)
     assert first["mean"] >= 0.2
-    finding = ended.summary["findings"][0]
-    assert finding["cause"] == "callback"
+    (finding,) = [one for one in ended.summary["findings"] if one["cause"] == "callback"]  # another may be the machine
     assert finding["overrides"] == ["~callbacks.slow"]
 
 
