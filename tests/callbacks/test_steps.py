@@ -293,5 +293,4 @@ def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorde
     assert [int(row["step"]) for row in asked] == [3, 10, 17]
     assert all(float(row["cpu_forward"]) < 0.02 <= float(row["cpu_callbacks"]) for row in asked)
     used = measure_steps(recorder.path)["cores_used"]
-    assert used["data_wait"] is not None
     assert used["forward"] < used["callbacks"]  # a share of a core that a busy machine makes smaller

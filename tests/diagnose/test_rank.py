@@ -279,3 +279,30 @@ def test_what_may_help_and_is_too_uncertain_is_named() -> None:
     (finding,) = diagnose(example("memory_layout", summary__ceilings__drift=0.6))
     assert finding.cause == "nothing"
     assert "too uncertain to promise: model.channels_last=true" in finding.evidence
+
+
+BESIDE = {"own": 0.4, "others": 0.5, "stolen": 0.0, "idle": 0.1, "delayed": 0.3}
+
+
+def test_what_sleeps_is_named_beside_other_processes_too() -> None:
+    record = example("stalled")
+    record.summary["machine"] |= BESIDE
+    assert set(causes(record)[:2]) == {"stalled", "shared_machine"}
+    record.summary["cores_used"]["forward"] = 0.69  # it stood ready for a core all the rest of the time
+    assert "stalled" not in causes(record)
+
+
+def test_ceilings_that_were_measured_beside_other_processes_promise_nothing() -> None:
+    record = example("memory_layout")
+    assert causes(record) == ["memory_layout"]
+    record.summary["ceilings"]["machine"] = BESIDE
+    (finding,) = diagnose(record)
+    assert finding.title == "Not measurable here"
+    assert "other processes kept 30% of the time from it" in finding.evidence
+
+
+def test_a_validation_at_the_end_of_a_broken_epoch_falls_on_a_whole_one() -> None:
+    record = example("validation", summary__batches_per_epoch=20_000)
+    assert causes(record)[0] == "validation"  # it comes in the middle of epochs, after so many batches
+    record.config["trainer"]["val_check_interval"] = 1.0
+    assert "validation" not in causes(record)

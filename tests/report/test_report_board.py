@@ -104,7 +104,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     html = markdown_to_safe_html(text_of(events(tmp_path)))
     assert "<strong>61% of each step waits for data_wait.</strong>" in html
     assert "<p>Ceilings: loader 3,230, model 8,120 images/s; efficiency 98% of the loader ceiling.</p>" in html
-    assert "<h4>The loader is the limit. Predicted: 2.5x (2.3 to 2.6)</h4>" in html
+    assert "<h4>The loader is the limit. Predicted: loader=memory -&gt; 2.5x (2.3 to 2.6)</h4>" in html
     assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 2.6x" in html
     assert "<p>Call it * less | often.</p>" in html
     code = html.partition("<pre><code>")[2].partition("</code></pre>")[0].strip()

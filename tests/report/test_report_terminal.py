@@ -130,7 +130,7 @@ def test_the_verdict_and_three_findings_follow_the_figures(tmp_path: Path) -> No
     places = [next(number for number, line in enumerate(lines) if line.startswith(start)) for start in order]
     assert places == sorted(places)
     title, evidence, command = after(lines, "The loader")
-    assert title == "The loader [red] cannot keep up. Predicted: 2.5x (2.3 to 2.6)"
+    assert title == "The loader [red] cannot keep up. Predicted: loader=memory -> 2.5x (2.3 to 2.6)"
     assert evidence == "24.6 of 40.5 ms a step are spent waiting."
     words = shlex.split(command)
     assert words[:2] == ["python", "train.py"]

@@ -66,12 +66,14 @@ def attribution(record: Record, step: Step) -> list[Part]:
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
 
 
-def taken(record: Record) -> float:
+def taken(record: Record, *part: str) -> float:
     """The share of its time that training waited for cores on which others computed; 0 where that is not notable.
 
-    Its main thread tells how long it stood ready to run (``delayed``). What sleeps loses nothing to others.
+    Its main thread tells how long it stood ready to run (``delayed``). What sleeps loses nothing to others. ``part`` of
+    the record: ``ceilings`` for the time in which these were measured.
     """
-    others, stolen, delayed = (record.number("machine", name) or 0.0 for name in ("others", "stolen", "delayed"))
+    names = ("others", "stolen", "delayed")
+    others, stolen, delayed = (record.number(*part, "machine", name) or 0.0 for name in names)
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
@@ -107,14 +109,18 @@ def fixed_cost(record: Record, step: Step) -> float:
 
 
 def stalls(record: Record) -> dict[str, float]:
-    """Seconds of a step in which computing phases computed nothing; {} on a GPU, and where cores were short."""
-    if record.text("accelerator") != "cpu" or (record.number("machine", "idle") or 0.0) <= IDLE:
+    """Seconds of a step in which computing phases computed nothing; {} on a GPU, and where nobody knows.
+
+    What training stood ready for, without a core, is no stall.
+    """
+    delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
+    if record.text("accelerator") != "cpu" or idle is None or (delayed is None and idle <= IDLE):
         return {}
     found = {}
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
         if used is not None and 0 <= used < SLEEPING:
-            found[phase] = seconds * (1 - used)
+            found[phase] = seconds * max(0.0, 1 - used - (delayed or 0.0))
     return found
 
 
@@ -127,6 +133,8 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
+    if taken(record):  # which explains it
+        return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
         return "", 0.0

@@ -12,7 +12,7 @@ of its interval does to the result, added in quadrature as independent errors ar
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
@@ -166,7 +166,7 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
         return _spread(min(ends), ends[1])
 
     asked = {"compute": compute, "pause": pause, "wait": wait, "between": between}
-    return _speedup(step, cases, Figure(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
+    return _speedup(replace(step, drift=0.0), cases, Figure(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
 
 
 def without_waiting(step: Step) -> Figure:

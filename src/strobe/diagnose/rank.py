@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import attribution
+from strobe.diagnose.attribution import attribution, taken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import start_share, too_low
@@ -98,7 +98,7 @@ def diagnose(record: Record) -> list[Finding]:
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     found = [replace(finding, lost=_lost(finding, shares)) for finding in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
-    wrong = too_low(record) is not None
+    wrong = too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
         rests = wrong and finding.cause not in LOST
@@ -149,7 +149,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     elif first.overrides:
         told = f" Try {' '.join(first.overrides)}: what it gains is too uncertain to promise."
     else:
-        told = ""
+        told = f" {first.advice}"
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
 
 
@@ -160,6 +160,8 @@ def gain(finding: Mapping[str, Any]) -> str:
     """
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
+    if finding.get("cause") == "shared_machine":
+        return ""  # what they cost besides, in caches and in threads that wait for each other, nobody knows
     if not finding.get("overrides"):
         lost = record.number("lost")  # which older records do not have
         most = 1 / max(1e-3, 1 - lost) if lost is not None else high

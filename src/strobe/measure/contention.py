@@ -14,6 +14,7 @@ from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")  # in which the kernel counts, a second
 NAMED = 3  # other processes, the busiest first
+KERNEL = 2  # the parent of the kernel's own workers
 LEAST_CORES = 0.05  # that a process must have used to be named
 
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
@@ -82,7 +83,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     for pid, process in after.processes.items():
         began = before.processes.get(pid)
         used = (process.seconds - (began.seconds if began and began.name == process.name else 0.0)) / seconds
-        if pid not in mine and used >= LEAST_CORES:
+        if pid not in mine and used >= LEAST_CORES and process.parent != KERNEL:
             found.append((used, process.name, pid))
     swapped = None if before.swapped is None or after.swapped is None else after.swapped - before.swapped
     return {

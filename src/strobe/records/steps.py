@@ -11,6 +11,8 @@ from strobe.callbacks.columns import CPU, DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
 FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven, or become longer
+CALLED = 0.1  # of the longest: a hook that looks whether there is something to do has done nothing
+SHORTEST = 0.01  # seconds of a phase, altogether, below which the CPU's clock says little
 FAR = 2.0  # times as long as a usual step
 
 
@@ -77,7 +79,7 @@ def _cores_used(rows: Sequence[dict[str, float]]) -> dict[str, float | None]:
     asked = [row for row in rows if CPU[0] in row]
     seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
     computed = {phase: sum(row.get(f"cpu_{phase}", 0.0) for row in asked) for phase in PHASES}
-    return {phase: computed[phase] / seconds[phase] if seconds[phase] else None for phase in PHASES}
+    return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
 
 
 def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
         if column.startswith(OWNED):
             values = [row.get(column, 0.0) for row in rows]
             name = column.removeprefix(OWNED)
-            calls = sum(1 for value in values if value)
+            calls = sum(1 for value in values if value > CALLED * max(values))
             found.append({"name": name, "mean": statistics.fmean(values), "longest": max(values), "calls": calls})
     return sorted(found, key=lambda one: -one["mean"])
 

@@ -85,7 +85,7 @@ def markdown(record: Record) -> str:
     paragraphs += [f"Ceilings: {_plain(ceilings)}."] if ceilings else []
     for found in wording.advice(record):
         if found["title"]:
-            predicted = found["predicted"] and f". Predicted: {found['predicted']}"
+            predicted = found["predicted"] and f". Predicted: {_plain(found['predicted'])}"
             paragraphs.append(f"#### {_plain(found['title'])}{predicted}")
         command = found["command"] and f"    {found['command']}"  # indented: a block of code
         paragraphs += [_plain(found["evidence"]), command or _plain(found["advice"])]

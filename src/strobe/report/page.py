@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.rank import gain
+from strobe.diagnose.symptoms import ABOVE
 from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
@@ -120,7 +121,7 @@ def _tiles(record: Record) -> list[Tile]:
     if median:
         spread = interval(low, high)
         tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
-    if (efficiency := record.number("efficiency")) is not None:
+    if (efficiency := record.number("efficiency")) is not None and efficiency <= ABOVE:
         tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
+from strobe.diagnose.symptoms import ABOVE
 from strobe.present.format import TIMES, counted, duration, percent, rate
 from strobe.records.run import Record
 
@@ -55,7 +56,9 @@ def ceilings(record: Record) -> str:
         cores = record.count("environment", "usable_cores")
         where = f"{cores} shared cores" if cores and cores > 1 else "the same core" if cores else "the same cores"
         parts.append(f"together about {rate(joint)} on {where}")
-    if parts and efficiency is not None:
+    if parts and efficiency is not None and efficiency > ABOVE:
+        parts.append("a ceiling was measured too low: training was faster")
+    elif parts and efficiency is not None:
         lowest = min(rates, key=lambda name: rates[name])
         parts.append(f"efficiency {efficiency:.0%} of {'that' if lowest == 'joint' else f'the {lowest} ceiling'}")
     told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
@@ -86,8 +89,11 @@ def advice(record: Record) -> list[dict[str, Any]]:
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
         title, predicted = str(found["title"]), rank.gain(found)
+        change = " ".join(found.get("overrides") or [])
         if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
             title = predicted = ""
+        if change and predicted:
+            predicted = f"{change} -> {predicted}"
         told = {"title": title, "predicted": predicted, "command": command_of(record, found)}
         shown.append(found | told | {"remedies": remedies(found)})
     return shown

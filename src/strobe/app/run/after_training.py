@@ -18,7 +18,7 @@ from strobe.diagnose.candidates import candidates
 from strobe.diagnose.rank import conclude
 from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
-from strobe.measure import environment
+from strobe.measure import contention, environment
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.board import show_verdict
@@ -85,7 +85,7 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
 
     ``save`` is called with each, so that Ctrl-C, which only ends the measuring, loses none.
     """
-    ceilings = Ceilings(cfg, parts.data, summary["overrides"])
+    ceilings, before = Ceilings(cfg, parts.data, summary["overrides"]), contention.read()
     try:
         record = summary["ceilings"] = ceilings.measure()
         save()
@@ -103,6 +103,7 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
             for side in ("loader", "model"):
                 ceilings.again(side, record)
         record["seconds"] = ceilings.seconds
+        record["machine"] = contention.between(before, contention.read(), environment.usable_cores())
     except (KeyboardInterrupt, SIGTERMException):
         log.warning("Measuring was interrupted: what is not measured is missing below; the training is complete")
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")

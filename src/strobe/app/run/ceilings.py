@@ -49,6 +49,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "drift": None,
         "alternatives": [],
         "seconds": 0.0,
+        "machine": None,
         "reason": reason,
     }
 

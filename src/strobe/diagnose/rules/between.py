@@ -88,11 +88,18 @@ def _saves_an_epoch(every: int, validated: int) -> float:
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
     """Seconds a step of something between steps, its share of training, and how much less to do it; None if short."""
-    seconds = record.number("between_seconds", what) or 0.0
+    seconds = (record.number("between_seconds", what) or 0.0) * _of_an_epoch(record)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
     factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
     return None if share < NOTABLE else (seconds, share, factor)
+
+
+def _of_an_epoch(record: Record) -> float:
+    """What is done at the end of each epoch falls on the steps of a whole one, also where the run had fewer."""
+    steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
+    often = record.whole(EPOCHS) is None or _times_an_epoch(interval, batches) > 1
+    return steps / batches if batches and 0 < steps < batches and not often else 1.0
 
 
 def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:

@@ -9,6 +9,7 @@ from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record
 
+FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
 
 _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
@@ -117,6 +118,8 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
 
 def _nothing_measured(record: Record, step: Step) -> str:
     tried = "Nothing that was measured loads faster" if record.alternatives("loader") else "No other way was measured"
+    if step.loader and step.wait > FAR * step.pace and not step.workers:
+        return "The loader alone is far faster than in training: look at what the run adds to it, such as its collate."
     advice = f"{tried}: look at the storage and at what decoding an image takes."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:

@@ -11,7 +11,8 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     """Other processes, or other machines of the host, took cores that training needed."""
     if not (lost := taken(record)):
         return None
-    own, others, stolen, idle = (record.number("machine", name) or 0.0 for name in ("own", "others", "stolen", "idle"))
+    names = ("own", "others", "stolen", "idle")
+    own, others, stolen, idle = (min(1.0, record.number("machine", name) or 0.0) for name in names)
     who = "Other processes" if others >= stolen else "The hypervisor's other machines"
     evidence = f"Training stood ready for {percent(lost)} of its time, and had no core. Of the cores' time others took "
     evidence += f"{percent(others + stolen)}, and this training {percent(own)}; {percent(idle)} was idle."
@@ -20,7 +21,7 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         for entry in record.items("machine", "busiest")
         if isinstance(entry, dict) and (cores := as_number(entry.get("cores")))
     ]
-    evidence += f" The busiest: {', '.join(named)}." if named else ""
+    evidence += f" The busiest: {', '.join(named)}." if named else " They came and went meanwhile."
     return Finding(
         "shared_machine",
         f"{who} took {percent(others + stolen)} of the cores",

@@ -1,5 +1,6 @@
 """No cause: how near training is to its ceiling, and what takes the largest part of a step."""
 
+from strobe.diagnose.attribution import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import too_low
@@ -9,6 +10,7 @@ from strobe.records.run import Figure, Record
 NEAR = 0.85  # of the lowest ceiling: from here on it explains the step
 SCALING = 0.1  # of the step, from here on it is named
 
+_REPEAT = "Repeat it on a quiet machine."
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying images to the device",
@@ -30,10 +32,12 @@ def nothing(record: Record, step: Step) -> Finding | None:
     """How near to its ceiling training runs; it gains nothing, and so is listed only where no other finding is."""
     efficiency, limit = record.number("efficiency"), _limit(record)
     title, advice = "Nothing to fix", "To go faster takes faster hardware, or a smaller model."
+    if others := taken(record, "ceilings"):
+        evidence = f"While its ceilings were measured, other processes kept {percent(others)} of the time from it."
+        return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
     if limit is not None and too_low(record):
-        title, advice = "Not measurable here", "Repeat it on a quiet machine."
         evidence = f"Training was faster than {limit}, which cannot be: the machine was slower while that was measured."
-        return Finding("nothing", title, evidence, advice, (), Figure(1.0, 1.0, 1.0))
+        return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")
         evidence = f"{percent(step.waiting)} of each step waits for data; "

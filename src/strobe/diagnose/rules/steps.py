@@ -39,7 +39,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
         "uneven_steps",
         f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",
         f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a usual one {duration(usual)}; that is "
-        f"{percent(extra / step.seconds)} of training, most of it {_PHASES[phase]}.",
+        f"{percent(extra / step.seconds)} of the steps' time, most of it {_PHASES[phase]}.",
         _ODD.get(phase, other),
         (),
         without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
