@@ -78,7 +78,7 @@ MISTAKES = {
         ("data=cifar10", r"suite=workers measures photos; leave data=\.\.\. out"),
     ],
     "convolution": [
-        ("suite.implementations=[magic]", r"suite\.implementations has magic, which is none; those are: four loops, "),
+        ("suite.implementations=[magic]", r"magic in suite\.implementations is unknown; choose from four loops, "),
         ("suite.sizes=[256] suite.implementations=[im2col]", r"suite\.sizes=\[256\].* give a side of 128 or less"),
         ("suite.implementations=[]", r"suite\.implementations=\[\] leaves nothing to measure"),
         ("suite.sizes=[]", r"suite\.sizes=\[\] is empty"),

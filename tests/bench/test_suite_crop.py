@@ -229,7 +229,7 @@ def test_a_gpu_is_used_unless_the_user_says_otherwise(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [device(accelerator) for accelerator in ("auto", "gpu", "cpu")] == ["cuda", "cuda", "cpu"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and there is none; give cpu"):
+    with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and this machine has none; give cpu"):
         device("gpu")
 
 

@@ -105,7 +105,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         "command": asked.command,
         "title": title if len(asked.given) == 1 else f"{title} and {len(asked.given) - 1} more",
         "baseline": name,
-        # Where the first run that tells was made; what the others have different is told as ``unlike``.
+        # The machine of the first run that names one; where the others differ stands in ``unlike``.
         "environment": next((told for run in runs if (told := run.record.mapping("environment"))), {}),
         "against": None if baseline.where is None else str(baseline.where),
         "keys": keys,

@@ -146,7 +146,7 @@ def median_rate(trials: Sequence[Mapping[str, Any]]) -> Estimate | None:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """A record of ``results.json``; a ConfigError tells that it is none, or of another version."""
+    """A record of ``results.json``; a ConfigError if it is not one, or of another version."""
     try:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA:

@@ -42,7 +42,7 @@ def declare(cfg: DictConfig) -> Suite:
     kernel = chosen.kernel
     for name in names:
         if name not in LARGEST:
-            raise ConfigError(f"suite.implementations has {name}, which is none; those are: {', '.join(LARGEST)}")
+            raise ConfigError(f"{name} in suite.implementations is unknown; choose from {', '.join(LARGEST)}")
         if chosen.implementations is not None and not any(fits(name, side, kernel) for side in sizes):
             raise ConfigError(
                 f"suite.sizes={sizes}: each takes {name} many seconds with suite.kernel={kernel}; give a side of "

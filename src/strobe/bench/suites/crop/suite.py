@@ -101,7 +101,7 @@ def _find(asked: Request, scratch: Path) -> Input:
         raise ConfigError(f"trainer.accelerator={accelerator} is not measured; give auto, cpu or gpu")
     if accelerator in {"gpu", "cuda"} and not torch.cuda.is_available():
         raise ConfigError(
-            f"trainer.accelerator={accelerator} needs a GPU, and there is none; give cpu, or leave it out"
+            f"trainer.accelerator={accelerator} needs a GPU, and this machine has none; give cpu, or leave it out"
         )
     device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
     found = find_photos(asked, scratch)
