@@ -86,10 +86,10 @@ def _shared_folders_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator
 
 @pytest.fixture(autouse=True)
 def own_hydra() -> Iterator[None]:
-    """Other tests' configuration is theirs again afterwards."""
-    before = HydraConfig.instance().cfg
+    """No test sees the configuration of another one, nor of a fixture that several share."""
+    HydraConfig.instance().cfg = None
     yield
-    HydraConfig.instance().cfg = before
+    HydraConfig.instance().cfg = None
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from hydra import initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from strobe.app.build.instantiate import build_data
@@ -32,7 +31,6 @@ SMALL = (
 def composed(root: Path, *overrides: str) -> Iterator[tuple[DictConfig, ImageData, list[str]]]:
     """A small configuration, its data set up, and the overrides that make it."""
     register()
-    HydraConfig.instance().cfg = None  # of a suite, another test's would be composed again
     given = [*SMALL, f"data.root={root}", *overrides]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"), recomposed(given) as cfg:
         data = build_data(cfg)
