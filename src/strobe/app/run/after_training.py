@@ -1,5 +1,6 @@
 """After training: its record, what limits it, what would be faster, and where a person reads it."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,7 @@ def summarise(
         "precision": str(cfg.trainer.precision),
         "train_images": len(parts.data.datasets["train"]) if parts else None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
+        "image_size": _image_size(parts) if steps["steps"]["measured"] else None,
         "environment": environment.describe(),
         "machine": None,
         **steps,
@@ -78,6 +80,13 @@ def summarise(
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
         "metrics": metrics,
     }
+
+
+def _image_size(parts: Parts | None) -> dict[str, list[int]] | None:
+    """Height and width of images: ``stored`` in their files, and ``given`` to the network."""
+    with contextlib.suppress(OSError, StrobeError):  # a file that has gone meanwhile
+        return {what: list(size) for what, size in parts.data.image_size().items()} if parts else None
+    return None
 
 
 def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None]) -> None:

@@ -3,14 +3,14 @@
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
 import torch
 from hydra.errors import HydraException
-from lightning import Trainer
+from lightning import LightningModule, Trainer
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,7 +28,7 @@ from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
 from strobe.probe.loader import measure_loader, measure_transfer
-from strobe.probe.model import measure_model
+from strobe.probe.model import measure_model, note_input
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "shared_cores": None,
         "joint": None,
         "batch_bytes": None,
+        "image_size": None,  # height and width on which the network computed
         "drift": None,
         "alternatives": [],
         "seconds": 0.0,
@@ -66,6 +67,7 @@ class Ceilings:
         self.overrides = list(overrides)
         self.seconds = 0.0  # that all measurements took so far
         self._batch: Batch | None = None
+        self._image_size: tuple[int, ...] | None = None
         self._failures: list[str] = []
 
     def measure(self) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class Ceilings:
         record["shared_cores"] = shared
         record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
+        record["image_size"] = self._image_size and list(self._image_size)
         record["seconds"] = self.seconds
         return record
 
@@ -162,12 +165,16 @@ class Ceilings:
         """The rate of one side; None, and a line in ``_failures``, when it cannot be measured."""
         try:
             if side == "model":
-                return train_on(self._fitting(cfg, data), cfg, data)
+                own = cfg is self.cfg and not cfg.model.compile  # which hooks would have to be compiled into
+                return train_on(self._fitting(cfg, data), cfg, data, note=self._note_size if own else None)
             return (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
         except Exception as error:
             self._failures.append(f"{side}: {in_one_line(error)}")
             let_go(error)
             return None
+
+    def _note_size(self, size: tuple[int, ...]) -> None:
+        self._image_size = size
 
     def _loader(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate:
         data = copy(data)
@@ -216,15 +223,25 @@ class Ceilings:
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
 
 
-def train_on(batch: Batch, cfg: DictConfig, data: ImageData) -> Rate:
-    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again."""
+def train_on(
+    batch: Batch, cfg: DictConfig, data: ImageData, note: Callable[[tuple[int, ...]], None] | None = None
+) -> Rate:
+    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again.
+
+    ``note`` is told on what height and width its first convolution computes.
+    """
     if cfg.model.compile:
         torch.compiler.reset()  # or another batch size would be compiled as one that varies
     settings = cfg.copy()
     settings.model.weights = None  # what they are makes no difference
-    return measure_model(
-        lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds
-    )
+
+    def make() -> LightningModule:
+        model = build_model(settings, data)
+        if note is not None:
+            note_input(model, note)
+        return model
+
+    return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds)
 
 
 def load_batch(data: ImageData) -> Batch:
