@@ -15,11 +15,15 @@ from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.slow_files import slow_files
+from strobe.diagnose.attribution import uneven
 from strobe.diagnose.candidates import candidates
+from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import conclude
 from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
+from strobe.measure.untouched import untouched
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.board import show_verdict
@@ -98,6 +102,17 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
     try:
         record = summary["ceilings"] = ceilings.measure()
         save()
+        step = step_of(Record(summary))
+        if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
+            record["loading"] = ceilings.loading()
+            if uneven(Record(summary), step)[0] == "data_wait" and cfg.engine.get("ordered") is not False:
+                log.info("Reading the files of late batches once more")
+                shuffle, seconds = not cfg.trainer.overfit_batches, cfg.ceilings_seconds
+                with untouched(cfg.threads):
+                    found = slow_files(
+                        parts.data, summary, Path(parts.trainer.default_root_dir), shuffle=shuffle, seconds=seconds
+                    )
+                summary["uneven"]["files"] = found
         tried = candidates(Record(summary, _plain(cfg))) if record["loader"] or record["model"] else []
         for number, candidate in enumerate(tried, 1):
             log.info("Measuring %d of %d: %s", number, len(tried), " ".join(candidate.overrides))

@@ -19,7 +19,7 @@ from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
-from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.base import BatchLoader, WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
 from strobe.errors import StrobeError
@@ -27,7 +27,7 @@ from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
-from strobe.probe.loader import measure_loader, measure_transfer
+from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import measure_model, note_input
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "shared_cores": None,
         "joint": None,
         "batch_bytes": None,
+        "loading": None,  # where the time of making a batch goes
         "image_size": None,  # height and width on which the network computed
         "drift": None,
         "alternatives": [],
@@ -95,6 +96,16 @@ class Ceilings:
         record["image_size"] = self._image_size and list(self._image_size)
         record["seconds"] = self.seconds
         return record
+
+    def loading(self) -> dict[str, Any] | None:
+        """Where the time of making a batch goes; None where that cannot be told."""
+        with self._measuring(self.cfg):
+            try:
+                return loading_parts(self._batches(self.cfg, self.data), seconds=self.cfg.ceilings_seconds / 2)
+            except Exception as error:
+                log.info("What making a batch takes was not measured: %s", in_one_line(error))
+                let_go(error)
+                return None
 
     def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
         """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be."""
@@ -180,13 +191,14 @@ class Ceilings:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
         loading = measure_loader(
-            data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True),
-            device=trainer.strategy.root_device,
-            seconds=cfg.ceilings_seconds,
+            self._batches(cfg, data), device=trainer.strategy.root_device, seconds=cfg.ceilings_seconds
         )
         if cfg is self.cfg:
             self._batch = loading.batch
         return loading.rate
+
+    def _batches(self, cfg: DictConfig, data: ImageData) -> BatchLoader:
+        return data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True)
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device
