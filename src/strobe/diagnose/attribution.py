@@ -143,7 +143,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    if taken(record):  # which explains it
+    if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:

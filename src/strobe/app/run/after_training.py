@@ -16,7 +16,6 @@ from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings, blank
 from strobe.app.run.slow_files import slow_files
-from strobe.diagnose.attribution import uneven
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import conclude
@@ -105,7 +104,7 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
         step = step_of(Record(summary))
         if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
             record["loading"] = ceilings.loading()
-            if uneven(Record(summary), step)[0] == "data_wait" and cfg.engine.get("ordered") is not False:
+            if (summary["uneven"] or {}).get("phase") == "data_wait" and cfg.engine.get("ordered") is not False:
                 log.info("Reading the files of late batches once more")
                 shuffle, seconds = not cfg.trainer.overfit_batches, cfg.ceilings_seconds
                 with untouched(cfg.threads):

@@ -18,7 +18,7 @@ from strobe.records.steps import read_rows
 BATCHES = 8  # those waited for longest
 OTHERS = 64  # files of other batches, to compare with
 FAR = 5.0  # times as long as a usual file, or as many bytes
-SHARE = 0.1  # of what the long steps take beyond usual ones: a file that takes less does not explain them
+SHARE = 0.1  # of what late batches were waited for: a file that takes less does not explain it
 
 
 def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, shuffle: bool, seconds: float) -> Any:
@@ -35,8 +35,7 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
         ``read``, how many were; ``usual_seconds`` and ``usual_bytes`` of one; ``slow``, those that take far longer, the
         slowest first, with ``path``, ``seconds`` and ``bytes``.
     """
-    source, dataset, uneven = data.found["train"], data.datasets["train"], summary["uneven"]
-    batches = summary["batches_per_epoch"]
+    source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
     if not batches or not isinstance(source, FileSource) or isinstance(getattr(dataset, "images", None), MappedImages):
         return None
     rows = sorted(read_rows(run_dir / "steps.csv")[WARMUP_STEPS:], key=lambda row: -row.get("data_wait", 0.0))
@@ -49,13 +48,14 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
     _read(dataset, others[:1], seconds)  # what the first one loads besides
     taken = _read(dataset, others[:OTHERS], seconds / 4) | _read(dataset, late, seconds)
     middle = statistics.median(taken.values())
-    least = max(FAR * middle, SHARE * (uneven["long_seconds"] - uneven["usual_seconds"]))
-    slow = sorted((file for file in often if taken.get(file, 0.0) >= least), key=lambda file: -taken[file])
+    least = max(FAR * middle, SHARE * statistics.median(row.get("data_wait", 0.0) for row in rows[:BATCHES]))
+    again = _read(dataset, [file for file in late if taken.get(file, 0.0) >= least], seconds)  # what passed by is none
+    slow = sorted((file for file in again if again[file] >= least), key=lambda file: -again[file])
     return {
         "read": len(taken.keys() & often.keys()),
         "usual_seconds": middle,
         "usual_bytes": statistics.median(sizes.values()),
-        "slow": [{"path": source.path(file), "seconds": taken[file], "bytes": sizes[file]} for file in slow],
+        "slow": [{"path": source.path(file), "seconds": again[file], "bytes": sizes[file]} for file in slow],
     }
 
 

@@ -19,6 +19,7 @@ _PHASES = {
     "other": "what lies outside all phases",
 }
 MOST_NAMED = 3
+LARGE = 3.0  # times the bytes of a usual file
 _GROWING = {
     "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
     "callbacks": "Look for a callback or a metric that keeps all that it has seen.",
@@ -63,7 +64,9 @@ def _files(record: Record) -> tuple[str, str]:
     others = f" and {counted(len(slow) - MOST_NAMED, 'other')}" if len(slow) > MOST_NAMED else ""
     told = f" Of {count:.0f} of their files, read once more after training, these take far longer than a usual one "
     told += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
-    return told, "Replace these files by smaller ones, leave them out, or let workers prefetch more batches."
+    large = (as_number(slow[0].get("bytes")) or 0.0) > LARGE * (record.number("uneven", "files", "usual_bytes") or 0.0)
+    what = "Make these files smaller" if large else "Look at where these files lie and how they are encoded"
+    return told, f"{what}, leave them out, or let workers prefetch more batches."
 
 
 def _read(seconds: float | None, count: float | None) -> str:
