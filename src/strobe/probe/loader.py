@@ -17,10 +17,12 @@ from torch import Tensor
 
 from strobe.callbacks.ring_buffer import Span
 from strobe.callbacks.spans import SpanFolder, span
+from strobe.measure import contention
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 
 WARMUP = 3  # copies
+MOST_IMAGES = 4000  # of which all spans are kept
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
         seconds: in which batches are begun.
 
     Returns:
-        ``batches``, how many were made; ``seconds`` of a mean one, ``cores`` on which that computed, and ``parts``, in
-        seconds of a batch. None for a loader of another kind, or without a batch.
+        ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` on which that computed when it had any;
+        ``parts``, in seconds of a batch. None for a loader of another kind, or without a batch.
     """
     dataset: Any = getattr(loader, "dataset", None)
     batches = getattr(loader, "batch_sampler", None)
@@ -96,16 +98,16 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     folder.start()
     try:
         folder.switch(True)
-        count, began, cpu = 0, time.monotonic_ns(), time.process_time()
+        count, began, cpu, idle = 0, time.monotonic_ns(), time.process_time(), contention.delayed() or 0.0
         for indices in batches:
             with span("rest"):
                 items = together(indices) if together else [dataset[index] for index in indices]
                 with span("collate"):
                     _ = collate(items) if collate else items
             count += 1
-            if time.monotonic_ns() - began > seconds * 1e9:
+            if time.monotonic_ns() - began > seconds * 1e9 or count * len(indices) > MOST_IMAGES:
                 break
-        ended, computed = time.monotonic_ns(), time.process_time() - cpu
+        ended, computed, idle = time.monotonic_ns(), time.process_time() - cpu, (contention.delayed() or 0.0) - idle
         folder.switch(False)
         tracks = folder.read(began, ended)
     finally:
@@ -115,9 +117,8 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
         for name, own in own_seconds(track.spans):
             parts["rest" if name == "batch" else name] += own / count
     whole = (ended - began) / 1e9
-    return (
-        {"batches": count, "seconds": whole / count, "cores": computed / whole, "parts": dict(parts)} if count else None
-    )
+    cores = computed / max(whole - idle, 1e-9)
+    return {"batches": count, "seconds": whole / count, "cores": cores, "parts": dict(parts)} if count else None
 
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
