@@ -136,9 +136,7 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
 
 def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figure:
     """With computing that alone reaches so many images/s, in steps of so many images (as now if None)."""
-    costs = step.per_step * step.images / (images or step.images)
-    work = max(step.compute - step.per_step, 1e-3 * step.compute)
-    own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+    costs, work, own = _computing(step, images or step.images)
 
     def cases(new: float, old: float) -> Cases:
         # What the step holds beyond the replayed one stays as it is, or shrinks with it.
@@ -147,6 +145,34 @@ def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figu
         return _floor((best, likely, worst), step.busy * old / new)
 
     return _speedup(step, cases, rate, own)
+
+
+def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float | None = None) -> Step:
+    """The step with computing that alone reaches so many images/s, as :func:`with_model` predicts it, to go on from."""
+    costs, work, own = _computing(step, images or step.images)
+    compute = costs + (max(0.0, work - 1 / own.median) + 1 / rate.median + work * own.median / rate.median) / 2
+    wait, busy = _beside_loader(step, compute) - compute, step.busy * own.median / rate.median
+    return replace(
+        step,
+        images=images or step.images,
+        wait=wait,
+        compute=compute,
+        per_step=costs,
+        busy=busy,
+        model=rate,
+        model_cpu=step.model_cpu if cpu is None else cpu,
+    )
+
+
+def with_both(
+    step: Step, loader: Figure, model: Figure, *, workers: int, images: float | None, cpus: tuple[float | None, ...]
+) -> Figure:
+    """With another loader and other computing at once; ``cpus`` are the core-seconds an image of either."""
+    first, later = with_model(step, model, images=images), after(step, model, images=images, cpu=cpus[1])
+    second = with_loader(later, loader, workers=workers, cpu=cpus[0])
+    middle = step.total / later.total * second.median
+    down = math.hypot(*(math.log(one.median / one.low) for one in (first, second)))
+    return Figure(middle, middle * math.exp(-down), middle * first.high / first.median * second.high / second.median)
 
 
 def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Figure:
@@ -173,6 +199,13 @@ def without_waiting(step: Step) -> Figure:
     """The most that any loader can give, and as little as nothing: what a finding without a measured remedy says."""
     least = max(step.compute, step.busy)
     return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
+
+
+def _computing(step: Step, images: float) -> tuple[float, float, Figure]:
+    """What each of so many images pays once a step; the rest of computing; the model's ceiling, or as it ran."""
+    work = max(step.compute - step.per_step, 1e-3 * step.compute)
+    own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+    return step.per_step * step.images / images, work, own
 
 
 def _beside_loader(step: Step, compute: float) -> float:
