@@ -7,20 +7,87 @@ loader computes beyond the cores that the model leaves idle is taken from the mo
 
 A prediction has a likely, a best and a worst case, which differ where the overlap is unknown. Around these stands the
 noise of the step, the drift of the machine, and the noise of every ceiling that was used by what moving it to the ends
-of its interval does to the result, added in quadrature as independent errors are.
+of its interval does to the result, added in quadrature as independent errors are. How often such intervals held what
+was measured is known from a ledger of predictions (docs/diagnosis.md), by which they are stretched: ``calibrated``.
 """
 
+import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 
+from strobe.errors import DataError
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
 NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
+MOST_WIDTH = 10.0  # of an interval, on either side and as a logarithm: a wider one says no more
 MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
+LEAST_WIDTH = (
+    0.02  # of an interval, on either side and as a logarithm, that is stretched: none is believed to be narrower
+)
+CALIBRATION = Path(__file__).with_name("calibration.json")
+
 Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """By how much intervals are stretched, so that they hold what is measured in a share ``level`` of all cases.
+
+    ``cells`` of the ground-truth grid, on which no rule was developed, were measured for it, on a ``machine``, with the
+    program of a ``commit``.
+    """
+
+    level: float
+    quantile: float
+    cells: int
+    machine: str
+    commit: str
+
+    def save(self, path: Path = CALIBRATION) -> None:
+        """As the program reads it, when it is started anew."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+@cache
+def calibration(path: Path = CALIBRATION) -> Calibration | None:
+    """What the program comes with; None if it comes without.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return Calibration(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"{path} is damaged ({error}); write it again by python -m strobe.validation.calibrate"
+        ) from None
+
+
+def widths(median: float, low: float, high: float) -> tuple[float, float]:
+    """How far an interval reaches below and above its median, as logarithms; at least ``LEAST_WIDTH`` each."""
+    below, above = math.log(median / max(low, 1e-9)), math.log(high / median)
+    return max(LEAST_WIDTH, below), max(LEAST_WIDTH, above)
+
+
+def calibrated(own: Figure) -> Figure:
+    """A prediction whose interval is stretched by the calibration; as it is, of no known level, without one.
+
+    By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
+    Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): what is noisier stays wider.
+    """
+    if (known := calibration()) is None:
+        return own
+    below, above = (
+        math.exp(min(known.quantile * width, MOST_WIDTH)) for width in widths(own.median, own.low, own.high)
+    )
+    return Figure(own.median, own.median / below, own.median * above, known.level)
 
 
 @dataclass(frozen=True)
@@ -262,7 +329,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure
         return math.exp(math.hypot(*errors))  # independent ones
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
-    return Figure(likely, worst / noise(2), best * noise(0))
+    return calibrated(Figure(likely, worst / noise(2), best * noise(0)))
 
 
 def _images(record: Record, seconds: float) -> float:
