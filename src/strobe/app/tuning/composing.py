@@ -12,7 +12,7 @@ from importlib.util import find_spec
 
 from strobe.app.config.schema import OVER
 from strobe.diagnose.candidates import BATCHES_AN_EPOCH, WORKERS
-from strobe.diagnose.predict import WORTH, Step, after, with_both, with_loader, with_model
+from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, mixed_precision, worker_limit
 from strobe.overrides import applied, key_of
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
@@ -165,7 +165,7 @@ class Composer:
             return
         if computing:
             step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
-        if step.total < WORTH * (max(step.undisturbed, step.busy) + step.between):
+        if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
             return
         size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing else ()
         if size:
