@@ -4,5 +4,6 @@ PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callback
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
 DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU, after ``device_``
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
+MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
-COLUMNS = ("step", "epoch", "images", "updates", "profiled", "total", *PHASES, *GAPS, *CPU)
+COLUMNS = ("step", "epoch", "images", "updates", "profiled", *MEMORY, "total", *PHASES, *GAPS, *CPU)

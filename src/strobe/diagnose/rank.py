@@ -50,6 +50,7 @@ LOST = (
     *("uneven_steps", "slowing_down", "upsampled"),
 )
 UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
+ENDANGERS = ("growing_memory",)  # what slows nothing down, and ends a run
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
 
@@ -96,12 +97,12 @@ def diagnose(record: Record) -> list[Finding]:
         return []
     shares = {(part.cause, part.subject): part.share for part in attribution(record, step)}
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
-    found = [replace(finding, lost=_lost(finding, shares)) for finding in found]
+    found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     wrong = too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
-        rests = wrong and finding.cause not in LOST
+        rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
         # What is itself explained explains nothing.
         if _helps(finding) and not rests and not any(_covers(stronger, finding) for stronger in kept):
             kept.append(finding)
@@ -161,7 +162,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     """
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
-    if finding.get("cause") == "shared_machine":
+    if finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # what they cost besides, in caches and in threads that wait for each other, nobody knows
     if not finding.get("overrides"):
         lost = record.number("lost")  # which older records do not have
@@ -183,7 +184,7 @@ def command(record: Record, overrides: Sequence[str]) -> str:
 def _helps(finding: Finding) -> bool:
     predicted = finding.predicted_speedup
     sure = finding.cause in LOST or predicted.low >= 1
-    return finding.cause != "nothing" and predicted.median >= WORTH and sure
+    return finding.cause in ENDANGERS or (finding.cause != "nothing" and predicted.median >= WORTH and sure)
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
