@@ -112,6 +112,11 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__image_size__stored": [200, 180]},
         {"summary__image_size": None, "summary__ceilings__image_size": None},  # nobody knows
     ],
+    "swapping": [
+        {"summary__machine__swapped_bytes": 10_000_000},  # in a quarter of a minute
+        {"summary__machine__choked": 0.01},  # nobody waited
+        {"summary__machine__choked": None, "summary__machine__idle": 0.01},
+    ],
     "growing_memory": [
         {"summary__memory_growth__workers_memory__steady": False},  # a cache that has filled
         {"summary__memory_growth__workers_memory__last_bytes": 4.1e8},

@@ -47,9 +47,9 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "upsampled"),
+    *("uneven_steps", "slowing_down", "upsampled", "swapping"),
 )
-UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
+UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # what lies within the other parts
 ENDANGERS = ("growing_memory",)  # what slows nothing down, and ends a run
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
