@@ -216,21 +216,23 @@ class Composer:
         also: Sequence[Changes] = (),
         climbing: bool = False,
     ) -> Changes:
-        """The best of ``best`` with each of the values, of ``also``, and itself, which is measured beside them.
+        """The best of ``best`` with each of the values, of ``also``, and itself, by turns with which they are measured.
 
-        A machine's speed drifts: what is measured now counts as a ratio to ``best`` as it is now. ``climbing`` ends at
-        the first that cannot be measured, and at the second in a row that is not better than what was.
+        A machine's speed drifts: what is measured counts as a ratio to ``best`` as it was just before and just after.
+        ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
         """
-        top, scale, idle = best, None, 0
+        top, idle = best, 0
+        own: Alternative | None = None
         for key in [*(_key(applied(best, value)) for value in values), *also]:
             if key not in side.found:
-                if scale is None:
-                    again = self.measure(side.name, best)
-                    if again is None:
-                        return top
-                    scale = side.found[best].rate.median / again.rate.median
-                if (entry := self.measure(side.name, key)) is not None:
+                own = own or self.measure(side.name, best)
+                entry = self.measure(side.name, key) if own else None
+                then = self.measure(side.name, best) if entry else None
+                if own and entry:
+                    beside = math.sqrt(own.rate.median * (then or own).rate.median)
+                    scale = side.found[best].rate.median / beside
                     side.found[key] = replace(entry, rate=_bounded(entry.rate, scale))
+                own = then or own
             if key not in side.found:
                 if climbing:
                     break
