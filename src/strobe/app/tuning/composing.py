@@ -22,6 +22,7 @@ BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
+LONG = 1.0  # seconds to load a batch of the size that was found: beyond, they would take long to measure
 MOST_LARGER = 6  # times that a batch is doubled
 
 Changes = tuple[str, ...]
@@ -167,7 +168,8 @@ class Composer:
             step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
         if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
             return
-        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing else ()
+        quick = step.images * step.pace <= LONG  # else a loader is measured with the batches of the run
+        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing and quick else ()
         if size:
             self._choose(side, (), [size])
         own, side.step = size if size in side.found else (), step
