@@ -251,6 +251,32 @@ def independent(values: Sequence[float]) -> float:
     return count / min(max(together, 1.0), float(count))
 
 
+def share(count: int, total: int) -> Estimate:
+    """So many of ``total`` independent cases, as a share; by Clopper and Pearson (Biometrika, 1934).
+
+    Raises:
+        ValueError: no case.
+    """
+    from scipy.special import betaincinv
+
+    if not 0 <= count <= total or not total:
+        raise ValueError(f"{count} of {total} is no share")
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, total - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
+    return Estimate(count / total, low, high, LEVEL, total)
+
+
+def conformal(scores: Sequence[float], level: float) -> float | None:
+    """Below which the next score lies in a share ``level`` of all cases, whatever their distribution; None for too few.
+
+    The ceil((n + 1) level)-th smallest of n exchangeable ones: Vovk, Gammerman and Shafer, "Algorithmic learning in a
+    random world" (2005); Angelopoulos and Bates, "A gentle introduction to conformal prediction" (2021).
+    """
+    place = math.ceil((len(scores) + 1) * level - 1e-9)
+    return sorted(scores)[place - 1] if place <= len(scores) else None
+
+
 def quantile(values: Sequence[float], share: float) -> float | None:
     """Between the two nearest of the values, linearly; None without any."""
     return float(np.quantile(values, share)) if len(values) else None

@@ -144,7 +144,7 @@ def held_out(cores: int) -> Iterator[Cell]:
         ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
         ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
         ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
-        ("every-20-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=2.5 +callbacks.slow.every=20"),
+        ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
         ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
         ("collecting", "callback", "strong", f"{SMALL} {ADDED}={FAULTS}.Collecting +callbacks.added.objects=500000"),
         ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),
