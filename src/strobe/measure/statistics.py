@@ -282,15 +282,6 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return float(np.quantile(values, share)) if len(values) else None
 
 
-def share(count: int, of: int) -> tuple[float, float]:
-    """Between what a share of all cases lies, at ``LEVEL``, of which ``count`` were seen: Clopper and Pearson 1934."""
-    from scipy.special import betaincinv
-
-    tail = (1 - LEVEL) / 2
-    low = float(betaincinv(count, of - count + 1, tail)) if count else 0.0
-    return low, float(betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
-
-
 def spread(values: Sequence[float]) -> float | None:
     """The distance of the quartiles, as a share of the median; None for fewer than four."""
     if len(values) < 4:

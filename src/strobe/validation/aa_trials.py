@@ -124,9 +124,10 @@ def told(found: Sequence[Sequence[float]], console: Console) -> int:
             say(console, f"no {what}: too few trials, give a larger --minutes")
             continue
         wrong = among.count(verdict)
-        low, high = share(wrong, len(among))
-        missed |= low > AIM
-        verdicts = f"{wrong} of {len(among)} ({percent(low)} to {percent(high)}, {LEVEL:.0%}; aim: at most {AIM:.0%})"
+        part = share(wrong, len(among)).as_record()
+        missed |= part["low"] > AIM
+        held = f"{percent(part['low'])} to {percent(part['high'])}, {LEVEL:.0%}"
+        verdicts = f"{wrong} of {len(among)} ({held}; aim: at most {AIM:.0%})"
         say(console, f"a {what} of equals finds one {verdict}: {verdicts}")
     say(console, f"{counted(len(found), 'trial')} of {counted(sum(map(len, found)), 'quad')} in all")
     return int(missed)
