@@ -45,6 +45,11 @@ class Combination:
         return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
 
     @property
+    def images(self) -> float:
+        """Of a step; 0 where computing is the run's own."""
+        return (self.computing.images if self.computing else None) or 0.0
+
+    @property
     def size(self) -> int:
         """How many dimensions it changes."""
         return len({DIMENSIONS[key_of(text)] for text in self.overrides})
@@ -90,7 +95,7 @@ class Composer:
         found = [self._together(loader, model) for loader in loaders for model in models if loader or model]
         found = sorted((one for one in found if one.overrides), key=lambda one: -one.predicted.median)
         as_good = [one for one in found if one.predicted.median * AS_GOOD >= found[0].predicted.median]
-        first = min(as_good, key=lambda one: (one.size, -one.predicted.median), default=None)
+        first = min(as_good, key=lambda one: (one.size, one.images, -one.predicted.median), default=None)
         return [first, *(one for one in found if one is not first)] if first else []
 
     def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
