@@ -1,5 +1,6 @@
 """The phases of a step, from the actions that Lightning reports to its profiler, and how long each took."""
 
+import gc
 import time
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ _OF_MODULE = {
     "lr_scheduler_step": OWNED + (SCHEDULER := "Learning-rate scheduler"),
 }
 _MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
+_BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
 _NO_PHASE = nullcontext()
 SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
 # a prime, so that steps with and without an update take part where gradients are accumulated
@@ -192,7 +194,7 @@ class _Actions(dict[str, str | None]):
         if kind == "[Strategy":
             return _OF_STRATEGY.get(hook)
         if kind == "[LightningModule":
-            return OWNED + name if hook in (*_MODULE_HOOKS, "on_train_epoch_start") else _OF_MODULE.get(hook)
+            return OWNED + name if hook in (*_MODULE_HOOKS, *_BETWEEN_HOOKS) else _OF_MODULE.get(hook)
         if action == "optimizer_step":  # manual optimization
             return "optimizer"
         return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
@@ -205,6 +207,8 @@ class Lap:
     spent: dict[str, int]
     updates: int  # how often an optimizer stepped
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
+    alone: dict[str, int] | None = None  # likewise, by the thread that trains
+    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -215,6 +219,11 @@ class Lap:
     def cpu(self) -> dict[str, float] | None:
         """Core-seconds of this process in each of ``PHASES``."""
         return None if self.computed is None else _by_phase(self.computed)
+
+    @property
+    def main(self) -> dict[str, float] | None:
+        """Core-seconds of the thread that trains in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.alone or {})
 
     def owned(self, name: str) -> float:
         """Seconds of the hooks of one callback, logger or module."""
@@ -232,8 +241,14 @@ class PhaseClock(PhaseWatch):
         self.device = device
         self._loggers: list[Any] = []
         self._current = self._rest = "other"
-        self._since = self._cpu_since = self._steps = 0
+        self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
+
+    def install(self, trainer: Any) -> None:
+        """Begin to watch; does nothing when it does already."""
+        super().install(trainer)
+        if self._collects not in gc.callbacks:
+            gc.callbacks.append(self._collects)
 
     def restart(self, *, epoch: bool = False) -> Lap:
         """Begin a step now; what happened since the last one ended.
@@ -282,6 +297,8 @@ class PhaseClock(PhaseWatch):
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
         super().remove(trainer)
+        if self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
         for logger in self._loggers:
             for method in ("log_metrics", "save"):
                 vars(logger).pop(method, None)
@@ -303,22 +320,35 @@ class PhaseClock(PhaseWatch):
         self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
         if self._computed is not None:
             self._charge_cpu(self._computed)
-        lap = Lap(self._spent, self._updates, self._computed)
+        lap = Lap(self._spent, self._updates, self._computed, self._alone, self._collected / 1e9)
         self._begin(now)
         return lap
 
     def _begin(self, now: int) -> None:
         self._spent: dict[str, int] = {}
-        self._updates = 0
+        self._updates = self._collected = 0
         self._since = now
         self._computed: dict[str, int] | None = None
+        self._alone: dict[str, int] = {}
         if self._steps % SAMPLED == SAMPLED // 2:
             self._computed, self._cpu_since = {}, time.process_time_ns()
+            self._main_since = time.thread_time_ns()
 
     def _charge_cpu(self, computed: dict[str, int]) -> None:
-        now = time.process_time_ns()
-        computed[self._current] = computed.get(self._current, 0) + now - self._cpu_since
-        self._cpu_since = now
+        alone, current = self._alone, self._current
+        now, main = time.process_time_ns(), time.thread_time_ns()
+        computed[current] = computed.get(current, 0) + now - self._cpu_since
+        alone[current] = alone.get(current, 0) + main - self._main_since
+        self._cpu_since, self._main_since = now, main
+
+    def _collects(self, when: str, _: Any) -> None:
+        """A collection starts or stops (``gc.callbacks``); a process that was forked within one never sees its start."""
+        now = time.perf_counter_ns()
+        if when == "start":
+            self._collecting = now
+        elif self._collecting:
+            self._collected += now - self._collecting
+            self._collecting = 0
 
 
 def _by_phase(spent: dict[str, int]) -> dict[str, float]:
@@ -337,6 +367,13 @@ def owners(trainer: Any) -> list[str]:
         found.append(type(module).__name__)
     found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
     return list(dict.fromkeys(found))
+
+
+def owners_between(trainer: Any) -> list[str]:
+    """Names of what has hooks at the starts and ends of epochs."""
+    names, module = _names(trainer.callbacks), trainer.lightning_module
+    found = [names[one.state_key] for one in trainer.callbacks if _overrides(one, Callback, _BETWEEN_HOOKS)]
+    return list(dict.fromkeys(found + [type(module).__name__] * _overrides(module, LightningModule, _BETWEEN_HOOKS)))
 
 
 def checkpoint_names(trainer: Any) -> set[str]:
