@@ -28,6 +28,7 @@ from strobe.bench.suites.convolution.profiles import (
     PAGE,
     Profile,
     load_profile,
+    price_of_a_call,
     profile_by_timer,
     profile_events,
     profile_samples,
@@ -290,3 +291,9 @@ def test_a_profiler_ends_with_an_error_of_the_work(profile: Profiling) -> None:
         assert sys.getprofile() is None
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
         assert signal.getsignal(signal.SIGALRM) == handler
+
+
+def test_the_price_of_a_call_has_two_bearers() -> None:
+    called, caller = price_of_a_call(20_000)
+    assert called > 0
+    assert caller >= 0

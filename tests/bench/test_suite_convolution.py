@@ -14,10 +14,11 @@ from strobe.bench.harness.trial import Report, measure
 from strobe.bench.page import render
 from strobe.bench.suites.convolution import cells
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Implementation
-from strobe.bench.suites.convolution.page import sections
-from strobe.bench.suites.convolution.profiles import PAGE, load_profile
+from strobe.bench.suites.convolution.page import LESS, sections
+from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile
 from strobe.bench.suites.convolution.reading import (
     conclusions,
+    corrected,
     fit_growth,
     own_of_parts,
     questions,
@@ -34,6 +35,8 @@ from strobe.bench.suites.convolution.suite import (
     REFERENCE,
     SAMPLES,
     TIME,
+    TO_CALLEE,
+    TO_CALLER,
     profiled_cells,
 )
 from strobe.errors import DataError
@@ -159,6 +162,7 @@ def test_profilers_tell_where_the_same_work_spends_its_time(profiled: tuple[Path
             assert own_of_parts(profile.own) == pytest.approx(own)
             assert f"20 convolutions by im2col, seen by {cell.column}" in (place / PAGE).read_text(encoding="utf-8")
     assert found[EVENTS].figures[CALLS] > 20 * 882 * 2  # _get_indices, and what it calls in C
+    assert found[EVENTS].figures[TO_CALLEE] > 0
 
 
 def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tuple[Path, dict[str, Report]]) -> None:
@@ -185,7 +189,8 @@ def test_the_page_shows_growth_profiles_and_how_far_they_disagree(profiled: tupl
         assert "(_get_indices)" in shown
     assert "17,640" in repr(events.parts)
     (rows,) = (part.rows for part in apart.parts if isinstance(part, Table))
-    assert [sum(str(cell).endswith("%") for cell in row) for row in rows] == [5] * len(PARTS) + [4, 0]
+    assert [sum(str(cell).endswith("%") for cell in row) for row in rows] == [6] * len(PARTS) + [5, 0]
+    assert LESS in repr(apart.parts)
     page = render(suite, record, found_sections)
     assert all(section.title.replace("'", "&#39;") in page for section in found_sections)
     none = sections(record_of(suite, {cell.name: "it broke" for cell in suite.cells}), folder)
@@ -236,6 +241,21 @@ def test_the_distance_is_the_share_that_would_have_to_move() -> None:
     assert total_variation({"a": 3.0, "b": 1.0}, {"c": 5.0}) == 1
 
 
+TRUTH = {("main",): 2.0, ("main", "often"): 1.0, ("main", "often", "<C>"): 0.5}
+
+
+@pytest.mark.parametrize("callee", [0.0, 0.25, 1.0])
+def test_the_price_of_calls_is_taken_back(callee: float) -> None:
+    """Whoever bears it: ``main`` calls ``often`` 1,000 times, and that a function in C 3,000 times."""
+    price, calls = 0.002, dict(zip(TRUTH, (1, 1000, 3000), strict=True))
+    added = (callee + 1000 * (1 - callee), 1000 * callee + 3000 * (1 - callee), 3000 * callee)
+    own = {stack: true + price * more for (stack, true), more in zip(TRUTH.items(), added, strict=True)}
+    profile = Profile(sum(own.values()), own, calls)
+    assert corrected(profile, price, callee) == pytest.approx(TRUTH)
+    assert corrected(profile, -price, callee) == own  # noise, not a price
+    assert min(corrected(profile, 100 * price, callee).values()) == 0  # nothing beyond nothing
+
+
 def made_up(
     suite: Suite, powers: Mapping[str, float], failed: Mapping[str, str] | None = None, trials: int = 7
 ) -> dict[str, Any]:
@@ -243,7 +263,7 @@ def made_up(
     failed = {"timer": "no timer here", **(failed or {})}
     profiles: dict[str, tuple[float, dict[str, float]]] = {
         PLAIN: (1.0, dict(zip(PARTS, (0.7, 0.2, 0.1), strict=True))),
-        EVENTS: (2.0, dict(zip((*PARTS, CALLS), (0.8, 1.1, 0.1, 1e6), strict=True))),
+        EVENTS: (2.0, dict(zip((*PARTS, TO_CALLEE, TO_CALLER, CALLS), (0.8, 1.1, 0.1, 1e-7, 3e-7, 1e6), strict=True))),
         SAMPLES: (1.5, dict(zip(PARTS, (0.75, 0.6, 0.15), strict=True))),
     }
     found: dict[str, list[Report] | str] = {}

@@ -11,6 +11,7 @@ from strobe.bench.suites.convolution import implementations as ways
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation
 from strobe.bench.suites.convolution.profiles import (
     Profile,
+    price_of_a_call,
     profile_by_timer,
     profile_events,
     profile_samples,
@@ -29,6 +30,8 @@ from strobe.bench.suites.convolution.suite import (
     SAMPLES,
     SEEN,
     TIMER,
+    TO_CALLEE,
+    TO_CALLER,
 )
 from strobe.errors import DataError
 
@@ -89,13 +92,14 @@ def profile(trial: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     weights = np.ones((3, 3), np.float32) / np.float32(9)
     work = partial(_repeat, IMPLEMENTATIONS[IM2COL], image, weights, repetitions)
     found: list[Profile] = []
+    prices = dict(zip((TO_CALLEE, TO_CALLER), price_of_a_call(), strict=True)) if profiler == EVENTS else {}
 
     def repeat() -> Done:
         if profiler == PLAIN:
             return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
         found[:] = [seen := _PROFILERS[profiler](work)]
         count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
-        return Done(repetitions, seen.seconds, {**own_of_parts(seen.own), **count})
+        return Done(repetitions, seen.seconds, {**own_of_parts(seen.own), **count, **prices})
 
     yield Work(repeat, warm_up=work)
     for seen in found:

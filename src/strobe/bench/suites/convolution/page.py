@@ -7,9 +7,9 @@ from typing import Any
 from strobe.bench.harness.declare import Section, slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
-from strobe.bench.suites.convolution.reading import Reading, questions, shares, total_variation
+from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, questions, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
-from strobe.present.format import TIMES, duration, estimate, interval, times
+from strobe.present.format import TIMES, duration, estimate, interval, percent, times
 from strobe.present.parts import (
     Block,
     Cell,
@@ -28,7 +28,7 @@ from strobe.present.parts import (
 )
 
 _ROWS = 12  # of the table of functions
-DIRECTLY = "timed one by one"
+DIRECTLY, LESS = "timed one by one", "cProfile, less what calls pay"
 _GROWTH = (
     "A power of the side n is fitted to each implementation's medians, by least squares in logarithms; twice the side "
     "takes 2 to that power times as long. Each is over the sides that it was measured at, which are below it; powers "
@@ -76,7 +76,7 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     ):
         if known := [part for name in names if name in seen for part in _profile(name, seen[name], places[name])]:
             told.append(Section(title, [Paragraph(_TREES), *known]))
-    return [*told, *_disagreements(found)]
+    return [*told, *_disagreements(found, seen.get(EVENTS))]
 
 
 def _told(head: str, words: str) -> Part:
@@ -125,9 +125,12 @@ def _profile(name: str, profile: Profile, place: str) -> list[Part]:
     return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.own else [])]
 
 
-def _disagreements(found: Reading) -> list[Section]:
+def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
     """Shares side by side, the distances between them, and what explains them."""
     own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}}
+    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
+    if events and calls and of_called is not None and own[DIRECTLY]:
+        own[LESS] = own_of_parts(corrected(events, (events.seconds - alone) / calls, of_called))
     own = {name: parts for name, parts in own.items() if sum(parts.values()) > 0}
     if len(own) < 2:
         return []
@@ -142,21 +145,29 @@ def _disagreements(found: Reading) -> list[Section]:
     )
     rows.append(["distance from timing one by one", *distances])
     rows.append(["times as long as without it", *slower])
-    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found))]
+    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found, away))]
     table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
     return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
 
 
-def _reasons(found: Reading) -> list[str]:
+def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
     """What of the differences the cost of looking explains."""
     told = []
-    calls, alone = found.figure(EVENTS, CALLS), found.seconds(PLAIN)
+    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
     added = found.seconds(EVENTS) - alone
-    if calls and added > 0:
+    if calls and of_called is not None and added > 0:
+        who = f", of which the called bears {percent(of_called)} and its caller the rest"
         told.append(
             f"{EVENTS} times {calls:,.0f} calls, which take {duration(added)} more than {duration(alone)} alone: "
-            f"{duration(added / calls)} a call. So what calls often, and what is called often, looks longer than "
+            f"{duration(added / calls)} a call{who}. So what calls often, and what is called often, looks longer than "
             "it is; where calls are few and long that would not be seen."
+        )
+    if LESS in away and EVENTS in away:
+        before, after = away[EVENTS], away[LESS]
+        verdict = f"explains {percent(1 - after / before)} of it" if after < before else "does not explain it"
+        told.append(
+            f"With that taken away from each function by its number of calls, the distance from timing one by one goes "
+            f"from {before:.1%} to {after:.1%}: the cost of being timed {verdict}."
         )
     pairs = ((EVENTS, SAMPLES), (EVENTS, EVENTS_OF_PYTHON), (SAMPLES, TIMER), (EVENTS, TIMER))
     known = [f"{one} and {two} {off:.1%}" for one, two in pairs if (off := found.distance(one, two)) is not None]

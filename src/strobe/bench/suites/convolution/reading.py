@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
-from strobe.bench.suites.convolution.profiles import Stack
+from strobe.bench.suites.convolution.profiles import Profile, Stack
 from strobe.bench.suites.convolution.suite import (
     CALLS,
     CONV2D,
@@ -26,6 +26,8 @@ from strobe.bench.suites.convolution.suite import (
     SAMPLES,
     TIME,
     TIMER,
+    TO_CALLEE,
+    TO_CALLER,
     VIEW,
     WINDOW_SUMS,
 )
@@ -89,6 +91,22 @@ def total_variation(first: Mapping[str, float], second: Mapping[str, float]) -> 
     """
     one, other = shares(first), shares(second)
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys()) / 2
+
+
+def corrected(profile: Profile, a_call: float, of_called: float) -> dict[Stack, float]:
+    """Own seconds in a profile by cProfile less what being timed added; nothing is taken beyond 0.
+
+    Args:
+        profile: One in which functions in C were timed, for they pay in any case.
+        a_call: Seconds that being timed adds to a call; nothing is taken where noise makes it negative.
+        of_called: The share of it that the function called bears; its caller bears the rest.
+    """
+    a_call = max(0.0, a_call)
+    paid = {stack: a_call * of_called * count for stack, count in profile.calls.items()}
+    for stack, count in profile.calls.items():
+        if stack[:-1] in paid:
+            paid[stack[:-1]] += a_call * (1 - of_called) * count
+    return {stack: max(0.0, seconds - paid.get(stack, 0.0)) for stack, seconds in profile.own.items()}
 
 
 class Reading:
@@ -172,6 +190,11 @@ class Reading:
         """How far the shares of the parts differ."""
         one, other = self.own(first), self.own(second)
         return total_variation(one, other) if one and other else None
+
+    def of_called(self) -> float | None:
+        """The share of the price of a call by cProfile that the function called bears."""
+        callee, caller = (self.figure(EVENTS, name) for name in (TO_CALLEE, TO_CALLER))
+        return callee / (callee + caller) if callee and caller is not None else None
 
 
 def conclusions(record: Mapping[str, Any]) -> list[str]:
