@@ -208,7 +208,7 @@ class Lap:
     updates: int  # how often an optimizer stepped
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
     alone: dict[str, int] | None = None  # likewise, by the thread that trains
-    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases
+    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases but for those of callbacks
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -342,10 +342,10 @@ class PhaseClock(PhaseWatch):
         self._cpu_since, self._main_since = now, main
 
     def _collects(self, when: str, _: Any) -> None:
-        """A collection starts or stops (``gc.callbacks``); a process that was forked within one never sees its start."""
+        """A collection starts or stops (``gc.callbacks``); one within a callback's hook is that callback's."""
         now = time.perf_counter_ns()
         if when == "start":
-            self._collecting = now
+            self._collecting = 0 if self._current.startswith(OWNED) else now
         elif self._collecting:
             self._collected += now - self._collecting
             self._collecting = 0

@@ -38,7 +38,7 @@ class Row:
 
 
 class StepRows:
-    """Writes ``COLUMNS``, with a `device` its seconds, and those of each owner of hooks, in steps and `between` them."""
+    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them."""
 
     def __init__(self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool) -> None:
         self._owners, self._between = owners, between
@@ -47,7 +47,9 @@ class StepRows:
         self._file = path.open("w", newline="", buffering=1 << 16)
         self._csv = csv.writer(self._file)
         names = [f"device_{name}" for name in DEVICE] if device else []
-        self._csv.writerow([*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)])
+        self._csv.writerow(
+            [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
+        )
         self._file.flush()
         self._flushed = time.monotonic()
 
@@ -134,8 +136,9 @@ class StepRecorder(Callback):
         self._validating = 0
         self._recording = False
         if trainer.is_global_zero:
-            between = [name for name in owners_between(trainer) if name not in self._checkpoints]
             loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
+            mine = {*self._checkpoints, type(self).__name__}
+            between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
             self._rows = StepRows(self.path, [*owners(trainer), *loggers], between=between, device=on_gpu)
 
     def on_train_start(self, *_: Any) -> None:

@@ -48,7 +48,7 @@ class ThreadsBeside:
 def _core_seconds(number: int) -> float | None:
     """Of a thread by its number in Linux: the clock that ``pthread_getcpuclockid`` gives, None when it has ended.
 
-    See ``include/linux/posix-timers_types.h``: the bits of the number inverted, then 4 for a thread, 2 for the scheduler's time.
+    By ``include/linux/posix-timers_types.h``: the number's bits inverted, 4 for a thread, 2 for the scheduler's time.
     """
     try:
         return time.clock_gettime((~number << 3) | 6)

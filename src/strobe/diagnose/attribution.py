@@ -14,6 +14,7 @@ IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have wa
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
 BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
+ALIKE = 2.0  # times as long a share as the other phases wait
 ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
 FAR = 3.0  # times as fast as training: what a loader reaches alone that is not what training waits for
 FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
@@ -149,20 +150,27 @@ def threads_beside(record: Record) -> list[tuple[str, float]]:
 def held(record: Record, step: Step) -> dict[str, float]:
     """Seconds of each phase of a step in which training's thread waits while others of its process compute; {} if few.
 
-    Whoever runs Python holds its interpreter, which training needs for each operation.
+    Whoever runs Python holds its interpreter, which training needs for each operation: it waits in all phases alike,
+    and a phase that waits far more than the others has a reason of its own.
     """
     beside, used = sum(cores for _, cores in threads_beside(record)), record.mapping("main_used")
     if beside < BESIDE:
         return {}
     on_cpu, others = record.text("accelerator") == "cpu", taken(record)
     phases = [phase for phase in PHASES if on_cpu or phase != "backward"]  # in which a GPU's host waits for its engine
-    found = {
-        phase: (record.number("step_seconds", phase) or 0.0) * max(0.0, 1 - cores - others) / (1 - others)
+    spent = {
+        phase: record.number("step_seconds", phase) or 0.0
         for phase in (*phases, *(["data_wait"] if not step.workers else []))
-        if (cores := as_number(used.get(phase))) is not None
+        if as_number(used.get(phase)) is not None
     }
-    most = beside * step.seconds
-    return {phase: seconds * min(1.0, most / sum(found.values())) for phase, seconds in found.items() if seconds > 0}
+    shares = {phase: max(0.0, 1 - (as_number(used[phase]) or 0.0) - others) / (1 - others) for phase in spent}
+    found = {}
+    for phase, seconds in spent.items():
+        elsewhere = sum(spent.values()) - seconds
+        level = sum(shares[one] * spent[one] for one in spent if one != phase) / elsewhere if elsewhere > 0 else 1.0
+        found[phase] = seconds * min(shares[phase], ALIKE * level)
+    most = beside * step.seconds / max(sum(found.values()), 1e-9)
+    return {phase: seconds * min(1.0, most) for phase, seconds in found.items() if seconds > 0}
 
 
 def lonely(record: Record) -> dict[str, float]:
@@ -170,10 +178,15 @@ def lonely(record: Record) -> dict[str, float]:
     if record.text("accelerator") != "cpu" or cores_to_compute(record) < 2:
         return {}
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
+    quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
+    at_first = as_number(quarters[0]) if quarters else None
     for phase in ("transfer", *COMPUTING):
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is not None and main is not None and main >= ALONE[0] and used - main - beside <= ALONE[1]:
             found[phase] = record.number("step_seconds", phase) or 0.0
+            if phase == growing and at_first is not None:  # what it has grown by is ``slowing_down``'s
+                grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
+                found[phase] = max(0.0, found[phase] - grown)
     return found
 
 

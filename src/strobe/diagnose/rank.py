@@ -121,7 +121,7 @@ def diagnose(record: Record) -> list[Finding]:
             kept.append(finding)
     kept = _in_order(kept)
     if few := _few(record):
-        kept = [replace(one, remedies=(), evidence=f"{one.evidence} {few}") for one in kept[:1] if _is_evident(one)]
+        kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one)][:1]
     if not kept:
         return [_with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
     payers = [one for one in kept if one.cause in PER_STEP]
@@ -202,7 +202,8 @@ def _few(record: Record) -> str:
     measured = record.count("steps", "measured") or 0
     if measured >= FEWEST_STEPS:
         return ""
-    return f"Only {counted(measured, 'step')} {'was' if measured == 1 else 'were'} measured, too few to be certain: {AGAIN}"
+    were = "was" if measured == 1 else "were"
+    return f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
 
 
 def _is_evident(finding: Finding) -> bool:

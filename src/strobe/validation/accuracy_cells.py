@@ -120,6 +120,15 @@ def developed(cores: int) -> Iterator[Cell]:
         ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
         ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
         ("tiny-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=2 {CLEAN}"),
+        ("busy-thread", "background_thread", f"{PHOTOS} {SMALL} {ADDED}={FAULTS}.BusyThread {CLEAN}"),
+        ("python-loop", "single_thread", f"{PHOTOS} model._target_={FAULTS}.LoopingClassifier {CLEAN}"),
+        ("littering", "garbage_collection", f"{PHOTOS} model._target_={FAULTS}.LitteringClassifier {CLEAN}"),
+        (
+            "slow-epochs",
+            "between",
+            f"{PHOTOS} {SMALL} {CLEAN} trainer.limit_train_batches=10 {ADDED}={FAULTS}.SlowEpochs "
+            "+callbacks.added.seconds=1",
+        ),
         ("control-photos", None, f"{CLEAN} {PHOTOS} {SMALL}"),
         ("control-large-batch", None, f"{CLEAN} {PHOTOS} {SMALL} {FULL} {PLAIN}"),
         ("control-accumulation", None, f"{CLEAN} {PHOTOS} {SMALL} trainer.accumulate_grad_batches=4"),

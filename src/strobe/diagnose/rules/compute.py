@@ -129,12 +129,11 @@ def background_thread(record: Record, step: Step) -> Finding | None:
     lost = sum(held(record, step).values())
     if lost < NOTABLE * step.seconds:
         return None
-    (name, busiest), *others = threads_beside(record)
-    among = f" and {counted(len(others), 'other')}" if others else ""
+    name, busiest = threads_beside(record)[0]
     return Finding(
         "background_thread",
         f"Training waits for {percent(lost / step.seconds)} of each step while other threads of its process compute",
-        f"The thread {name} computes on {cores(busiest)}{among}, while the one that trains neither computes nor stands "
+        f"The thread {name} computes on {cores(busiest)}, while the one that trains neither computes nor stands "
         f"ready for {duration(lost)} of {duration(step.seconds)} a step. Only one thread at a time can run Python: a "
         "busy one holds up each operation of training.",
         f"Move what {name} does into a process of its own, or let it sleep; py-spy dump names its lines.",
@@ -157,8 +156,8 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
             Finding(
                 "single_thread",
                 f"{name[0].upper()}{name[1:]} computes on one of {many:g} cores",
-                f"It takes {duration(seconds)} of {duration(step.seconds)} a step, all of it computed by one thread, and "
-                f"hardly any by torch's other threads. That is Python code "
+                f"It takes {duration(seconds)} of {duration(step.seconds)} a step, all of it computed by one thread, "
+                "and hardly any by torch's other threads. That is Python code "
                 "(a loop, a metric that is not vectorised), or operations that have no parallel kernel.",
                 "profiler=python names the lines; do their work in a few operations on whole tensors.",
                 (),
