@@ -166,6 +166,7 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
         "long_seconds": 0.5,
         "extra_seconds": pytest.approx(0.04),
         "garbage_seconds": 0,
+        "files": None,
         "phase": "forward",
     }
     assert uneven["quarters"]["seconds"] == [0.1] * 4

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -22,30 +21,10 @@ from strobe.validation import ledger
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.ledger import Entry
 from support.composing import composed_data
+from support.ledger_entries import entry
 from support.places import ROOT
 
 NAMES = {cell.name: cell for cell in cells(cores=2)}
-
-
-def entry(cause: str | None, found: str | None, *, measured: float | None = None, **more: Any) -> Entry:
-    """As a run of a cell leaves it, with a prediction of 2.00 (1.80 to 2.20) where there is something to fix."""
-    fix = found not in (None, "nothing")
-    given: dict[str, Any] = {
-        "cell": "slow",
-        "half": "developed",
-        "strength": "strong",
-        "size": "small",
-        "overrides": ["a=1"] if fix else [],
-        "predicted": {"median": 2.0, "low": 1.8, "high": 2.2} if fix else None,
-        "lost": None,
-        "quantile": None,
-        "failure": None,
-        "host": "here",
-        "machine": "a processor, 2 cores",
-        "commit": "abc",
-        "seconds": 1.0,
-    }
-    return Entry(cause=cause, found=found, measured=measured, **given | more)
 
 
 def composed(overrides: tuple[str, ...]) -> DictConfig:
@@ -131,7 +110,7 @@ def test_everything_is_counted_and_the_halves_apart() -> None:
         "first finding right: 2 of 4 runs of 1 injected cells of 1 causes (50%; aim 95%)",
         "controls called loader-bound: 1 of 3 (aim 0); controls right: 1",
         "prediction error: median 30.0% (aim 10%), 90th percentile 50.0% (aim 20%), of 5 predictions; "
-        "2 measured within the predicted interval",
+        "2 measured within the predicted interval (40%, 95% interval 5% to 85%)",
         "first cause differs from the usual one of its cell: 1 of 3 runs (aim 5%)",
         "runs that failed: 1",
     ]

@@ -53,6 +53,7 @@ LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
+    "upsampled",
 )
 AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run that had none whole pays too much for them
 UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
@@ -175,7 +176,8 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
 def gain(finding: Mapping[str, Any]) -> str:
     """What a finding, as records have it, promises: ``2.5x (2.3 to 2.6)``; ``up to 1.4x`` where there is no remedy.
 
-    Empty where the interval holds 1, or is wider than a factor of ``WIDEST``.
+    With ``90%: `` before the interval if its level is known. Empty where it holds 1, or is wider than a factor of
+    ``WIDEST``.
     """
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
@@ -188,7 +190,8 @@ def gain(finding: Mapping[str, Any]) -> str:
     if low <= 1 or high > WIDEST * low:
         return ""
     middle, least, most_of_all = (f"{end:.{1 if median >= 1.5 else 2}f}" for end in (median, low, high))
-    return f"{middle}x ({least} to {most_of_all})"
+    level = record.number("predicted_speedup", "level")
+    return f"{middle}x ({f'{percent(level)}: ' if level else ''}{least} to {most_of_all})"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:

@@ -104,6 +104,7 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
         "extra_seconds": extra["total"] / len(rows),
         "garbage_seconds": sum(row.get(COLLECTING, 0.0) for row in long) / len(rows),
         "phase": max(PHASES, key=lambda phase: extra[phase]) if long else None,
+        "files": None,  # of the batches that were waited for, where somebody looks at them
     }
 
 

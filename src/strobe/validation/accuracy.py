@@ -32,6 +32,7 @@ from typing import Any
 from strobe.app.build import PRELOAD
 from strobe.app.run.apart import OUTPUT, ROOT
 from strobe.bench.inputs import write_cifar10
+from strobe.diagnose.predict import calibration
 from strobe.diagnose.rank import command
 from strobe.errors import StrobeError
 from strobe.overrides import joined, quoted
@@ -128,7 +129,7 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
                     and (after := rate_of(load_record(folder / "changed")))
                 ):
                     measured = after / before
-    predicted = finding.get("predicted_speedup")
+    predicted, stretched = finding.get("predicted_speedup"), calibration()
     return Entry(
         cell=cell.name,
         half=cell.half,
@@ -138,7 +139,7 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
         found=finding.get("cause"),
         overrides=list(finding.get("overrides") or ()),
         predicted=predicted,
-        quantile=None,
+        quantile=stretched.quantile if stretched and predicted and predicted.get("level") else None,
         measured=measured,
         lost=finding.get("lost"),
         failure=failure,

@@ -33,6 +33,8 @@ SLOW_LOGGER = f"logger=csv trainer.log_every_n_steps=1 logger._target_={FAULTS}.
 CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
+SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=data/small_photos"
+ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"
 RESNET18 = "+model.small=false data.batch_size=16"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
@@ -119,6 +121,9 @@ def developed(cores: int) -> Iterator[Cell]:
         ("uneven-disk", "uneven_steps", f"{TILES} {UNEVEN_DISK}=0.4 {SMALL} {CLEAN}"),
         ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
         ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
+        ("upsampled-photos", "upsampled", f"{SMALL_PHOTOS} {SMALL} data.batch_size=32 {CLEAN}"),
+        ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
+        ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),
         ("tiny-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=2 {CLEAN}"),
         ("busy-thread", "background_thread", f"{PHOTOS} {SMALL} {ADDED}={FAULTS}.BusyThread {CLEAN}"),
         ("python-loop", "single_thread", f"{PHOTOS} model._target_={FAULTS}.LoopingClassifier {CLEAN}"),
@@ -153,7 +158,7 @@ def held_out(cores: int) -> Iterator[Cell]:
         ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
         ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
         ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
-        ("every-20-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=2.5 +callbacks.slow.every=20"),
+        ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
         ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
         ("collecting", "callback", "strong", f"{SMALL} {ADDED}={FAULTS}.Collecting +callbacks.added.objects=500000"),
         ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),

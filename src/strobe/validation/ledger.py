@@ -1,14 +1,17 @@
 """The ledger of the ground-truth grid: what was predicted and what was measured, a JSON line for each run of a cell."""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from strobe.diagnose.predict import widths
 from strobe.errors import DataError
 from strobe.measure.statistics import Interval, quantile
+from strobe.measure.statistics import share as share_of
 from strobe.present.format import estimate
 from strobe.validation.accuracy_cells import HALVES
 
@@ -70,6 +73,15 @@ class Entry:
     def error(self) -> float | None:
         """By which share the prediction was too high."""
         return self.predicted["median"] / self.measured - 1 if self.predicted and self.measured else None
+
+    @property
+    def score(self) -> float | None:
+        """How far off the prediction was, in widths of its own interval on that side; None if nobody knows."""
+        if self.predicted is None or self.measured is None:
+            return None
+        below, above = widths(*(self.predicted[name] for name in ("median", "low", "high")))
+        away = math.log(self.measured / self.predicted["median"])
+        return abs(away) / (above if away > 0 else below) * (self.quantile or 1.0)
 
 
 def append(path: Path, entry: Entry) -> None:
@@ -140,10 +152,17 @@ def errors(entries: Iterable[Entry]) -> str:
     away = [abs(entry.error or 0.0) for entry in known]
     middle, most = ("unknown" if (at := quantile(away, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
     inside = sum(entry.inside for entry in known)
+    held = f" ({interval_of(inside, len(known))})" if known else ""
     return (
         f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(known)} predictions; "
-        f"{inside} measured within the predicted interval"
+        f"{inside} measured within the predicted interval{held}"
     )
+
+
+def interval_of(count: int, total: int) -> str:
+    """A share with its interval: ``83%, 95% interval 52% to 98%``."""
+    found = share_of(count, total)
+    return f"{found.middle:.0%}, 95% interval {found.low:.0%} to {found.high:.0%}"
 
 
 def changes(entries: Iterable[Entry]) -> tuple[int, int] | None:
