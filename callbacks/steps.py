@@ -18,7 +18,8 @@ from torch import Tensor
 
 from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
-from .phases import Lap, PhaseClock, checkpoint_names, owners, owners_between
+from .owners import checkpoint_names, owners, owners_between
+from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
