@@ -22,6 +22,7 @@ BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
+LONG = 1.0  # seconds to load a batch of the size that was found: beyond, they would take long to measure
 MOST_LARGER = 6  # times that a batch is doubled
 
 Changes = tuple[str, ...]
@@ -167,7 +168,8 @@ class Composer:
             step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
         if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
             return
-        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing else ()
+        quick = step.images * step.pace <= LONG  # else a loader is measured with the batches of the run
+        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing and quick else ()
         if size:
             self._choose(side, (), [size])
         own, side.step = size if size in side.found else (), step
@@ -216,21 +218,23 @@ class Composer:
         also: Sequence[Changes] = (),
         climbing: bool = False,
     ) -> Changes:
-        """The best of ``best`` with each of the values, of ``also``, and itself, which is measured beside them.
+        """The best of ``best`` with each of the values, of ``also``, and itself, by turns with which they are measured.
 
-        A machine's speed drifts: what is measured now counts as a ratio to ``best`` as it is now. ``climbing`` ends at
-        the first that cannot be measured, and at the second in a row that is not better than what was.
+        A machine's speed drifts: what is measured counts as a ratio to ``best`` as it was just before and just after.
+        ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
         """
-        top, scale, idle = best, None, 0
+        top, idle = best, 0
+        own: Alternative | None = None
         for key in [*(_key(applied(best, value)) for value in values), *also]:
             if key not in side.found:
-                if scale is None:
-                    again = self.measure(side.name, best)
-                    if again is None:
-                        return top
-                    scale = side.found[best].rate.median / again.rate.median
-                if (entry := self.measure(side.name, key)) is not None:
+                own = own or self.measure(side.name, best)
+                entry = self.measure(side.name, key) if own else None
+                then = self.measure(side.name, best) if entry else None
+                if own and entry:
+                    beside = math.sqrt(own.rate.median * (then or own).rate.median)
+                    scale = side.found[best].rate.median / beside
                     side.found[key] = replace(entry, rate=_bounded(entry.rate, scale))
+                own = then or own
             if key not in side.found:
                 if climbing:
                     break
