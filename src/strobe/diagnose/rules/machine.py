@@ -3,7 +3,7 @@
 from strobe.diagnose.attribution import MOST_TAKEN, taken
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.rules import Finding
-from strobe.present.format import duration, percent, size
+from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
 SWAPPED = 1e6  # bytes a second: less is what systems put away that nobody uses
@@ -19,9 +19,9 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     evidence = f"Training stood ready for {percent(lost)} of its time, and had no core. Of the cores' time others took "
     evidence += f"{percent(others + stolen)}, and this training {percent(own)}; {percent(idle)} was idle."
     named = [
-        f"{entry.get('name')} (process {entry.get('pid')}) {cores:.2g} cores"
+        f"{entry.get('name')} (process {entry.get('pid')}) {cores(used)}"
         for entry in record.items("machine", "busiest")
-        if isinstance(entry, dict) and (cores := as_number(entry.get("cores")))
+        if isinstance(entry, dict) and (used := as_number(entry.get("cores")))
     ]
     evidence += f" The busiest: {', '.join(named)}." if named else " They came and went meanwhile."
     return Finding(
