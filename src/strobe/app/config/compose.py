@@ -56,11 +56,18 @@ def endless(overrides: Sequence[str]) -> DictConfig:
 
 def composed(overrides: Sequence[str]) -> DictConfig:
     """The application's own configuration; it becomes Hydra's current one, which raises its own errors."""
-    register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with composing():
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)
     return cfg
+
+
+@contextmanager
+def composing() -> Iterator[None]:
+    """A block in which Hydra's ``compose`` takes configurations from ``conf/``."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
 
 
 @contextmanager

@@ -1,20 +1,17 @@
-"""Makes the schema and the resolvers known to Hydra, and Hydra tell a user's mistake. Imports no torch."""
+"""Makes the schema and the resolvers known to Hydra. Imports no torch."""
 
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from strobe.app.config import schema
-from strobe.errors import StrobeError
 from strobe.overrides import split
 from strobe.process.launch import started_by_torchrun
 
@@ -77,12 +74,3 @@ def run_name(overrides: Sequence[str]) -> str:
             continue
         parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
     return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""
-
-
-@contextmanager
-def told_by_hydra() -> Iterator[None]:
-    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it."""
-    try:
-        yield
-    except StrobeError as error:
-        raise CompactHydraException(str(error)) from error  # the only kind that it prints without a traceback

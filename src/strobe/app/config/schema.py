@@ -8,6 +8,11 @@ from typing import Any
 
 from omegaconf import MISSING
 
+PUBLISHED = {  # of ``data``: its name, where it is fetched from, and how much that is
+    "eurosat": ("EuroSAT", "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1", "2.1 GB"),
+    "cifar10": ("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "170 MB"),
+}
+
 
 def knob(default: Any, **rules: Any) -> Any:
     """A field whose values are bounded: ``min``, ``max`` (inclusive), ``above``, ``below``, or ``choices``."""

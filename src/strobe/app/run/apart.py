@@ -34,9 +34,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
 os.execv(sys.argv[2], sys.argv[2:])
 """
-TRAILING = re.compile(
-    r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
-)  # below Hydra's own errors
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -139,7 +136,7 @@ def _why(record: Mapping[str, Any], output: Path, code: int) -> str:
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - TAIL))
         lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
-        said = next((line.strip() for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
+        said = next((line.strip() for line in reversed(lines) if line.strip() and not line[0].isspace()), "")
     if code >= 0:
         return said or ending(code)
     return ending(code) + (f"; it last said: {said}" if said else "")
