@@ -43,8 +43,6 @@ def main() -> None:
         except StrobeError as error:
             sys.exit(str(error))
         return
-    if {"--help", "-h"} & set(sys.argv[1:]) and not any(given.startswith("suite=") for given in sys.argv[1:]):
-        sys.argv.append("suite=loading")  # Hydra composes before it helps
     try:
         with interruptible(), command("bench"):
             measure()

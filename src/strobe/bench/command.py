@@ -194,6 +194,8 @@ def show(overrides: Sequence[str]) -> None:
         HydraConfig.instance().set_config(cfg)
         check(cfg)
         suite = declared(cfg)
-        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", style="bold", markup=False)
-        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)):
+        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", markup=False, highlight=False)
+        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)) if asked else ():
             console.print(line, markup=False, highlight=False)
+    if not asked:
+        console.print("\npython -m strobe.bench --list suite=NAME lists its cells", markup=False, highlight=False)

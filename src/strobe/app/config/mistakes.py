@@ -42,9 +42,14 @@ NEARER = 0.8  # in another group
 
 @contextmanager
 def command(name: str) -> Iterator[None]:
-    """Around a function of ``hydra.main`` with the configuration ``name``: a mistake ends it with one sentence."""
+    """Around a function of ``hydra.main`` with the configuration ``name``: help, and a mistake as one sentence."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
     try:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            from strobe.app.config.help import text
+
+            print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
+            sys.exit()
         yield
     except MISTAKES as error:
         sys.exit(sentence(error, name, sys.argv[1:]))
