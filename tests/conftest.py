@@ -13,6 +13,7 @@ from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 
 from strobe.app.data.synthetic import generate
+from strobe.diagnose import predict
 from support.files import listing
 from support.places import DATA
 from support.processes import MARK, end_left_running
@@ -79,6 +80,12 @@ def _shared_folders_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator
             _shared[folder] = now
             changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
             pytest.fail(f"tests share {folder}, and this one (or one beside it) changed in it: {', '.join(changed)}")
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals are predictions' own, whatever calibration the program comes with."""
+    monkeypatch.setattr(predict, "calibration", lambda: None)
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ def test_a_sweep_gets_its_comparison_beside_its_cells(sweep: Path, capsys: pytes
     assert ended(sweep) == 0
     said = capsys.readouterr().out
     table = {line.split()[0]: line for line in said.splitlines() if line.strip()}
-    assert table["native"].split()[1:3] == ["best", "200"]
+    assert table["native"].split()[1:3] == ["fastest", "200"]
     assert "faster" in table["native"]
     assert "61%" in table["native"]  # of the step is waiting
     assert "baseline" in table["skimage"]

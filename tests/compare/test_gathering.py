@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from strobe.compare.gather import BLANK, Asked, gather
 from strobe.compare.operators import operators_between
 from strobe.compare.page import render
+from strobe.compare.table import print_comparison
 from strobe.errors import ConfigError, DataError
+from support.pages import Page, words_of
 from support.run_folders import write_run, write_sweep
 
 CELLS = [
@@ -205,13 +208,59 @@ def test_knees_are_the_smallest_batch_near_the_best(tmp_path: Path) -> None:
         for size, rate in rates.items()
     ]
     record = compared(write_sweep(tmp_path / "knees", [*cells, ("loader=spdl data.batch_size=8", [70])]))
+    unknown = {"low": None, "high": None}  # of single runs
     assert record["knees"] == [
-        {"where": f"loader={loader}", "batch_size": 32, "images_per_second": 96, "best_batch_size": 128}
+        {"where": f"loader={loader}", "batch_size": 32, "images_per_second": 96, "best_batch_size": 128} | unknown
         for loader in ("pil", "native")
     ]
     # A learning rate that follows the batch hides no knee.
     cells = [(f"data.batch_size={size} model.lr={size / 1e3}", [rate]) for size, rate in ((32, 98), (64, 100))]
     assert [knee["batch_size"] for knee in compared(write_sweep(tmp_path / "lr", cells))["knees"]] == [32]
+
+
+@pytest.mark.parametrize(
+    ("noise", "found", "said"),
+    [(0.002, (32, 32), "does: 32)"), (0.03, (32, 512), "does: 32 to 512)"), (0.4, (None, None), "does: not known")],
+)
+def test_a_knee_is_as_certain_as_its_runs_allow(
+    noise: float, found: tuple[int | None, int | None], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = [[1, -1, 0, 1], [-1, 1, 1, 0], [0, -1, 1, -1], [1, 0, -1, 1]]
+    rates = zip((8, 32, 128, 512), (50, 98, 100, 99), away, strict=True)
+    cells = [(f"data.batch_size={size}", [rate * (1 + noise * one) for one in each]) for size, rate, each in rates]
+    record = compared(write_sweep(tmp_path, cells))
+    [knee] = record["knees"]
+    assert (knee["low"], knee["high"]) == found
+    print_comparison(Console(width=200), record)
+    assert said in capsys.readouterr().out
+    assert f" {said.strip(')').removeprefix('does: ')}" in words_of(Page(render(record)).section("batch"))
+
+
+def test_repeats_are_compared_with_each_other(tmp_path: Path) -> None:
+    """The second repeat was twice as slow for all; one run of one cell failed."""
+    cells = [("loader=pil", [100, 50, 101, 99]), ("loader=skimage", [120, 61, 120, "it broke"])]
+    record = compared(write_sweep(tmp_path / "sweep", cells))
+    ours = record["cells"][0]
+    assert (ours["name"], ours["verdict"], ours["paired"]) == ("loader=skimage", "faster", True)
+    assert 1.1 < ours["speedup"]["low"] < 1.2 < ours["speedup"]["high"] < 1.31
+    # The same runs without a record of their repeats, which are those of seeds.
+    (tmp_path / "sweep" / "sweep.json").unlink()
+    ours = compared(tmp_path / "sweep")["cells"][0]
+    assert (ours["verdict"], ours["paired"]) == ("no difference", False)
+
+
+def test_cells_that_are_not_shown_to_be_slower_are_tied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [("loader=pil", [100, 102, 99]), ("loader=skimage", [101, 100, 102]), ("loader=native", [52, 50, 51])]
+    cells.append(("loader=tifffile", [70]))
+    record = compared(write_sweep(tmp_path, cells))
+    told = {name: cell["fastest"] for name, cell in by_name(record).items()}
+    assert told == {"loader=pil": True, "loader=skimage": True, "loader=native": False, "loader=tifffile": None}
+    assert sum(cell["best"] for cell in record["cells"]) == 1
+    print_comparison(Console(width=200), record)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines if line[1:2] == ["tied"]] == ["skimage", "pil"]
+    page = Page(render(record)).text
+    assert "loader=skimage is tied for fastest with loader=pil: none of these is shown to be slower" in page
 
 
 def test_what_is_best_has_completed_in_all_its_runs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from scipy import stats
 from strobe.measure import statistics
 from strobe.measure.statistics import (
     FALSE_ALARM,
+    Blocks,
     Estimate,
     interval,
     is_over,
@@ -19,6 +20,7 @@ from strobe.measure.statistics import (
     paired,
     sequential,
     series,
+    together,
     unpaired,
 )
 
@@ -210,3 +212,59 @@ def test_a_look_that_was_not_planned_asks_for_as_much() -> None:
     assert between.level == planned.level == 0.92
     assert 1 < between.low < between.middle
     assert sequential([1.1], looks(3), 0.04).verdict == "too few runs"
+
+
+def sweep(random: np.random.Generator, cells: int, blocks: int, spread: float, *, gap: bool = False) -> Blocks:
+    """Rates of equal cells, which vary by 3%, more or less by cell, in repeats that differ by 30%."""
+    noise = 0.03 * np.exp(spread * random.normal(size=cells))
+    logs = noise[:, None] * random.normal(size=(cells, blocks)) + 0.3 * random.normal(size=blocks)
+    lost = (cells - 1, blocks - 1) if gap else None
+    return Blocks({c: {b: math.exp(logs[c, b]) for b in range(blocks) if (c, b) != lost} for c in range(cells)})
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("cells", "blocks"), [(2, 3), (4, 3), (12, 2), (12, 3), (5, 6)])
+def test_in_a_sweep_of_equals_no_cell_is_called_faster_or_slower(cells: int, blocks: int, spread: float) -> None:
+    random, wrong, alone = np.random.default_rng(19), 0, 0
+    for _ in range(300):
+        made = sweep(random, cells, blocks, spread, gap=blocks > 2 and cells > 2)
+        ratios = [made.ratio(cell, 0) for cell in range(1, cells)]
+        wrong += any(ratio.verdict != "no difference" for ratio in together(ratios))
+        alone += any(ratio.verdict != "no difference" for ratio in ratios)
+    assert wrong <= 0.06 * 300
+    assert cells < 12 or alone > 0.06 * 300  # as if each were the only one
+
+
+def test_two_cells_are_compared_by_their_pairs_as_scipy_does() -> None:
+    random = np.random.default_rng(20)
+    sides = random.uniform(50, 150, (2, 5))
+    found = Blocks({side: dict(enumerate(values)) for side, values in enumerate(sides)}).ratio(0, 1)
+    ends = stats.ttest_rel(*np.log(sides)).confidence_interval(found.level)
+    assert (found.low, found.high) == pytest.approx((math.exp(ends.low), math.exp(ends.high)))
+    assert found.at(0.97) == found
+    assert found.at(0.9).high < found.high  # type: ignore[operator]
+
+
+def test_what_slows_a_repeat_hides_no_difference() -> None:
+    random, found = np.random.default_rng(21), []
+    for _ in range(100):
+        made = sweep(random, 8, 3, 0.3)
+        rates = {
+            cell: {b: rate * (1.25 if cell == 5 else 1) for b, rate in each.items()}
+            for cell, each in made.rates.items()
+        }
+        found.append(together([Blocks(rates).ratio(cell, 0) for cell in range(1, 8)])[4].verdict)
+    assert found.count("faster") >= 90
+
+
+def test_the_clearer_is_judged_first() -> None:
+    clear, near, unclear = (
+        Blocks({0: dict(enumerate([100, 101, 99, 100])), 1: dict(enumerate(r))})
+        for r in ([200, 203, 198, 201], [103, 105, 102, 104.5], [101, 99, 101, 98])
+    )
+    ratios = [each.ratio(1, 0) for each in (unclear, near, clear)]
+    found = together(ratios)
+    assert [one.level for one in found] == pytest.approx([0.97, 0.985, 0.99])
+    assert [one.verdict for one in found] == ["no difference", "faster", "faster"]
+    unknown = Estimate(2.0, None, None, 0.97, 1)
+    assert together([unknown, ratios[0]]) == [unknown, ratios[0].at(0.97)]

@@ -1,36 +1,30 @@
 """The ground-truth grid: its cells can run, and what it counts is what hand-made records say."""
 
-import io
-import sys
+import os
+import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
+from strobe.errors import DataError
 from strobe.validation import accuracy as grid
-from strobe.validation.accuracy import Result, lines, table
+from strobe.validation import ledger
 from strobe.validation.accuracy_cells import Cell, cells
+from strobe.validation.ledger import Entry
 from support.composing import composed_data
+from support.ledger_entries import entry
 from support.places import ROOT
 
-SLOW = Cell("slow", "loader", ())
-CONTROL = Cell("control", None, ())
 NAMES = {cell.name: cell for cell in cells(cores=2)}
-
-
-def record(rate: float | None, *causes: str, speedup: tuple[float, float, float] = (2.0, 1.8, 2.2)) -> dict[str, Any]:
-    """As much of a run's record as the grid reads."""
-    predicted = dict(zip(("median", "low", "high"), speedup, strict=True))
-    findings = [{"cause": cause, "overrides": ["a=1"], "predicted_speedup": predicted} for cause in causes]
-    return {"overall_images_per_second": rate, "findings": findings}
 
 
 def composed(overrides: tuple[str, ...]) -> DictConfig:
@@ -51,98 +45,129 @@ def test_a_cell_is_a_configuration_that_can_run(name: str) -> None:
 
 def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() -> None:
     few, many = ({cell.name: cell.given for cell in cells(cores)} for cores in (2, 16))
-    assert len(few) == len(cells(cores=2)) == len(set(few.values()))
-    controls = sum(cell.cause is None for cell in NAMES.values())
-    assert (controls >= 4, len(NAMES) - controls >= 12) == (True, True)
+    every = cells(cores=2)
+    assert len(few) == len(every) == len({(cell.given, cell.beside) for cell in every})
+    controls = [cell for cell in NAMES.values() if cell.cause is None]
+    injected = [cell for cell in NAMES.values() if cell.cause is not None and cell.half == "held_out"]
+    assert len(controls) == 12
+    assert len(injected) >= 30
+    assert len({cell.cause for cell in injected}) >= 14
+    kinds = Counter((cell.strength, cell.size) for cell in injected)
+    assert min(kinds[strength, size] for strength in ("mild", "strong") for size in ("small", "resnet18")) >= 6
     assert "engine.num_workers=8" in few["many-workers"]
     assert "threads=64" in many["too-many-threads"]
 
 
 @pytest.mark.parametrize(
-    ("cell", "found", "right"),
+    ("cause", "found", "right"),
     [
-        (SLOW, ("loader", "small_batch"), True),
-        (SLOW, ("small_batch", "loader"), False),
-        (SLOW, (), False),
-        (CONTROL, ("nothing",), True),
-        (CONTROL, ("memory_layout",), False),  # nobody has applied it
-        (CONTROL, ("loader",), False),
-        (CONTROL, ("callback",), False),
-        (CONTROL, (), False),
+        ("loader", "loader", True),
+        ("loader", "small_batch", False),
+        ("loader", None, False),
+        (None, "nothing", True),
+        (None, "memory_layout", False),  # nobody has applied it
+        (None, "loader", False),
+        (None, None, False),
     ],
 )
-def test_the_first_finding_is_held_against_the_cell(cell: Cell, found: tuple[str, ...], right: bool) -> None:
-    assert Result(cell, [record(10, *found)]).right is right
+def test_the_first_finding_is_held_against_the_cell(cause: str | None, found: str | None, right: bool) -> None:
+    assert entry(cause, found).right is right
 
 
-@pytest.mark.parametrize(("rate", "right"), [(20, True), (21.9, True), (14, False), (30, False)])
-def test_a_control_is_right_if_its_finding_gives_what_it_promises(rate: float, right: bool) -> None:
-    assert Result(CONTROL, [record(10, "memory_layout")], [record(rate)]).right is right
+@pytest.mark.parametrize(("measured", "right"), [(2.0, True), (2.19, True), (1.4, False), (3.0, False)])
+def test_a_control_is_right_if_its_finding_gives_what_it_promises(measured: float, right: bool) -> None:
+    assert entry(None, "memory_layout", measured=measured).right is right
 
 
-@pytest.mark.parametrize(
-    ("base", "changed", "failure", "row"),
-    [
-        ([10, 20, 10], [20, 32, 100], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "2.00", "+0%"]),  # of the pairs
-        ([10], [24], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "2.40", "-17%"]),
-        ([], [], "no space", ["-", "WRONG", "-", "-", "-", "no space"]),
-        ([10], [], "no space", ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "no space"]),
-        ([10, 11], [20], "no space", ["right", "a=1", "2.00 (1.80 to 2.20)", "2.00", "no space"]),
-        ([None], [10], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),  # a rate that is not known
-        ([10], [None], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),
-        ([0], [10], None, ["right", "a=1", "2.00 (1.80 to 2.20)", "-", "-"]),
-    ],
-)
-def test_a_cell_is_a_row_with_its_prediction_beside_what_was_measured(
-    base: list[float | None], changed: list[float | None], failure: str | None, row: list[str]
-) -> None:
-    result = Result(SLOW, [record(rate, "loader") for rate in base], [record(rate) for rate in changed], failure)
-    console = Console(file=io.StringIO(), width=200)
-    console.print(table([result]))
-    (line,) = (line for line in console.file.getvalue().splitlines() if "slow" in line)  # type: ignore[attr-defined]
-    assert [cell.strip() for cell in line.split("\u2502")][-1 - len(row) : -1] == row
-    assert (failure or "first finding loader, right") in grid.told(result)
-
-
-def test_a_record_with_nulls_is_judged() -> None:
-    result = Result(CONTROL, [{"findings": [{"cause": "nothing", "predicted_speedup": None}]}])
-    assert (result.right, result.predicted) == (True, None)
-    assert Result(CONTROL, [{"findings": None}]).finding == {}
-
-
-def test_everything_is_counted() -> None:
-    def pair(cell: Cell, cause: str, predicted: float, measured: float) -> Result:
-        wide = (predicted, predicted - 0.1, predicted + 0.1)
-        return Result(cell, [record(10, cause, speedup=wide)], [record(10 * measured)])
-
-    results = [
-        pair(SLOW, "loader", 2.0, 2.0),
-        pair(SLOW, "loader", 2.2, 2.0),
-        pair(SLOW, "small_batch", 3.0, 2.0),  # a wrong cause's prediction was made to the user too
-        pair(CONTROL, "loader", 1.0, 2.0),
-        pair(CONTROL, "small_batch", 1.4, 2.0),
-        Result(CONTROL, [record(10, "nothing")]),
-        Result(SLOW, failure="no space"),
+def test_a_run_is_a_row_with_its_prediction_beside_what_was_measured() -> None:
+    rows = ledger.table(
+        [
+            entry("loader", "loader", measured=2.5),
+            entry(None, "nothing"),
+            entry("loader", None, failure="no space"),
+            entry("loader", "callback"),
+        ]
+    )
+    assert rows[2:] == [
+        "| slow | `loader`, strong | `loader` | `a=1` | 2.00 (1.80 to 2.20) | 2.50 | -20% |",
+        "| slow | `loader`, strong | no space |  |  |  |  |",
+        "| slow | `loader`, strong | `callback` (wrong) | `a=1` | 2.00 (1.80 to 2.20) |  |  |",
+        "| slow | nothing | `nothing` |  |  |  |  |",
     ]
-    assert lines(results) == [
-        "first finding right: 2 of 4 injected causes (50%; aim 95%)",
+
+
+def test_everything_is_counted_and_the_halves_apart() -> None:
+    entries = [
+        entry("loader", "loader", measured=2.0),
+        entry("loader", "loader", measured=2 / 1.1),
+        entry("loader", "small_batch", measured=2 / 1.5),  # a wrong cause's prediction was made to the user too
+        entry(None, "loader", measured=4.0, cell="control"),
+        entry(None, "small_batch", measured=2 / 0.7, cell="other"),
+        entry(None, "nothing", cell="third"),
+        entry("loader", None, failure="no space"),
+    ]
+    assert ledger.figures(entries) == [
+        "first finding right: 2 of 4 runs of 1 injected cells of 1 causes (50%; aim 95%)",
         "controls called loader-bound: 1 of 3 (aim 0); controls right: 1",
-        "prediction error: median 30% (aim 10%), 90th percentile 50% (aim 20%), of 5 predictions; "
-        "1 measured within the predicted interval",
-        "cells that failed: 1",
+        "prediction error: median 30.0% (aim 10%), 90th percentile 50.0% (aim 20%), of 5 predictions; "
+        "2 measured within the predicted interval (40%, 95% interval 5% to 85%)",
+        "first cause differs from the usual one of its cell: 1 of 3 runs (aim 5%)",
+        "runs that failed: 1",
     ]
-    nothing = lines([])
-    assert "0 of 0 injected causes (unknown; " in nothing[0]
-    assert "median unknown (aim 10%), 90th percentile unknown (aim 20%), of 0" in nothing[2]
+    assert "0 of 0 runs of 0 injected cells of 0 causes (unknown; " in ledger.figures([])[0]
+    both = ledger.markdown([*entries, replace(entries[0], half="held_out")])
+    assert [line for line in both if line.startswith("**")] == ["**Developed**", "**Held out**"]
+    assert sum(line.startswith("| slow") for line in both) == 5
 
 
-def test_cells_come_in_an_order_that_the_seed_decides_and_are_told_from_overrides() -> None:
-    first, same, other = (grid.parse(["--seed", seed]).cells for seed in ("1", "1", "2"))
-    assert first == same != other
-    assert {cell.name for cell in first} == {cell.name for cell in other} == {cell.name for cell in cells()}
+def test_a_ledger_grows_and_bears_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    path, entries = tmp_path / "deep" / "ledger.jsonl", [entry("loader", "loader", measured=2.0), entry(None, None)]
+    for one in entries:
+        ledger.append(path, one)
+    with path.open("a") as file:
+        file.write('{"cell": "sl')
+    assert ledger.read(path) == entries
+    with path.open("a") as file:
+        file.write("\n")
+    with pytest.raises(DataError, match="line 3 is no entry"):
+        ledger.read(path)
+
+
+def test_cells_are_chosen_by_name_and_half_and_told_from_overrides() -> None:
+    assert {cell.half for cell in grid.parse(["--half", "held_out"]).cells} == {"held_out"}
     options = grid.parse(["slow-disk", "threads=1", "--repeats", "2", "control-photos", "~callbacks.slow"])
     assert {cell.name for cell in options.cells} == {"slow-disk", "control-photos"}
     assert (options.overrides, options.repeats) == (["threads=1", "~callbacks.slow"], 2)
+
+
+def test_each_round_has_its_order_by_the_seed_and_time_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    clock = iter(range(0, 10_000, 30))
+
+    def run_cell(cell: Cell, *_: object) -> Entry:
+        ran.append(cell.name)
+        next(clock)
+        return entry(cell.cause, cell.cause, cell=cell.name, half=cell.half)
+
+    monkeypatch.setattr(grid, "run_cell", run_cell)
+    monkeypatch.setattr(grid, "data_variables", lambda _: {})
+    monkeypatch.setattr(grid.time, "monotonic", lambda: next(clock))
+    path = tmp_path / "ledger.jsonl"
+    names = ["slow-disk", "leak", "control-photos"]
+    monkeypatch.setattr("sys.argv", ["grid", *names, "--repeats", "2", "--seed", "3", "--ledger", str(path)])
+    grid.main()
+    assert sorted(ran[:3]) == sorted(ran[3:]) == sorted(names)
+    assert len(ledger.read(path)) == 6
+    ran.clear()
+    monkeypatch.setattr("sys.argv", ["grid", *names, "--minutes", "3", "--ledger", str(path)])
+    capsys.readouterr()
+    grid.main()
+    assert 1 <= len(ran) < 3
+    (left,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("Time is up; not run: "))
+    assert {*left.removeprefix("Time is up; not run: ").split(", "), *ran} == set(names)
+    assert len(ledger.read(path)) == 6 + len(ran)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +181,28 @@ def test_a_wrong_argument_is_refused(arguments: list[str], said: str, capsys: py
 
 
 def test_a_run_that_cannot_start_is_a_failure_in_one_line(tmp_path: Path) -> None:
-    result = grid.run_cell(Cell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {}, 1)
-    assert (result.failure or "").startswith("data.batch_size=0 is out of range")
-    assert "\n" not in (result.failure or "")
-    assert (result.base, result.changed) == ([], [])
+    found = grid.run_cell(Cell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {})
+    assert (found.failure or "").startswith("data.batch_size=0 is out of range")
+    assert "\n" not in (found.failure or "")
+    assert (found.found, found.measured, found.right) == (None, None, False)
+
+
+def test_processes_beside_a_run_compute_until_it_has_ended() -> None:
+    def children() -> set[str]:
+        found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return {pid for pid in found if b"getppid" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+    with grid.beside(2):
+        while len(children()) < 2:  # until they have become what they are to be
+            time.sleep(0.01)
+    assert not children()
 
 
 def test_generated_photos_are_read_as_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STROBE_DATA", str(tmp_path / "none"))
-    variables, told = grid.data_variables(tmp_path)
-    assert told == "generated photos"
+    variables = grid.data_variables(tmp_path)
     monkeypatch.setenv("STROBE_DATA", variables["STROBE_DATA"])
-    assert grid.data_variables(tmp_path) == (variables, "CIFAR-10's photos")
+    assert grid.data_variables(tmp_path / "elsewhere") == variables
     data = composed_data("data=cifar10", "data.verify=false")
     data.setup()
     assert data.datasets["train"][0][0].shape == (3, 32, 32)
@@ -177,8 +212,8 @@ def test_generated_photos_are_read_as_cifar10(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.slow
 def test_a_cell_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     short = ["trainer.max_time={seconds:4}", "ceilings_seconds=1", "data.batch_size=32"]
-    monkeypatch.setattr(sys, "argv", ["grid", "slow-callback", *short, "--keep", str(tmp_path)])
+    path = str(tmp_path / "ledger.jsonl")
+    monkeypatch.setattr("sys.argv", ["grid", "slow-callback", *short, "--keep", str(tmp_path), "--ledger", path])
     grid.main()
-    printed = capsys.readouterr().out
-    assert "slow-callback: first finding callback, right" in printed
-    assert (tmp_path / "slow-callback" / "changed-0" / "summary.json").is_file()
+    assert "slow-callback: first finding callback, right" in capsys.readouterr().out
+    assert (tmp_path / "slow-callback-0" / "changed" / "summary.json").is_file()

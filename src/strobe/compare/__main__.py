@@ -12,7 +12,8 @@ from strobe.errors import StrobeError
 
 EXAMPLES = """
 Runs of the same overrides, but for seed, are repeats of one cell. A cell is compared with the baseline by the ratio of
-their images/s, with a 97% interval over runs: faster, slower, or no difference if the interval holds 1.
+their images/s, within a sweep's repeats, with an interval that allows for the number of cells: faster, slower, or no
+difference if the interval holds 1. Cells that are not shown to be slower than the fastest are tied with it.
 Exit code 1: nothing to compare, or no such baseline, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell
 is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4: it cannot be told.
 

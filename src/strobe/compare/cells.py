@@ -20,8 +20,6 @@ _CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
 BATCH = "data.batch_size"
 _KEYS = {"batch_size": BATCH, "num_workers": "engine.num_workers", "threads": "threads"}  # else below ``trainer``
 LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"})  # follow the batch size
-NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
-ALONE = "all else alike"
 DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
 
 Key = frozenset[tuple[str, str]]
@@ -66,6 +64,8 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "runs": [_run(run, folder) for run in runs],
         "images_per_second": _rate(measured),
         "speedup": None,
+        "speedup_level": None,
+        "paired": None,
         "verdict": "not measured",
         "step_seconds": None if phases["total"] is None else phases,
         "images_per_step": _mean([_images_per_step(run) for run in measured]),
@@ -76,6 +76,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "gpu": next((gpu for run in cuda if (gpu := run.record.text("environment", "gpu"))), None),
         "accuracy": {name: _mean(told) for name in ACCURACY if (told := _told(measured, "metrics", name))} or None,
         "best": False,
+        "fastest": None,
     }
 
 
@@ -111,29 +112,6 @@ def _commit(run: Trained) -> str | None:
     """Short, with ``+`` for uncommitted changes."""
     commit = run.record.text("environment", "git_commit")
     return commit and commit[:12].removesuffix("+") + ("+" if commit.endswith("+") else "")
-
-
-def knees(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
-
-    There is none where only the fastest batch itself is within 5% of the best.
-    """
-    groups: dict[str, dict[int, float]] = {}
-    for cell in cells:
-        size, rate = cell["values"]["batch_size"], cell["images_per_second"]
-        if isinstance(size, int) and rate is not None and cell["status"] == "completed":
-            given = [(key, value) for key, value in cell["overrides"].items() if value]
-            others = ", ".join(f"{key}={value}" for key, value in given if key != BATCH and key not in LEARNING_RATE)
-            rates = groups.setdefault(others, {})
-            rates[size] = max(rates.get(size, 0.0), rate["median"])
-    found = []
-    for others, rates in groups.items():
-        best = max(rates, key=lambda size: (rates[size], -size))
-        size = min(size for size, rate in rates.items() if rate >= (1 - NEAR) * rates[best])
-        if size != best:
-            knee = {"where": others or ALONE, "batch_size": size, "images_per_second": rates[size]}
-            found.append(knee | {"best_batch_size": best})
-    return found
 
 
 def _rate(measured: Sequence[Trained]) -> dict[str, Any] | None:

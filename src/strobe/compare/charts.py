@@ -6,8 +6,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from strobe.compare.cells import ALONE, LEARNING_RATE
-from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, Cell, Comparison, Value
+from strobe.compare.cells import LEARNING_RATE
+from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, Cell, Comparison, Value, between
+from strobe.compare.speeds import ALONE
 from strobe.present import parts as kit
 from strobe.present.charts.lines import SERIES, Point, Series, lines
 from strobe.present.charts.rows import ROW, Stack, grid, on_axis, stacks
@@ -23,7 +24,10 @@ _FAR = 12.0  # from the lowest to the highest, from which on an axis goes by fac
 _MOST = {"knees": 12, "ratios": 30, "phases": 24, "pairs": 24, "operators": 20}  # rows
 _APART = 8.0  # from the shortest to the longest, from which on phases have two axes
 _RATE, _PEAK = "images/s, more is better", "GB at the peak, less is better"
-_KNEE = " Rings: the knee, the smallest batch within 5% of the line's best; a larger one costs memory for little."
+_KNEE = (
+    " Rings: the knee, the smallest batch within 5% of the line's best, as measured; a larger one costs memory for "
+    "little. In 95% of cases it lies between the sizes that the table names."
+)
 _SIDES = {"gpu": "the GPU", "cpu": "the CPU"}
 _SHAPES = {  # around the middle; a verdict's shape besides its colour
     "faster": "M0-6L6 5L-6 5Z",
@@ -53,12 +57,13 @@ def over_batch(compared: Comparison) -> kit.Section:
             (
                 kit.named(knee["where"]),
                 kit.strong(knee["batch_size"]),
+                between(knee),
                 figure(knee["images_per_second"]),
                 str(knee["best_batch_size"]),
             )
             for knee in knees[: _MOST["knees"]]
         ]
-        heads = ("Knee of", "#Batch size", "#Images/s there", "#Fastest at batch size")
+        heads = ("Knee of", "#Batch size", "#Between", "#Images/s there", "#Fastest at batch size")
         parts += [kit.Table(heads, rows, "knees"), *kit.more(len(knees) - _MOST["knees"], "knees")]
     return kit.Section("batch", "Throughput over batch size", about, parts, wide=True)
 
@@ -201,7 +206,7 @@ def speedups(compared: Comparison) -> kit.Section:
     ]
     about = f"How many times as fast as {compared.against or 'the baseline'}"
     if any(ratio.interval for _, ratio in ratios):
-        about += ", with 97% intervals. An interval that holds 1: no difference."
+        about += ", with intervals that hold for all cells together in 97%. One that holds 1: no difference."
     else:
         about += "; of single runs there are no intervals."
     about += " Intervals that go on beyond the axis are cut off." * (within != ends)

@@ -13,14 +13,14 @@ from strobe.compare.cells import (
     differing,
     environment_differences,
     grouped,
-    knees,
     name_of,
     rates_of,
 )
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
+from strobe.compare.speeds import Speeds, knees
 from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
-from strobe.measure.statistics import FEWEST, unpaired
+from strobe.measure.statistics import FEWEST, LEVEL, together, unpaired
 from strobe.overrides import Parse, as_typed
 
 SCHEMA = 1
@@ -66,15 +66,18 @@ def gather(asked: Asked) -> dict[str, Any]:
     found, elsewhere = grouped(find_runs(asked.given, asked.parse)), dict[Key, list[Trained]]()
     keys = differing([runs[0].overrides for runs in found.values()])
     if asked.baseline is None:
-        measured = next(((runs, key) for key, runs in found.items() if rates_of(runs)), ())
-        baseline = Baseline(*measured)
+        baseline = Baseline(*next(((runs, key) for key, runs in found.items() if rates_of(runs)), ()))
     else:
         baseline, found = _named(asked.baseline, asked, found, keys)
         if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
             raise DataError(f"--baseline {asked.baseline} has no completed run that measured images/s; name another")
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
-    cells, cases = [], []
+    measured = dict[Key | None, Sequence[Trained]](found.items())
+    if baseline.runs and baseline.key is None:  # it lies elsewhere
+        measured[None] = baseline.runs
+    speeds = Speeds(measured)
+    keyed, cases = list[tuple[Key | None, Cell]](), list[Case]()
     for key, runs in found.items():
         cell = describe(runs, keys, asked.folder)
         if len(found) == 1 and not elsewhere:
@@ -82,14 +85,14 @@ def gather(asked: Asked) -> dict[str, Any]:
         if key == baseline.key:
             cell["verdict"] = "baseline"
         else:
-            cases.append(_judged(cell, runs, baseline, key))
-        cells.append(cell)
-    name = _baseline_name(baseline, cells, keys, asked.folder)
-    ranked = [cell for cell in cells if cell["images_per_second"]]
-    ranked.sort(key=lambda cell: -cell["images_per_second"]["median"])
-    if ranked:
-        next((cell for cell in ranked if cell["status"] == "completed"), ranked[0])["best"] = True
-    cells = ranked + [cell for cell in cells if not cell["images_per_second"]]
+            cases.append(_judged(cell, runs, baseline, key, speeds))
+        keyed.append((key, cell))
+    _conclude([cell for key, cell in keyed if key != baseline.key], cases)
+    name = _baseline_name(baseline, keyed, keys, asked.folder)
+    ranked = [pair for pair in keyed if pair[1]["images_per_second"]]
+    ranked.sort(key=lambda pair: -pair[1]["images_per_second"]["median"])
+    _mark_fastest(ranked, speeds)
+    cells = [cell for _, cell in ranked] + [cell for _, cell in keyed if not cell["images_per_second"]]
     lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]
     damaged = damaged_sweeps([*asked.given, *([baseline.where] if baseline.where else [])])
     runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
@@ -111,20 +114,21 @@ def gather(asked: Asked) -> dict[str, Any]:
         "keys": keys,
         "cells": cells,
         "unlike": environment_differences(runs, keys),
-        "notes": [*_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
-        "knees": knees(cells),
+        "notes": [*_tied(cells), *_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
+        "knees": knees(ranked, speeds),
         "operators": None,
         "regression": gate,
     }
 
 
-def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key) -> Case:
-    """Set a cell's ``speedup`` and ``verdict`` against the baseline; and the cell as the gate sees it."""
+def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, speeds: Speeds) -> Case:
+    """A cell as the gate sees it, with its ratio to the baseline."""
     theirs = baseline.namesakes.get(key, ()) if baseline.namesakes else baseline.runs
     ours, reference = rates_of(runs), rates_of(theirs)
-    ratio = unpaired(ours, reference) if ours and reference else None
-    if ratio is not None:
-        cell["speedup"], cell["verdict"] = ratio.as_record(), ratio.verdict
+    ratio = None
+    if ours and reference:
+        cell["paired"] = not baseline.namesakes and speeds.paired(key, baseline.key)
+        ratio = unpaired(ours, reference) if baseline.namesakes else speeds.ratio(key, baseline.key)
     elif baseline.namesakes and ours:
         cell["verdict"] = "no counterpart"
     broken = [run for run in runs if run.status == "failed"]
@@ -139,16 +143,47 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key) -
     return Case(cell["name"], ratio, failed, doubt)
 
 
-def _baseline_name(baseline: Baseline, cells: list[Cell], keys: Sequence[str], folder: Path) -> str | None:
+def _conclude(cells: Sequence[Cell], cases: Sequence[Case]) -> None:
+    """Set each cell's ``speedup`` and ``verdict``, which hold for all cells together."""
+    judged = [(cell, case.ratio) for cell, case in zip(cells, cases, strict=True) if case.ratio]
+    for (cell, _), ratio in zip(judged, together([ratio for _, ratio in judged]), strict=True):
+        cell["speedup"], cell["verdict"] = ratio.as_record(), ratio.verdict
+        cell["speedup_level"] = None if ratio.low is None else ratio.level
+
+
+def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> None:
+    """``best``: the highest rate of cells that completed. ``fastest``: which cells may be, as far as that is known."""
+    completed = [(key, cell) for key, cell in ranked if cell["status"] == "completed"]
+    for best, cell in (completed or ranked)[:1]:
+        cell["best"] = True
+        found = speeds.not_slower(best, [key for key, _ in completed[1:]])
+        for key, other in completed[1:]:
+            other["fastest"] = found[key]
+        cell["fastest"] = True if {True, False} & set(found.values()) else None
+
+
+def _tied(cells: Sequence[Cell]) -> list[str]:
+    """That several cells may be the fastest."""
+    names = [cell["name"] for cell in cells if cell["fastest"]]
+    if len(names) < 2:
+        return []
+    one, *others = names
+    told = f"{one} is tied for fastest with {_listed(others)}"
+    return [f"{told}: none of these is shown to be slower ({LEVEL:.0%} for all cells together)"]
+
+
+def _baseline_name(
+    baseline: Baseline, cells: list[tuple[Key | None, Cell]], keys: Sequence[str], folder: Path
+) -> str | None:
     """The name of the one cell that all are compared with, which becomes a row if it lies elsewhere."""
     if not baseline.runs:
         return None
     if baseline.key is None:
         row = describe(baseline.runs, keys, folder)
-        if row["name"] in {cell["name"] for cell in cells}:
+        if row["name"] in {cell["name"] for _, cell in cells}:
             row["name"] += f" ({baseline.where})"
-        cells.append(row | {"verdict": "baseline"})
-    return next(str(cell["name"]) for cell in cells if cell["verdict"] == "baseline")
+        cells.append((None, row | {"verdict": "baseline"}))
+    return next(str(cell["name"]) for _, cell in cells if cell["verdict"] == "baseline")
 
 
 def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:

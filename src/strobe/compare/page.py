@@ -32,13 +32,14 @@ _STAR = Markup('<sup aria-hidden="true">1</sup><span class="sr">, one run</span>
 _METHOD = (
     "Images/s of a run is all images of its counted steps over the time of these steps and of what lies between them; "
     "the first steps, which warm up, and steps that a profiler disturbed are left out.",
-    "A cell's figure is over its runs, the geometric mean; its interval, 95%, is by a bootstrap over runs of the "
-    "logarithms of their rates, widened where there are few. Steps of one run resemble each other more than two runs "
-    "do, so an interval over steps, which is all that a single run has, is too narrow to compare with.",
-    "Faster or slower is what has an interval of its speed-up that does not hold 1: "
-    "97%, so that a cell compared with one like it is told apart from it 5 times in 100 at most. That is of one "
-    "comparison: of 20 cells that are all alike, one may well be called faster or slower. With one run on either side "
-    "there is no verdict.",
+    "A cell's figure is over its runs, the geometric mean; its interval, 95%, is Student's, of the logarithms of their "
+    "rates. Steps of one run resemble each other more than two runs do, so an interval over steps, which is all that a "
+    "single run has, is too narrow to compare with.",
+    "Cells of one sweep are compared within its repeats, so that what slows a whole repeat concerns no speed-up. "
+    "Faster or slower is what has an interval of its speed-up that does not hold 1. The intervals allow for the "
+    "number of cells (Holm's procedure): where all are alike, none is called faster or slower in 97 of 100 sweeps. "
+    "With one run on either side there is no verdict. Tied for fastest are all cells that are not shown to be slower "
+    "than the one with the highest rate; in 95 of 100 sweeps the one that is fastest in truth is among them.",
     "Files that were read before may come from the page cache and not from the disk: a run that finds them there is "
     "faster. Where runs differ in that, the top of this page says so.",
 )
@@ -89,17 +90,19 @@ def verdict(compared: Comparison) -> str:
         nothing = f"Nothing was measured: {counted(blank, 'cell')} completed without a measured step; train longer."
         return nothing if blank else f"No cell completed: {counted(failed, 'cell')} failed or were interrupted."
     much = f"{figure(best.rate.median)} images/s"
+    others = sum(cell.place == "tied" for cell in compared.cells) - 1
+    is_ = f"is tied for fastest with {counted(others, 'other cell')}" if others > 0 else "is the fastest"
     if best.baseline:
-        return f"The baseline, {best.name}, is the fastest: {much}."
+        return f"The baseline, {best.name}, {is_}: {much}."
     if not baseline or not best.speedup:
-        return f"{best.name} is the fastest: {much}."
+        return f"{best.name} {is_}: {much}."
     ratio, spread = f"{best.speedup.median:,.2f} times", best.speedup.factors
     if best.verdict == "no difference":
         chance = f"may be chance: the interval, {spread}, holds 1"
         return f"{best.name} has the highest rate, {much}; that it is {ratio} as fast as {baseline}, {chance}."
     if best.verdict == "too few runs":
         return f"{best.name} is the fastest so far: {ratio} as fast as {baseline}; too few runs to be sure."
-    return f"{best.name} is the fastest: {ratio} ({spread}) as fast as {baseline}."
+    return f"{best.name} {is_}: {ratio} ({spread}) as fast as {baseline}."
 
 
 def _badges(compared: Comparison) -> list[tuple[str, str]]:
@@ -115,13 +118,7 @@ def _badges(compared: Comparison) -> list[tuple[str, str]]:
 
 def _lede(compared: Comparison) -> list[str]:
     """What stands against taking the verdict as it is."""
-    lines = [f"{words.rstrip('.')}." for words in compared.record.items("notes")]
-    best = compared.best
-    if best and best.rate and (low := best.rate.low) is not None:
-        others = [cell.rate for cell in compared.measured if cell is not best]
-        if near := sum(rate is not None and rate.high is not None and rate.high >= low for rate in others):
-            lines.append(f"The interval of {counted(near, 'other cell')} reaches into that of the fastest.")
-    return lines
+    return [f"{words.rstrip('.')}." for words in compared.record.items("notes")]
 
 
 def _tiles(compared: Comparison) -> list[kit.Tile]:
@@ -129,7 +126,7 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     if best and best.rate:
         over = " over the steps of one run" if best.rate.of == "steps" else ""
         spread = f"{best.rate.interval}{over}" if best.rate.interval else "no interval"
-        tiles.append(kit.Tile("Fastest, images/s", figure(best.rate.median), note=spread))
+        tiles.append(kit.Tile("Highest images/s", figure(best.rate.median), note=spread))
     if best and best.speedup:
         where = "the baseline" if compared.baseline else "the same cell there"
         tiles.append(
@@ -176,7 +173,9 @@ def table(compared: Comparison) -> kit.Section:
         first = kit.Cell([rank, name], head=True, title=cell.name)
         css = "best" if cell.best else "base" if cell.baseline else ""
         rows.append(kit.Row([first, *_cells(settings, cell), *figures, *_cells(others, cell)], css))
-    about = "The fastest first; small below a figure: its interval, 95% of images/s and 97% of a speed-up."
+    about = (
+        "The fastest first; small below a figure: its interval, of a speed-up one that allows for the number of cells."
+    )
     about += " Waiting: for data, as a share of a step."
     if any(cell.record.number("efficiency") is not None for cell in compared.cells):
         about += " Efficiency: the rate as a share of the lowest ceiling."

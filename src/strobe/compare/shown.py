@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Value:
-    """A figure with its interval, if there is one: 95% of images/s, 97% of a ratio.
+    """A figure with its interval, if there is one: 95% of images/s; of a ratio as wide as suits the number of cells.
 
     ``of`` says over what: runs, or the steps of one run.
     """
@@ -57,7 +57,8 @@ class Cell:
     """One configuration; rates are in images/s, times in seconds an image, memory in bytes."""
 
     record: Record
-    best: bool  # the fastest completed one
+    best: bool  # the completed one with the highest rate
+    place: str  # fastest; tied: several may be; highest: nobody knows whether it is the fastest; else empty
     baseline: bool
     name: str  # the overrides that differ
     status: str  # completed | failed | interrupted | mixed
@@ -124,7 +125,7 @@ class Cell:
     @property
     def special(self) -> list[str]:
         """What is special about it."""
-        return ["fastest"] * self.best + ["baseline"] * self.baseline
+        return [self.place] * bool(self.place) + ["baseline"] * self.baseline
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Comparison:
     keys: Sequence[str]  # of the overrides that differ, in order
     cells: Sequence[Cell]
     measured: Sequence[Cell]
-    best: Cell | None  # the fastest completed one
+    best: Cell | None  # the completed one with the highest rate
     baseline: Cell | None  # that the others are held against, where it is one of them
     gpus: Sequence[str]  # that any cell ran on
 
@@ -177,17 +178,26 @@ class Comparison:
 
 def comparison_of(record: Mapping[str, Any]) -> Comparison:
     """The comparison of a ``comparison.json``."""
-    cells = []
+    cells, tied = [], sum(told["fastest"] is True for told in record["cells"]) > 1
     for told in record["cells"]:
         rate, speedup = (Value(**told[key]) if told[key] else None for key in ("images_per_second", "speedup"))
         words = (told["name"], told["status"], told["error"] or "", told["verdict"])
         best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
-        cells.append(Cell(Record(told), best, baseline, *words, rate, speedup, told["runs"]))
+        place = ("tied" if tied else "fastest") if told["fastest"] else "highest" if best else ""
+        cells.append(Cell(Record(told), best, place, baseline, *words, rate, speedup, told["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)
     baseline_cell = next((cell for cell in cells if cell.baseline), None)
     gpus = list(dict.fromkeys(text for cell in cells if (text := cell.record.text("gpu"))))
     return Comparison(Record(dict(record)), record["keys"], cells, measured, best_cell, baseline_cell, gpus)
+
+
+def between(knee: Mapping[str, Any]) -> str:
+    """Between which batch sizes a knee lies, in words."""
+    low, high = knee["low"], knee["high"]
+    if low is None:
+        return "not known, the runs are too few or differ too much"
+    return f"{low} to {high}" if low < high else f"{low}"
 
 
 def _worded(key: str, value: str) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.compare.cells import ACCURACY, CEILINGS
-from strobe.compare.shown import Cell, Comparison, comparison_of
+from strobe.compare.shown import Cell, Comparison, between, comparison_of
 from strobe.present.format import estimate, figure, rate
 
 _COLOURS = {"faster": "green", "slower": "red", "baseline": "cyan", "failed": "red", "interrupted": "yellow"}
@@ -86,7 +86,7 @@ def _figures(compared: Comparison) -> list[Column]:
         return f"{figure(count / 1e9)} GB"
 
     return [
-        Column("", lambda cell: "best" if cell.best and len(cells) > 1 else "", False),
+        Column("", lambda cell: cell.place if len(cells) > 1 else "", False),
         Column("images/s", lambda cell: estimate(cell.record.summary["images_per_second"])),
         Column("times as fast", lambda cell: estimate(cell.record.summary["speedup"])),
         Column("verdict", _verdict, False),
@@ -117,7 +117,8 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
     lines = [f"{', '.join(ended)}: {error}" for error, ended in errors.items()]
     lines += [f"not the same: {sentence}" for sentence in comparison["unlike"]]
     lines += [
-        f"{knee['where']}: data.batch_size={knee['batch_size']} comes within 5% of the best, {knee['best_batch_size']}"
+        f"{knee['where']}: data.batch_size={knee['batch_size']} comes within 5% of the best, {knee['best_batch_size']} "
+        f"(the smallest that does: {between(knee)})"
         for knee in comparison["knees"]
     ]
     lines += comparison["notes"]

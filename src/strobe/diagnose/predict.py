@@ -7,20 +7,87 @@ loader computes beyond the cores that the model leaves idle is taken from the mo
 
 A prediction has a likely, a best and a worst case, which differ where the overlap is unknown. Around these stands the
 noise of the step, the drift of the machine, and the noise of every ceiling that was used by what moving it to the ends
-of its interval does to the result, added in quadrature as independent errors are.
+of its interval does to the result, added in quadrature as independent errors are. How often such intervals held what
+was measured is known from a ledger of predictions (docs/diagnosis.md), by which they are stretched: ``calibrated``.
 """
 
+import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 
+from strobe.errors import DataError
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
 NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
+MOST_WIDTH = 10.0  # of an interval, on either side and as a logarithm: a wider one says no more
 MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
+LEAST_WIDTH = (
+    0.02  # of an interval, on either side and as a logarithm, that is stretched: none is believed to be narrower
+)
+CALIBRATION = Path(__file__).with_name("calibration.json")
+
 Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """By how much intervals are stretched, so that they hold what is measured in a share ``level`` of all cases.
+
+    ``cells`` of the ground-truth grid, on which no rule was developed, were measured for it, on a ``machine``, with the
+    program of a ``commit``.
+    """
+
+    level: float
+    quantile: float
+    cells: int
+    machine: str
+    commit: str
+
+    def save(self, path: Path = CALIBRATION) -> None:
+        """As the program reads it, when it is started anew."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+@cache
+def calibration(path: Path = CALIBRATION) -> Calibration | None:
+    """What the program comes with; None if it comes without.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return Calibration(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"{path} is damaged ({error}); write it again by python -m strobe.validation.calibrate"
+        ) from None
+
+
+def widths(median: float, low: float, high: float) -> tuple[float, float]:
+    """How far an interval reaches below and above its median, as logarithms; at least ``LEAST_WIDTH`` each."""
+    below, above = math.log(median / max(low, 1e-9)), math.log(high / median)
+    return max(LEAST_WIDTH, below), max(LEAST_WIDTH, above)
+
+
+def calibrated(own: Figure) -> Figure:
+    """A prediction whose interval is stretched by the calibration; as it is, of no known level, without one.
+
+    By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
+    Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): what is noisier stays wider.
+    """
+    if (known := calibration()) is None:
+        return own
+    below, above = (
+        math.exp(min(known.quantile * width, MOST_WIDTH)) for width in widths(own.median, own.low, own.high)
+    )
+    return Figure(own.median, own.median / below, own.median * above, known.level)
 
 
 @dataclass(frozen=True)
@@ -136,9 +203,7 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
 
 def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figure:
     """With computing that alone reaches so many images/s, in steps of so many images (as now if None)."""
-    costs = step.per_step * step.images / (images or step.images)
-    work = max(step.compute - step.per_step, 1e-3 * step.compute)
-    own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+    costs, work, own = _computing(step, images or step.images)
 
     def cases(new: float, old: float) -> Cases:
         # What the step holds beyond the replayed one stays as it is, or shrinks with it.
@@ -149,17 +214,46 @@ def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figu
     return _speedup(step, cases, rate, own)
 
 
+def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float | None = None) -> Step:
+    """The step with computing that alone reaches so many images/s, as :func:`with_model` predicts it, to go on from."""
+    costs, work, own = _computing(step, images or step.images)
+    compute = costs + (max(0.0, work - 1 / own.median) + 1 / rate.median + work * own.median / rate.median) / 2
+    wait, busy = _beside_loader(step, compute) - compute, step.busy * own.median / rate.median
+    return replace(
+        step,
+        images=images or step.images,
+        wait=wait,
+        compute=compute,
+        per_step=costs,
+        busy=busy,
+        model=rate,
+        model_cpu=step.model_cpu if cpu is None else cpu,
+    )
+
+
+def with_both(
+    step: Step, loader: Figure, model: Figure, *, workers: int, images: float | None, cpus: tuple[float | None, ...]
+) -> Figure:
+    """With another loader and other computing at once; ``cpus`` are the core-seconds an image of either."""
+    first, later = with_model(step, model, images=images), after(step, model, images=images, cpu=cpus[1])
+    second = with_loader(later, loader, workers=workers, cpu=cpus[0])
+    middle = step.total / later.total * second.median
+    down = math.hypot(*(math.log(one.median / one.low) for one in (first, second)))
+    return Figure(middle, middle * math.exp(-down), middle * first.high / first.median * second.high / second.median)
+
+
 def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Figure:
     """Without so many seconds of each step's computing, of a callback's, of its waiting, and of what follows it.
 
     After a callback (``pause``) a step computes with cold caches and sleeping threads: without it, the rest becomes at
-    best what the replayed step takes.
+    best what the replayed step takes, which is less by no more than the callback itself took.
     """
 
     def cases(share: float) -> Cases:
         gone = {name: share * seconds / step.images for name, seconds in asked.items()}
         rest = max(step.compute - gone["compute"] - gone["pause"], 1e-3 * step.compute)
         warm = 1 / step.model.median + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
+        warm = max(warm, rest - gone["pause"])
         lengths = (_beside_loader(step, seconds) if rest < step.compute else step.length for seconds in (warm, rest))
         saved = min(gone["wait"], step.wait) + min(gone["between"], step.between)
         ends = [min(max(length, step.busy), step.length) - saved for length in lengths]
@@ -173,6 +267,13 @@ def without_waiting(step: Step) -> Figure:
     """The most that any loader can give, and as little as nothing: what a finding without a measured remedy says."""
     least = max(step.compute, step.busy)
     return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
+
+
+def _computing(step: Step, images: float) -> tuple[float, float, Figure]:
+    """What each of so many images pays once a step; the rest of computing; the model's ceiling, or as it ran."""
+    work = max(step.compute - step.per_step, 1e-3 * step.compute)
+    own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
+    return step.per_step * step.images / images, work, own
 
 
 def _beside_loader(step: Step, compute: float) -> float:
@@ -229,7 +330,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure
         return math.exp(math.hypot(*errors))  # independent ones
 
     best, likely, worst = (step.total / times(case, values) for case in range(3))
-    return Figure(likely, worst / noise(2), best * noise(0))
+    return calibrated(Figure(likely, worst / noise(2), best * noise(0)))
 
 
 def _images(record: Record, seconds: float) -> float:

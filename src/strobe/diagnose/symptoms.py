@@ -2,12 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from strobe.diagnose.predict import Step
 from strobe.records.run import Record, as_number
 
+INTERVAL = "trainer.val_check_interval"
+EPOCHS = "trainer.check_val_every_n_epoch"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: what a measurement may be off
+SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
+FAR_BEYOND = 2.0  # times the pixels of an image, as stored: from here on most of them are made up
 SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
 
 
@@ -64,6 +69,22 @@ def all_steps(record: Record) -> float:
     return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
 
 
+def of_an_epoch(record: Record) -> float:
+    """What is done at the end of each epoch falls on the steps of a whole one, also where the run had fewer."""
+    steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
+    often = record.whole(EPOCHS) is None or times_an_epoch(interval, batches) > 1
+    return steps / batches if batches and 0 < steps < batches and not often else 1.0
+
+
+def times_an_epoch(interval: Any, batches: float | None) -> float:
+    """How often validation runs in an epoch: Lightning takes a float as a share of it, a whole number as batches."""
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
+        return 1.0
+    if isinstance(interval, float):
+        return max(1.0, 1 / interval)
+    return max(1.0, math.floor(batches / interval)) if batches else 1.0
+
+
 def start_share(record: Record) -> float | None:
     """What the first step took beyond a usual one (compiling, autotuning), as a share of all steps of the run."""
     first, usual = record.number("first_step_seconds"), record.number("step_seconds", "total")
@@ -117,6 +138,31 @@ def mixed_precision(record: Record) -> str | None:
     if major is None or major < TENSOR_CORES:
         return None
     return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+
+
+def enlarged(record: Record) -> float:
+    """How many times as many pixels the network computes on as usual images hold; 1 where that is not known."""
+    stored, used = (_pixels(record, *path) for path in (("image_size", "stored"), ("ceilings", "image_size")))
+    used = used or _pixels(record, "image_size", "given")
+    return used / stored if stored and used else 1.0
+
+
+def fitting_size(record: Record) -> int | None:
+    """The ``data.size`` that holds what usual images do, a multiple of 32; None if the run's is not far beyond it."""
+    size, stored, given = (
+        record.whole(SIZE),
+        _pixels(record, "image_size", "stored"),
+        _pixels(record, "image_size", "given"),
+    )
+    if not size or not stored or not given or given < FAR_BEYOND * stored:
+        return None
+    fitting = max(1, math.ceil(math.sqrt(stored) / STRIDE)) * STRIDE
+    return fitting if fitting < size else None
+
+
+def _pixels(record: Record, *path: str) -> float | None:
+    height, width = (*(as_number(side) or 0.0 for side in record.items(*path)), 0.0, 0.0)[:2]
+    return height * width if height > 0 < width else None
 
 
 def too_low(record: Record) -> str | None:

@@ -2,7 +2,8 @@
 
 It proves non-inferiority, so that too few runs or too much noise keep it closed. A cell passes if the whole interval of
 its speed, as a share of the baseline's, lies above 1 - limit. It is a regression if the whole interval lies below that,
-or if it failed where the baseline did not. Of all else nobody can tell yet.
+or if it failed where the baseline did not; those intervals allow for the number of cells, while for a pass they need
+not: all must pass. Of all else nobody can tell yet.
 """
 
 import math
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.errors import ConfigError
-from strobe.measure.statistics import FEWEST, Estimate, needed
+from strobe.measure.statistics import FEWEST, Estimate, needed, together
 
 REGRESSION, UNKNOWN = 3, 4  # exit codes; 0: each cell has passed
 USUAL = 5  # runs, where nothing is known of the spread
@@ -78,11 +79,13 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
         lacking: what keeps the gate closed besides the cells, such as a record that cannot be read.
     """
     passed, slower = [], []
-    for case in cases:
-        low, high = (case.ratio.low, case.ratio.high) if case.ratio else (None, None)
-        if case.failed or (high is not None and high < 1 - limit):
+    ratios = [case.ratio.times(1 / (1 - limit)) if case.ratio else None for case in cases]
+    careful = iter(together([ratio for ratio in ratios if ratio]))  # one of many cells may look slow by chance
+    for case, ratio in zip(cases, ratios, strict=True):
+        lost = ratio is not None and next(careful).verdict == "slower"
+        if case.failed or lost:
             slower.append(case)
-        elif case.doubt is None and low is not None and low > 1 - limit:
+        elif case.doubt is None and ratio and ratio.verdict == "faster":
             passed.append(case.name)
     open_ = [case for case in cases if case not in slower and case.name not in passed]
     names = [case.name for case in open_] + list(lacking)

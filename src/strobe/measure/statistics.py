@@ -1,14 +1,16 @@
 """How certain a figure is: estimates with intervals, ratios of speeds, verdicts, and when to stop measuring.
 
 Rates and ratios of independent runs are taken as logarithms, in which a ratio is a difference, and get an interval by
-Student's t. Values of one run in the order of time resemble their neighbours: they get their median, and an interval by
-order statistics over as many values as would be independent. Imports scipy only where a quantile is asked for.
+Student's t. A sweep that visits all its cells once a repeat is a randomised block design: what slows a whole repeat
+concerns no ratio. Values of one run in the order of time resemble their neighbours: they get their median, and an
+interval by order statistics over as many values as would be independent. Imports scipy only where a quantile is asked
+for.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -21,6 +23,7 @@ LEVEL = 0.95
 # a configuration that is compared with itself shows no difference at least 95 times in 100.
 RATIO_LEVEL = 0.97
 ENOUGH = 6  # values, from which on the least and the greatest enclose the median 95 times in 100
+ALIKE = 4.0  # values of its own, by as many of which a cell's noise is taken to be that of all cells of its sweep
 POWER = 0.8  # with which as many more values as ``needed`` says would settle it
 
 # A paired trial is looked at more than once.
@@ -46,6 +49,7 @@ class Estimate:
         high: its upper end.
         level: of the interval.
         n: how many values it rests on, of two sides those of the side that has fewer.
+        freedom: degrees of freedom, of an interval by Student's t.
     """
 
     middle: float
@@ -53,6 +57,7 @@ class Estimate:
     high: float | None
     level: float
     n: int
+    freedom: float | None = field(default=None, compare=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -71,7 +76,31 @@ class Estimate:
     def times(self, factor: float) -> "Estimate":
         """The estimate of a multiple."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Estimate(self.middle * factor, low, high, self.level, self.n)
+        return replace(self, middle=self.middle * factor, low=low, high=high)
+
+    def at(self, level: float) -> "Estimate":
+        """The same with an interval of another level; as it is where that is not by Student's t."""
+        if self.low is None or self.high is None or self.freedom is None:
+            return self
+        return _estimate(math.log(self.middle), self._error, self.freedom, level, self.n)
+
+    @property
+    def _error(self) -> float:
+        """The standard error of the logarithm."""
+        assert self.low is not None
+        assert self.high is not None
+        assert self.freedom is not None
+        return math.log(self.high / self.low) / 2 / float(_student((1 + self.level) / 2, self.freedom))
+
+    @property
+    def chance(self) -> float:
+        """Of equals, the share that would differ by as much or more; 1 where that is not known."""
+        from scipy.special import stdtr
+
+        if self.low is None or self.high is None or self.freedom is None:
+            return 1.0
+        away, error = abs(math.log(self.middle)), self._error
+        return 2 * float(stdtr(self.freedom, -away / error)) if error else float(away == 0)
 
     def as_record(self) -> Interval:
         """As it stands in ``summary.json``, ``results.json`` and ``comparison.json``."""
@@ -95,7 +124,7 @@ def paired(ratios: Sequence[float]) -> Estimate:
     return interval(ratios, RATIO_LEVEL)
 
 
-def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+def unpaired(ours: Sequence[float], theirs: Sequence[float], *, level: float = RATIO_LEVEL) -> Estimate:
     """How many times as fast ``ours`` are as ``theirs``: rates of independent runs, all positive, at least one each.
 
     Welch's interval for a difference of logarithms, with as many degrees of freedom at most as if both sides had the
@@ -105,12 +134,77 @@ def unpaired(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     sides = [_logarithms(side) for side in (ours, theirs)]
     middle, fewest = float(sides[0].mean() - sides[1].mean()), min(map(len, sides))
     if fewest < FEWEST:
-        return _estimate(middle, None, 0, RATIO_LEVEL, fewest)
+        return _estimate(middle, None, 0, level, fewest)
     variances = [float(side.var(ddof=1)) / len(side) for side in sides]
     total = sum(variances)
     welch = total**2 / max(sum(v**2 / (len(side) - 1) for v, side in zip(variances, sides, strict=True)), 1e-300)
     freedom = min(max(welch, fewest - 1), 2 * (fewest - 1))
-    return _estimate(middle, math.sqrt(total), freedom, RATIO_LEVEL, fewest)
+    return _estimate(middle, math.sqrt(total), freedom, level, fewest)
+
+
+class Blocks:
+    """Rates of several cells, of which each block holds one of each cell, or of some: a randomised block design.
+
+    The logarithm of a rate is taken as the cell's, plus the block's, plus noise, and all are fitted by least squares
+    (Box, Hunter and Hunter, "Statistics for Experimenters", 2005, chapter 4). So two cells are compared within blocks:
+    with two cells in all, by Student's t of the pairs. Two or three blocks say little of a cell's own noise: its
+    variance is the mean of what its own values show and of all cells' variance, which weighs ``ALIKE`` values (a
+    conjugate prior, as in Smyth, "Linear models and empirical Bayes methods", 2004). So cells may differ in noise.
+
+    Args:
+        rates: by cell, and then by block; positive.
+    """
+
+    def __init__(self, rates: Mapping[Any, Mapping[Any, float]]) -> None:
+        self.rates, self._places = rates, {cell: place for place, cell in enumerate(rates)}
+        values = [(cell, block, rate) for cell, found in rates.items() for block, rate in found.items()]
+        blocks = {block: len(rates) + place for place, block in enumerate(dict.fromkeys(b for _, b, _ in values))}
+        cells = np.array([self._places[cell] for cell, _, _ in values])
+        logs = _logarithms([rate for *_, rate in values])
+        design = np.zeros((len(values), len(rates) + len(blocks)))
+        design[np.arange(len(values)), cells] = 1
+        design[np.arange(len(values)), [blocks[block] for _, block, _ in values]] = 1
+        self._weights: Values = np.asarray(np.linalg.pinv(design), dtype=np.float64)
+        self._fitted: Values = self._weights @ logs
+        away = logs - design @ self._fitted
+        left = 1 - (design * self._weights.T).sum(axis=1)  # degrees of freedom that each value leaves to the noise
+        self._freedom = max(float(left.sum()), 0.0)
+        own, squares = (np.bincount(cells, each, len(rates)) for each in (left, away**2))
+        prior = np.minimum(ALIKE, np.maximum(self._freedom - own, 0.0))
+        common = float(squares.sum()) / max(self._freedom, 1e-9)
+        self._each: Values = np.minimum(prior + own, self._freedom)
+        self._variances: Values = ((prior * common + squares) / np.maximum(prior + own, 1e-9))[cells]
+
+    def shared(self, ours: Hashable, theirs: Hashable) -> int:
+        """How many blocks hold both cells."""
+        return len(self.rates.get(ours, {}).keys() & self.rates.get(theirs, {}).keys())
+
+    def ratio(self, ours: Hashable, theirs: Hashable, level: float = RATIO_LEVEL) -> Estimate:
+        """How many times as fast one cell is as another, with which it shares ``FEWEST`` blocks at least."""
+        first, second = self._places[ours], self._places[theirs]
+        error = math.sqrt(float((self._weights[first] - self._weights[second]) ** 2 @ self._variances))
+        freedom = float(min(self._each[first], self._each[second]))
+        middle = float(self._fitted[first] - self._fitted[second])
+        return _estimate(middle, error, freedom, level, self.shared(ours, theirs))
+
+
+def together(ratios: Sequence[Estimate]) -> list[Estimate]:
+    """Ratios of several cells to one baseline, at levels by which their verdicts hold together.
+
+    With the probability ``RATIO_LEVEL`` none of the cells that are equal to the baseline is called faster or slower, by
+    Holm's procedure ("A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics
+    1979): the clearest of m is judged at 1/m of the errors that all may make, the next at 1/(m-1), and from the first
+    that is not told apart all have its level. It bears any correlation of the ratios, which share the baseline's noise.
+    """
+    order = sorted(
+        (place for place, ratio in enumerate(ratios) if ratio.low is not None), key=lambda p: ratios[p].chance
+    )
+    found, left, told = list(ratios), len(order), True
+    for place in order:
+        found[place] = ratios[place].at(1 - (1 - RATIO_LEVEL) / left)
+        told = told and found[place].verdict != "no difference"
+        left -= told
+    return found
 
 
 def median(values: Sequence[float], *, independent: float | None = None) -> Estimate:
@@ -155,6 +249,32 @@ def independent(values: Sequence[float]) -> float:
     positive = len(pairs) if (pairs > 0).all() else int(np.argmax(pairs <= 0))
     together = 2 * float(np.minimum.accumulate(pairs[:positive]).sum()) - 1
     return count / min(max(together, 1.0), float(count))
+
+
+def share(count: int, total: int) -> Estimate:
+    """So many of ``total`` independent cases, as a share; by Clopper and Pearson (Biometrika, 1934).
+
+    Raises:
+        ValueError: no case.
+    """
+    from scipy.special import betaincinv
+
+    if not 0 <= count <= total or not total:
+        raise ValueError(f"{count} of {total} is no share")
+    tail = (1 - LEVEL) / 2
+    low = float(betaincinv(count, total - count + 1, tail)) if count else 0.0
+    high = float(betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
+    return Estimate(count / total, low, high, LEVEL, total)
+
+
+def conformal(scores: Sequence[float], level: float) -> float | None:
+    """Below which the next score lies in a share ``level`` of all cases, whatever their distribution; None for too few.
+
+    The ceil((n + 1) level)-th smallest of n exchangeable ones: Vovk, Gammerman and Shafer, "Algorithmic learning in a
+    random world" (2005); Angelopoulos and Bates, "A gentle introduction to conformal prediction" (2021).
+    """
+    place = math.ceil((len(scores) + 1) * level - 1e-9)
+    return sorted(scores)[place - 1] if place <= len(scores) else None
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -249,8 +369,8 @@ def _estimate(middle: float, error: float | None, freedom: float, level: float, 
     """From logarithms: the middle and its standard error, None where it is not known."""
     if error is None:
         return Estimate(math.exp(middle), None, None, level, n)
-    reach = float(_student((1 + level) / 2, freedom)) * error
-    return Estimate(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), level, n)
+    reach = min(float(_student((1 + level) / 2, freedom)) * error, MOST_REACH)
+    return Estimate(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), level, n, freedom)
 
 
 def _ranks(values: Sequence[float], independent: float) -> tuple[float, float]:

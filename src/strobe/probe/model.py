@@ -11,7 +11,7 @@ from lightning.fabric.utilities.apply_func import move_data_to_device
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor
+from torch import Tensor, nn
 
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
@@ -94,6 +94,17 @@ def measure_model(
         if device.type == "cuda":
             torch.cuda.empty_cache()
     return meter.rate()
+
+
+def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> None:
+    """Tell ``note`` once the height and width on which the first convolution computes; never where there is none."""
+
+    def told(_: nn.Module, given: tuple[Any, ...]) -> None:
+        for handle in handles:
+            handle.remove()
+        note(tuple(given[0].shape[-2:]))
+
+    handles = [each.register_forward_pre_hook(told) for each in model.modules() if isinstance(each, nn.Conv2d)]
 
 
 class _Replay(LightningDataModule):

@@ -24,11 +24,15 @@ UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
 
 @dataclass(frozen=True)
 class Figure:
-    """A positive figure, measured or predicted, with what noise, and an overlap that is not known, leave open."""
+    """A positive figure, measured or predicted, with what noise, and an overlap that is not known, leave open.
+
+    ``level`` is the share of all cases in which the interval holds the truth; None if that is not known.
+    """
 
     median: float
     low: float
     high: float
+    level: float | None = None
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,9 @@ def findings(record: Record) -> Section:
     ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    about = "The largest part of training first; a bar is the predicted speed-up of the whole run with its interval."
+    level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
+    about = "The largest part of training first; a bar is the predicted speed-up of the whole run with "
+    about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
     return Section("findings", "What to change", about, [Cards(cards)])
 
 

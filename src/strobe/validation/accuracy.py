@@ -1,109 +1,80 @@
 """The ground-truth grid: does the first finding of a run name the bottleneck that was put into it, and is its
 prediction right?
 
-    python -m strobe.validation.accuracy [NAME ...] [KEY=VALUE ...] [--repeats N] [--keep FOLDER] [--seed N]
+    python -m strobe.validation.accuracy [NAME ...] [KEY=VALUE ...] [--half HALF] [--minutes M] [--repeats N]
+        [--ledger FILE] [--keep FOLDER] [--seed N]
+    python -m strobe.validation.accuracy --show --ledger FILE
 
 Each cell (``accuracy_cells``; NAME chooses one, default: all) is a short training in a process of its own.
 Its first finding's command is then run in another, and the ratio of their images/s is held against the prediction.
-Cells come in random order, one process at a time; on a machine that does other work the figures are worth little.
-KEY=VALUE goes to every run. CIFAR-10 is taken from $STROBE_DATA; where it is not there, photos of its form are
-generated.
+Cells come in random order, round after round, one process at a time; on a machine that does other work the figures are
+worth little. KEY=VALUE goes to every run. Each result is a line of the ledger as soon as it is there, and a later
+command adds to the same one; --show prints what it holds as Markdown. CIFAR-10 is taken from $STROBE_DATA; where it is
+not there, photos of its form are generated.
 """
 
 import argparse
+import contextlib
 import os
 import random
+import runpy
 import shlex
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from strobe.app.run.apart import train
+from strobe.app.build import PRELOAD
+from strobe.app.run.apart import OUTPUT, ROOT
 from strobe.bench.inputs import write_cifar10
+from strobe.diagnose.predict import calibration
 from strobe.diagnose.rank import command
-from strobe.measure import environment
-from strobe.measure.statistics import Interval
-from strobe.overrides import joined
+from strobe.errors import StrobeError
+from strobe.overrides import joined, quoted
 from strobe.present import terminal
-from strobe.present.format import estimate
-from strobe.records.run import Record, read_summary
-from strobe.validation.accuracy_cells import Cell, cells
+from strobe.process.fork import Failure, FreshProcess, print_into
+from strobe.records.run import Record, load_record, rate_of
+from strobe.validation import ledger
+from strobe.validation.accuracy_cells import HALVES, Cell, cells
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, is_override, say, scored
+from strobe.validation.experiment import folder_of, is_override, say
+from strobe.validation.ledger import Entry
 
-ROOT = Path(__file__).parents[3]
+LEDGER = Path("outputs", "accuracy.jsonl")
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
+ENDING = 10.0  # seconds in which a process whose record is written ends
 PHOTOS = "cifar-10-batches-py"
-RATE = "overall_images_per_second"
-
-
-@dataclass
-class Result:
-    """A cell, and the records (``summary.json``) that its runs left, in turn: as given, and as its first finding says.
-
-    Speed-ups are ratios of images/s, None where they are not known.
-    """
-
-    cell: Cell
-    base: list[dict[str, Any]] = field(default_factory=list)
-    changed: list[dict[str, Any]] = field(default_factory=list)
-    failure: str | None = None  # why there are no more
-
-    @property
-    def finding(self) -> dict[str, Any]:
-        """The first run's first; empty if there is none."""
-        return dict(((self.base[0].get("findings") if self.base else None) or [{}])[0])
-
-    @property
-    def right(self) -> bool:
-        """Whether the first finding is the injected one; a run that failed found nothing.
-
-        A control's is right if it is that there is nothing to fix, or if it gives what it promises when it is applied.
-        """
-        cause, predicted, measured = self.finding.get("cause"), self.predicted, self.measured
-        if self.cell.cause is not None or cause in (None, "nothing"):
-            return cause == (self.cell.cause or "nothing")
-        return predicted is not None and measured is not None and predicted["low"] <= measured <= predicted["high"]
-
-    @property
-    def predicted(self) -> Interval | None:
-        """The first finding's speed-up."""
-        found: Interval = self.finding.get("predicted_speedup") or {}
-        return found if all(found.get(key) for key in ("median", "low", "high")) else None
-
-    @property
-    def measured(self) -> float | None:
-        """The median over pairs of a base run and the changed run after it."""
-        rates = [(base.get(RATE), changed.get(RATE)) for base, changed in zip(self.base, self.changed, strict=False)]
-        ratios = [after / before for before, after in rates if before and after]
-        return statistics.median(ratios) if ratios else None
+BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the cells and print the table and the figures."""
+    """Run the cells, add them to the ledger, and print its figures; exits with a sentence for a wrong ledger."""
     options = parse(arguments)
     console = terminal.console()
-    results = []
-    with folder_of(None) as scratch, folder_of(options.keep) as kept:
-        variables, photos = data_variables(scratch)
-        for number, cell in enumerate(options.cells, 1):
-            results.append(run_cell(cell, options.overrides, kept / cell.name, variables, options.repeats))
-            say(console, f"[{number}/{len(options.cells)}] {told(results[-1])}")
-    console.print(table(results))
-    machine = environment.describe()
-    torch = machine["versions"]["torch"]
-    say(console, *lines(results), f"{machine['cpu']}, {machine['usable_cores']} cores, torch {torch}; {photos}")
+    try:
+        if not options.show:
+            run(options, console)
+        entries = ledger.read(options.ledger)
+    except StrobeError as error:
+        raise SystemExit(str(error)) from None
+    say(console, *ledger.markdown(entries))
+    say(console, *sorted({f"{entry.machine}, commit {entry.commit[:10]}" for entry in entries if entry.commit}))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """``cells`` in the order in which they are run, ``overrides``, ``repeats``, ``keep``; exits on a wrong one."""
+    """``cells``, ``overrides``, and the options as the module's text has them; exits on a wrong one."""
     parser = arguments_of("strobe.validation.accuracy", "The ground-truth grid.", seed="of the order of cells")
     parser.add_argument("given", nargs="*", metavar="NAME or KEY=VALUE", help="a cell, or an override for every run")
-    parser.add_argument("--repeats", type=int, default=1, help="base and changed runs of a cell, in turn (1)")
+    parser.add_argument("--half", choices=HALVES, help="only this half of the cells")
+    parser.add_argument("--minutes", type=float, metavar="M", help="begin no cell that would end later")
+    parser.add_argument("--repeats", type=int, default=1, help="rounds in which each cell is run (1)")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help=f"add to this one ({LEDGER})")
+    parser.add_argument("--show", action="store_true", help="only print what the ledger holds")
     options = parser.parse_intermixed_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats} is out of range; it must be at least 1")
@@ -112,82 +83,136 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     known = {cell.name: cell for cell in cells()}
     if unknown := [name for name in names if name not in known]:
         parser.error(f"{unknown[0]!r} is not a cell; choose from {', '.join(map(repr, known))}")
-    options.cells = [known[name] for name in names] or list(known.values())
-    random.Random(options.seed).shuffle(options.cells)
+    chosen = [known[name] for name in names] or list(known.values())
+    options.cells = [cell for cell in chosen if options.half in (None, cell.half)]
     return options
 
 
-def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str], repeats: int) -> Result:
-    """The cell's runs, base and changed in turn, each in a fresh process; ``failure`` says why there are fewer."""
-    result, given = Result(cell), joined(cell.overrides, more)
-
-    def ran(overrides: Sequence[str], name: str, records: list[dict[str, Any]]) -> bool:
-        ended = train(overrides, folder / name, timeout=TIMEOUT, variables=variables)
-        if ended.status != "completed":
-            result.failure = ended.error
-            return False
-        records.append(read_summary(folder / name / "summary.json"))
-        return True
-
-    for turn in range(repeats):
-        base = given if turn == 0 else joined(given, ["ceilings=false"])
-        if not ran(base, f"base-{turn}", result.base) or not (overrides := result.finding.get("overrides")):
-            break
-        prescribed = shlex.split(command(Record(result.base[0]), overrides))[2:]
-        if not ran(joined(prescribed, ["ceilings=false"]), f"changed-{turn}", result.changed):
-            break
-    return result
-
-
-def told(result: Result) -> str:
-    """A cell's outcome, in a line while others are still to come."""
-    found = f"first finding {result.finding.get('cause') or 'none'}, {'right' if result.right else 'WRONG'}"
-    return f"{result.cell.name}: {result.failure or found}"
+def run(options: argparse.Namespace, console: Any) -> None:
+    """Round after round, until the time is up; what was not run is named."""
+    order = random.Random(options.seed)
+    todo = [cell for _ in range(options.repeats) for cell in order.sample(options.cells, len(options.cells))]
+    began, deadline = time.monotonic(), 60 * (options.minutes or float("inf"))
+    with folder_of(None) as scratch, folder_of(options.keep) as kept:
+        variables = data_variables(scratch)
+        for number, cell in enumerate(todo):
+            passed = time.monotonic() - began
+            each = passed / number if number else 0.0
+            if passed + each > deadline:
+                say(console, f"Time is up; not run: {', '.join(cell.name for cell in todo[number:])}")
+                break
+            folder = kept / f"{cell.name}-{number}"
+            entry = run_cell(cell, options.overrides, folder, variables)
+            ledger.append(options.ledger, entry)
+            left = (time.monotonic() - began) / (number + 1) * (len(todo) - number - 1)
+            say(console, f"[{number + 1}/{len(todo)}, {left / 60:.0f} min left] {told(entry)}")
+            if options.keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def data_variables(scratch: Path) -> tuple[dict[str, str], str]:
-    """Environment variables with which ``data=cifar10`` finds its photos, and what photos these are."""
+def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Entry:
+    """The cell's run, and the one with the overrides of its first finding, each in a fresh process."""
+    began, given = time.monotonic(), joined(cell.overrides, more)
+    finding: dict[str, Any] = {}
+    measured, base = None, Record({})
+    with beside(cell.beside):
+        failure = train(given, folder / "base", variables)
+        if failure is None:
+            base = load_record(folder / "base")
+            finding = next(iter(base.items("findings")), {})
+            if overrides := finding.get("overrides"):
+                prescribed = shlex.split(command(base, overrides))[2:]
+                failure = train(joined(prescribed, ["ceilings=false"]), folder / "changed", variables)
+                if (
+                    failure is None
+                    and (before := rate_of(base))
+                    and (after := rate_of(load_record(folder / "changed")))
+                ):
+                    measured = after / before
+    predicted, stretched = finding.get("predicted_speedup"), calibration()
+    return Entry(
+        cell=cell.name,
+        half=cell.half,
+        strength=cell.strength,
+        size=cell.size,
+        cause=cell.cause,
+        found=finding.get("cause"),
+        overrides=list(finding.get("overrides") or ()),
+        predicted=predicted,
+        quantile=stretched.quantile if stretched and predicted and predicted.get("level") else None,
+        measured=measured,
+        lost=finding.get("lost"),
+        failure=failure,
+        host=base.text("environment", "host"),
+        machine=f"{base.text('environment', 'cpu')}, {base.count('environment', 'usable_cores')} cores",
+        commit=base.text("environment", "git_commit"),
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def train(overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str | None:
+    """Run ``train.py`` into a folder, in a process that need not import libraries first; why it failed, else None."""
+    folder.mkdir(parents=True)
+    given = [*overrides, f"hydra.run.dir={quoted(folder)}"]
+    with FreshProcess(_train, given, folder, dict(variables), preload=[PRELOAD], guarded=True) as process:
+        failed = process.receive(TIMEOUT)
+        if isinstance(failed, Failure):
+            return failed.reason
+        process.join(ENDING)
+    try:
+        record = load_record(folder)
+    except StrobeError as error:
+        return str(failed or error)
+    message = record.text("error", "message") or failed or f"it is {record.text('status')}"
+    return None if record.text("status") == "completed" else " ".join(str(message).split())
+
+
+def _train(pipe: Connection, overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
+    """The body of the process: what ``python train.py`` does; sends what a failed one says, else None."""
+    print_into(folder / OUTPUT)
+    os.environ.update(variables)
+    sys.argv = [str(ROOT / "train.py"), *overrides]
+    failed = None
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as error:
+        failed = str(error.code) if error.code else None
+    except BaseException as error:
+        traceback.print_exc()
+        failed = f"{type(error).__name__}: {error}"
+    pipe.send(failed)
+
+
+@contextlib.contextmanager
+def beside(count: int) -> Iterator[None]:
+    """So many other processes that compute meanwhile; each ends with this one at the latest."""
+    others = []
+    try:
+        for _ in range(count):
+            others.append(subprocess.Popen([sys.executable, "-c", BUSY]))
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def told(entry: Entry) -> str:
+    """An outcome, in a line while others are still to come."""
+    found = f"first finding {entry.found or 'none'}, {'right' if entry.right else 'WRONG'}"
+    if entry.predicted and entry.measured:
+        found += f"; predicted {entry.predicted['median']:.2f}, measured {entry.measured:.2f}"
+    return f"{entry.cell}: {entry.failure or found} ({entry.seconds:.0f} s)"
+
+
+def data_variables(scratch: Path) -> dict[str, str]:
+    """Environment variables with which ``data=cifar10`` finds its photos; they are generated if there are none."""
     root = Path(os.environ.get("STROBE_DATA", ROOT / "data"))
     folders = [root, *(path for path in root.iterdir() if path.is_dir())] if root.is_dir() else []
     if any((folder / PHOTOS).is_dir() for folder in folders):
-        return {"STROBE_DATA": str(root)}, "CIFAR-10's photos"
+        return {"STROBE_DATA": str(root.absolute())}
     write_cifar10(scratch / PHOTOS)
-    return {"STROBE_DATA": str(scratch)}, "generated photos"
-
-
-def table(results: Sequence[Result]) -> Table:
-    """One row a cell, those that failed too."""
-    columns = ("cell", "injected", "first finding", "", "overrides", "predicted", "measured", "error")
-    drawn = Table(*columns, title="ground-truth grid: speed-ups are ratios of images/s")
-    for result in results:
-        predicted, measured = result.predicted, result.measured
-        drawn.add_row(
-            result.cell.name,
-            result.cell.cause or "nothing",
-            result.finding.get("cause") or "-",
-            "right" if result.right else "WRONG",
-            " ".join(result.finding.get("overrides") or ()) or "-",
-            estimate(predicted, "{:.2f}".format) or "-",
-            "-" if measured is None else f"{measured:.2f}",
-            result.failure or (f"{predicted['median'] / measured - 1:+.0%}" if predicted and measured else "-"),
-        )
-    return drawn
-
-
-def lines(results: Sequence[Result]) -> list[str]:
-    """The figures beside the aims."""
-    injected = [result.right for result in results if result.cell.cause is not None]
-    controls = [result for result in results if result.cell.cause is None]
-    share = f"{statistics.fmean(injected):.0%}" if injected else "unknown"
-    loader_bound = sum(result.finding.get("cause") == "loader" for result in controls)
-    known = [(result.predicted, result.measured) for result in results]
-    return [
-        f"first finding right: {sum(injected)} of {len(injected)} injected causes ({share}; aim 95%)",
-        f"controls called loader-bound: {loader_bound} of {len(controls)} (aim 0); "
-        f"controls right: {sum(result.right for result in controls)}",
-        scored([(predicted, measured) for predicted, measured in known if predicted and measured], " (aim 20%)"),
-        f"cells that failed: {sum(result.failure is not None for result in results)}",
-    ]
+    return {"STROBE_DATA": str(scratch)}
 
 
 if __name__ == "__main__":

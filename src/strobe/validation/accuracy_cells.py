@@ -1,19 +1,25 @@
-"""The cells of the ground-truth grid: short runs, each with one bottleneck of a known cause, and clean controls."""
+"""The cells of the ground-truth grid: short runs, each with one bottleneck of a known cause, and clean controls.
 
+The rules were tried on the ``developed`` half while they were written. On the ``held_out`` half no rule is tuned: its
+cells are what people's trainings do, with the cause that docs/diagnosis.md has for it.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
 from strobe.overrides import joined
 
 FAULTS = "strobe.validation.injected_faults"
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING = (
-    f"model._target_={FAULTS}.{kind}Classifier"
-    for kind in ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking")
+PYTHON = "strobe.validation.injected_python"
+KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
+SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, NORMS, PENALTY = (
+    f"model._target_={FAULTS}.{kind}Classifier" for kind in (*KINDS, "Locked", "GradientNorms", "LazyPenalty")
 )
 BASE = (
-    "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:15} trainer.limit_val_batches=2 "
+    "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.limit_val_batches=2 "
     "trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 trainer.enable_progress_bar=false "
-    "profiler=none test=false ceilings_seconds=3"
+    "profiler=none test=false ceilings_seconds=1.5"
 )
 PHOTOS = "data=cifar10 data.verify=false data.batch_size=512"  # 3 x 32 x 32, in memory
 TILES = "data=sample data.batch_size=32"  # 3 of 13 bands, 64 x 64, a file each
@@ -21,24 +27,45 @@ FULL = "data.batch_size=1024"  # so large that an epoch would hold too few of th
 PLAIN = "data.augment=false"
 SGD = "model.optimizer=sgd model.momentum=0"
 SLOW_DISK = f"loader=tifffile loader._target_={FAULTS}.SlowDisk +loader.seconds"
+LOCKED_DISK = f"loader=tifffile loader._target_={FAULTS}.LockedDisk +loader.seconds"
+VALIDATED = "trainer.check_val_every_n_epoch=1 trainer.val_check_interval"
 SLOW_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.seconds"
-SLOW_LOGGER = f"logger=csv logger._target_={FAULTS}.SlowLogger +logger.seconds=0.03"
+SLOW_LOGGER = f"logger=csv trainer.log_every_n_steps=1 logger._target_={FAULTS}.SlowLogger +logger.seconds"
 CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
+SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=data/small_photos"
+ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"
+RESNET18 = "+model.small=false data.batch_size=16"  # in a class of faults
+TRANSFORM = f"loader._target_={FAULTS}"
+ADDED = "+callbacks.added._target_"
+HALVES = ("developed", "held_out")
 
 
 @dataclass(frozen=True)
 class Cell:
     """A short run.
 
-    ``cause`` is what was injected, as a finding's ``cause`` names it; None in a control, into which nothing was.
+    Attributes:
+        cause: what was injected, as a finding's ``cause`` names it; None in a control, into which nothing was.
+        half: ``developed`` or ``held_out``.
+        strength: ``mild``, about a quarter of training, or ``strong``, more than half of it; empty in a control.
+        beside: other processes that compute meanwhile.
     """
 
     name: str
     cause: str | None
     given: tuple[str, ...]
+    half: str = "developed"
+    strength: str = ""
+    beside: int = 0
+
+    @property
+    def size(self) -> str:
+        """Of the model: ``small`` or ``resnet18``."""
+        small = any(text.startswith("model._target_=") for text in self.given)
+        return "small" if small and "+model.small=false" not in self.given else "resnet18"
 
     @property
     def overrides(self) -> list[str]:
@@ -49,11 +76,17 @@ class Cell:
 def cells(cores: int | None = None) -> tuple[Cell, ...]:
     """All cells, for a machine with so many cores for this process; None: for this machine.
 
-    Transfers, kernel launches, synchronisation and low precision cost nothing that could be injected on a CPU: the
-    grid leaves them out.
+    Transfers, kernel launches and synchronisation cost nothing that could be injected on a CPU: the grid leaves them
+    out.
     """
     cores = cores or usable_cores()
+    return (*developed(cores), *held_out(cores))
+
+
+def developed(cores: int) -> Iterator[Cell]:
+    """The half that rules were tried on."""
     many = 4 * cores
+    mild = ("image-by-image", "many-workers", "slow-layout", "frequent-validation", "uneven-disk")
     found: tuple[tuple[str, str | None, str], ...] = (
         ("slow-decoder", "loader", f"{TILES} {SMALL} loader=rasterio loader.scale=numpy"),
         ("image-by-image", "loader", f"{PHOTOS} {SMALL} {PLAIN} loader.batched=false loader.scale=numpy"),
@@ -68,7 +101,7 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         ("small-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=16"),
         ("slow-optimizer", "optimizer", f"{PHOTOS} {WIDE} {FULL} {CLEAN}"),
         ("slow-callback", "callback", f"{PHOTOS} {SMALL} {SLOW_CALLBACK}=0.04"),
-        ("slow-logger", "logging", f"{PHOTOS} {SMALL} {SLOW_LOGGER} trainer.log_every_n_steps=1"),
+        ("slow-logger", "logging", f"{PHOTOS} {SMALL} {SLOW_LOGGER}=0.03"),
         ("frequent-checkpoints", "checkpoint", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1"),
         ("epoch-checkpoints", "epoch_checkpoint", f"{PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3"),
         (
@@ -78,7 +111,6 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         ),
         ("too-many-threads", "threads", f"{PHOTOS} {SMALL} threads={many}"),
         ("slow-layout", "memory_layout", f"{PHOTOS} {POOLED} {FULL} model.channels_last=false"),
-        # From here to the controls: causes, strengths and sizes that the first ones do not have.
         ("waiting-step", "stalled", f"{PHOTOS} {WAITING} {CLEAN}"),
         ("waiting-step-tiny", "stalled", f"{PHOTOS} {WAITING} {TINY} {CLEAN}"),
         ("waiting-update", "optimizer", f"{PHOTOS} {UPDATE} {CLEAN}"),
@@ -90,11 +122,90 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
         ("uneven-disk", "uneven_steps", f"{TILES} {UNEVEN_DISK}=0.4 {SMALL} {CLEAN}"),
         ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
         ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
+        ("upsampled-photos", "upsampled", f"{SMALL_PHOTOS} {SMALL} data.batch_size=32 {CLEAN}"),
+        ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
+        ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),
         ("tiny-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=2 {CLEAN}"),
+        ("busy-thread", "background_thread", f"{PHOTOS} {SMALL} {ADDED}={PYTHON}.BusyThread {CLEAN}"),
+        ("python-loop", "single_thread", f"{PHOTOS} model._target_={PYTHON}.LoopingClassifier {CLEAN}"),
+        ("littering", "garbage_collection", f"{PHOTOS} model._target_={PYTHON}.LitteringClassifier {CLEAN}"),
+        (
+            "slow-epochs",
+            "between",
+            f"{PHOTOS} {SMALL} {CLEAN} trainer.limit_train_batches=10 {ADDED}={PYTHON}.SlowEpochs "
+            "+callbacks.added.seconds=1",
+        ),
         ("control-photos", None, f"{CLEAN} {PHOTOS} {SMALL}"),
         ("control-large-batch", None, f"{CLEAN} {PHOTOS} {SMALL} {FULL} {PLAIN}"),
         ("control-accumulation", None, f"{CLEAN} {PHOTOS} {SMALL} trainer.accumulate_grad_batches=4"),
         ("control-resnet18-photos", None, f"{CLEAN} {PHOTOS} data.batch_size=64"),
         ("control-resnet18-tiles", None, f"{CLEAN} {TILES} engine.num_workers=1 loader=tifffile"),
     )
-    return tuple(Cell(name, cause, tuple(given.split())) for name, cause, given in found)
+    for name, cause, given in found:
+        strength = "" if cause is None else "mild" if name in mild else "strong"
+        yield Cell(name, cause, tuple(given.split()), strength=strength)
+
+
+def held_out(cores: int) -> Iterator[Cell]:
+    """The half kept aside: each fault in one strength and one size, most causes in two."""
+    photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
+    batch = "data.batch_size=16"
+    found: tuple[tuple[str, str, str, str], ...] = (
+        ("augmentation", "loader", "strong", f"{SMALL} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
+        ("augmentation-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.PythonAugmentation +loader.rounds=40"),
+        ("sleeping-transform", "loader", "strong", f"{SMALL} {TRANSFORM}.SlowTransform +loader.seconds=1e-4"),
+        ("sleeping-transform-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.SlowTransform +loader.seconds=0.002"),
+        ("paced-stream", "loader", "mild", f"{SMALL} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
+        ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
+        ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
+        ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
+        ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
+        ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
+        ("collecting", "callback", "strong", f"{SMALL} {ADDED}={FAULTS}.Collecting +callbacks.added.objects=500000"),
+        ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),
+        ("many-tensors", "optimizer", "strong", MANY_TENSORS),
+        ("some-tensors", "optimizer", "mild", SOME_TENSORS),
+        ("accumulated-update", "optimizer", "mild", f"{UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4"),
+        ("waiting-update-resnet18", "optimizer", "strong", f"{UPDATE} {RESNET18} +model.seconds=0.15"),
+        ("logging-each-step", "logging", "mild", f"{SMALL} {SLOW_LOGGER}=0.01"),
+        ("logging-each-step-resnet18", "logging", "strong", f"{batch} {SLOW_LOGGER}=0.15"),
+        ("often-validated", "validation", "mild", f"{SMALL} {VALIDATED}=3"),
+        ("often-validated-resnet18", "validation", "strong", f"{batch} {VALIDATED}=4 trainer.limit_val_batches=16"),
+        ("medium-batch", "small_batch", "mild", f"{SMALL} data.batch_size=64"),
+        ("small-batch-resnet18", "small_batch", "strong", "data.batch_size=2"),
+        ("lazy-penalty", "uneven_steps", "mild", f"{PENALTY} +model.seconds=0.15"),
+        ("leak-resnet18", "slowing_down", "strong", f"{LEAKING} {RESNET18} +model.seconds=0.004"),
+        ("too-few-threads-resnet18", "threads", "mild", f"{batch} threads=1"),
+        ("too-many-threads-resnet18", "threads", "strong", f"{batch} threads={6 * cores}"),
+        ("double-precision-resnet18", "precision", "strong", f"{batch} trainer.precision=64-true"),
+    )
+    saved: tuple[tuple[str, str, str, str], ...] = (
+        ("saved-each-5", "checkpoint", "mild", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5"),
+        ("saved-each-step-resnet18", "checkpoint", "strong", f"{PHOTOS} {batch} checkpoint.every_n_steps=1"),
+        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{PHOTOS} {batch} trainer.limit_train_batches=20"),
+        ("locked-disk", "loader", "strong", f"{tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003"),
+        ("few-workers-resnet18", "loader", "mild", f"{tiles} {batch} engine.num_workers=1 {SLOW_DISK}=0.025"),
+        (
+            "restarted-workers-resnet18",
+            "workers_restart",
+            "mild",
+            f"{tiles} {batch} loader=tifffile engine.num_workers=2 engine.persistent_workers=false "
+            "trainer.limit_train_batches=4 trainer.check_val_every_n_epoch=1000",
+        ),
+    )
+    whole = [(name, cause, strength, f"{photos} {given}") for name, cause, strength, given in found]
+    for name, cause, strength, text in (*whole, *saved):
+        yield Cell(name, cause, tuple(text.split()), "held_out", strength)
+    yield Cell("neighbour", "shared_machine", (*photos.split(), SMALL), "held_out", "mild", beside=1)
+    yield Cell("neighbours-resnet18", "shared_machine", (*photos.split(), batch), "held_out", "strong", 2 * cores)
+    controls = (
+        ("control-resnet18-sgd", f"{photos} data.batch_size=128 {SGD}"),
+        ("control-resnet18-clipped", f"{photos} data.batch_size=128 trainer.gradient_clip_val=1"),
+        ("control-saved-seldom", f"{PHOTOS} {SMALL} checkpoint.every_n_epochs=10"),
+        ("control-workers", f"{photos} {SMALL} {FULL} engine.num_workers=1"),
+        ("control-monitors", f"{photos} {SMALL} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor"),
+        ("control-validated-seldom", f"{photos} data.batch_size=64 {VALIDATED}=50"),
+        ("control-tiles", f"{tiles} data.batch_size=64 loader=packed engine=resident"),
+    )
+    for name, text in controls:
+        yield Cell(name, None, tuple(text.split()), "held_out")

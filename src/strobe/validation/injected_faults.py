@@ -5,8 +5,12 @@
 A wait stands for work that another machine does (a network file system, a tracking server): it costs no core.
 """
 
+import fcntl
+import gc
+import threading
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +18,12 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from strobe.app.data.image_folder import ImageFolder
+from strobe.app.loaders.memory import MemoryLoader
 from strobe.app.loaders.sources import TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.app.model.classifier import ImageClassifier
@@ -33,14 +40,40 @@ def compute(seconds: float) -> None:
 
 
 class SlowCallback(Callback):
-    """Waits ``seconds`` at the end of each training step, or computes for so long."""
+    """Waits ``seconds`` at the end of one in ``every`` training steps, or computes for so long."""
 
-    def __init__(self, *, seconds: float, busy: bool = False) -> None:
-        self.seconds, self.busy = seconds, busy
+    def __init__(self, *, seconds: float, busy: bool = False, every: int = 1) -> None:
+        self.seconds, self.busy, self.every = seconds, busy, every
+        self._steps = 0
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Wait, or compute."""
-        (compute if self.busy else time.sleep)(self.seconds)
+        self._steps += 1
+        if self._steps % self.every == 0:
+            (compute if self.busy else time.sleep)(self.seconds)
+
+
+class WeightHistograms(Callback):
+    """Counts the values of all weights in each step, so many ``times``."""
+
+    def __init__(self, *, times: int = 1) -> None:
+        self.times = times
+
+    def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
+        """Count them."""
+        for weights in list(pl_module.parameters()) * self.times:
+            torch.histc(weights.detach(), bins=64)
+
+
+class Collecting(Callback):
+    """Collects garbage in each step, in a process that holds so many ``objects``."""
+
+    def __init__(self, *, objects: int) -> None:
+        self.objects = [[number] for number in range(objects)]
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Go through all of them."""
+        gc.collect()
 
 
 class SlowLogger(CSVLogger):
@@ -79,6 +112,72 @@ class UnevenDisk(SlowDisk):
         return super().read(path, source)
 
 
+class SmallPhotos(ImageFolder):
+    """Photos of 64x64 pixels, made below ``data.root`` on first use: the usual ``data.size`` enlarges them."""
+
+    side, classes_made, each = 64, 4, 160
+
+    def prepare_data(self) -> None:
+        """Make the photos, unless they are there."""
+        root, random = Path(self.root), np.random.default_rng(0)
+        for number in range(0 if root.exists() else self.classes_made * self.each):
+            folder = root / f"class{number % self.classes_made}"
+            folder.mkdir(parents=True, exist_ok=True)
+            coarse = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize((self.side, self.side)).save(folder / f"{number}.jpg")
+
+
+class LockedDisk(SlowDisk):
+    """Waits while it holds a lock that all loader processes share: more of them read no faster."""
+
+    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
+        """Wait for the others, and read."""
+        with Path(__file__).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return super().read(path, source)
+
+
+class SlowTransform(MemoryLoader):
+    """A transform that waits ``seconds`` for each image, as one that asks a server."""
+
+    def __init__(self, *, seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
+
+    def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
+        """Wait, and scale."""
+        for _ in range(images):
+            time.sleep(self.seconds)
+        return super().scaled(pixels, full_scale, images)
+
+
+class PacedStream(SlowTransform):
+    """A stream that gives one batch in so many seconds, however large it is."""
+
+    def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
+        """Wait once a batch, and scale."""
+        return super().scaled(pixels, full_scale, 1)
+
+
+class PythonAugmentation(MemoryLoader):
+    """Augments each image with NumPy, one after the other, in so many ``rounds``."""
+
+    def __init__(self, *, rounds: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.rounds = rounds
+
+    def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
+        """Pad, crop, mirror and change the contrast, which leaves the shape as it was."""
+        batch = pixels.clone()
+        side = batch.shape[-1]
+        for image in batch.numpy().reshape(-1, *batch.shape[-3:]):
+            for turn in range(self.rounds):
+                padded = np.pad(image, ((0, 0), (4, 4), (4, 4)), mode="reflect")
+                cropped = padded[:, turn % 8 : turn % 8 + side, 4 : 4 + side][:, :, ::-1]
+                image[...] = np.clip(cropped.astype(np.float32) * 1.05 - 3, 0, 255)
+        return super().scaled(batch, full_scale, images)
+
+
 class WideNetwork(SmallNetwork):
     """As much computing, and a table of 8 million weights more, of which each image uses little."""
 
@@ -89,6 +188,26 @@ class WideNetwork(SmallNetwork):
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
         return super().forward(images) + self.table.mean()
+
+
+class ManyTensorsNetwork(SmallNetwork):
+    """As much computing, and so many gains of one weight each, as in a model of many small layers."""
+
+    tensors = 1500
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__(channels, classes)
+        self.gains = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(self.tensors))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        return super().forward(images) * torch.cat(list(self.gains)).mean()
+
+
+class SomeTensorsNetwork(ManyTensorsNetwork):
+    """Fewer of them."""
+
+    tensors = 300
 
 
 class PooledNetwork(SmallNetwork):
@@ -104,13 +223,30 @@ class PooledNetwork(SmallNetwork):
 
 
 class SmallClassifier(ImageClassifier):
-    """So small a network that a run of seconds holds hundreds of steps, and that loading can be what limits it."""
+    """So small a network that a run of seconds holds hundreds of steps, and that loading can be what limits it.
+
+    ``small=False`` takes the configured network, for a fault that both can have.
+    """
 
     kind: type[SmallNetwork] = SmallNetwork
 
-    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> SmallNetwork:
+    def __init__(self, *, small: bool = True, **options: Any) -> None:
+        self.small = small
+        super().__init__(**options)
+
+    def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
         """The small network, whatever the stem; it starts at random."""
+        if not self.small:
+            return super().build_network(channels=channels, classes=classes, stem=stem, weights=weights)
         return self.kind(channels, classes)
+
+
+class EnlargingClassifier(SmallClassifier):
+    """One that enlarges its images four times, as for weights of a network that was trained on larger ones."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        return super().forward(functional.interpolate(images, scale_factor=4))
 
 
 class WideClassifier(SmallClassifier):
@@ -119,11 +255,26 @@ class WideClassifier(SmallClassifier):
     kind = WideNetwork
 
 
+class ManyTensorsClassifier(SmallClassifier):
+    """One whose optimizer has much to do for little."""
+
+    kind = ManyTensorsNetwork
+
+
+class SomeTensorsClassifier(SmallClassifier):
+    """One whose optimizer has more to do than need be."""
+
+    kind = SomeTensorsNetwork
+
+
 class WaitingClassifier(SmallClassifier):
     """One that waits in one place of each step, as for a server or a lock."""
 
     place = "step"
-    seconds = 0.05
+
+    def __init__(self, *, seconds: float = 0.05, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
 
     def training_step(self, *given: Any) -> Any:
         """Wait, and train."""
@@ -156,13 +307,71 @@ class WaitingHookClassifier(WaitingClassifier):
     place = "hook"
 
 
+class LockedClassifier(SmallClassifier):
+    """One whose step needs a lock that a thread of its own holds most of the time, for so many ``seconds`` each."""
+
+    def __init__(self, *, seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
+
+    def on_train_start(self) -> None:
+        """Start the thread, which ends with training."""
+        self.lock, self.ended = threading.Lock(), threading.Event()
+        threading.Thread(target=self._hold, daemon=True).start()
+
+    def on_train_end(self) -> None:
+        """End it."""
+        self.ended.set()
+
+    def training_step(self, *given: Any) -> Any:
+        """Train with the lock."""
+        with self.lock:
+            return super().training_step(*given)
+
+    def _hold(self) -> None:
+        while not self.ended.wait(1e-3):
+            with self.lock:
+                time.sleep(self.seconds)
+
+
+class GradientNormsClassifier(SmallClassifier):
+    """One that asks for the norm of each gradient before each update, so many ``times``."""
+
+    def __init__(self, *, times: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.times = times
+
+    def on_before_optimizer_step(self, *given: Any) -> None:
+        """Ask for each as a number."""
+        for _ in range(self.times):
+            self.norms = [weights.grad.norm().item() for weights in self.parameters() if weights.grad is not None]
+
+
+class LazyPenaltyClassifier(SmallClassifier):
+    """One that computes a penalty of its own in one step of 16, as some generative models do."""
+
+    def __init__(self, *, seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Compute it, and train."""
+        if batch_idx % 16 == 15:
+            compute(self.seconds)
+        return super().training_step(batch, batch_idx)
+
+
 class LeakingClassifier(SmallClassifier):
     """One that keeps something of each step, and goes through all of it in the next."""
+
+    def __init__(self, *, seconds: float = 2e-4, **options: Any) -> None:
+        super().__init__(**options)
+        self.seconds = seconds
 
     def training_step(self, *given: Any) -> Any:
         """Go through what was kept, and train."""
         self.kept = [*getattr(self, "kept", []), 0.0]
-        compute(2e-4 * len(self.kept))
+        compute(self.seconds * len(self.kept))
         return super().training_step(*given)
 
 

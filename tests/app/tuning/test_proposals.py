@@ -1,15 +1,18 @@
-"""What is tried next: what a record's findings prescribe, with what goes with it, then what is only bounded."""
+"""What is measured and tried next: combinations, what a record's findings prescribe, then what is only bounded."""
 
 from typing import Any
 
 import pytest
 
 from strobe.app.config.schema import OVER
-from strobe.app.tuning import proposals as module
-from strobe.app.tuning.proposals import DIMENSIONS, Proposal, advice, proposals
+from strobe.app.tuning import composing
+from strobe.app.tuning.composing import AS_GOOD, DIMENSIONS
+from strobe.app.tuning.proposals import Proposal, advice, proposals
+from strobe.diagnose.candidates import estimates
+from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import diagnose
 from strobe.overrides import key_of
-from strobe.records.run import Record
+from strobe.records.run import Alternative, Figure, Record
 from support.recorded import CAUSES, example
 
 
@@ -20,8 +23,21 @@ def concluded(cause: str, **changes: Any) -> Record:
     return Record(record.summary | {"findings": findings}, record.config)
 
 
-def offered(record: Record, over: list[str] | None = None, budget: float = 600.0) -> list[Proposal]:
-    return proposals(record, over, budget=budget)
+def offered(record: Record, over: list[str] | None = None) -> list[Proposal]:
+    return list(proposals(record, over, budget=600.0, measure=lambda side, changes: None))
+
+
+def measured(record: Record, over: list[str] | None = None, budget: float = 600.0) -> set[str]:
+    """What is asked to be measured alone, where nothing makes a difference."""
+    asked: set[str] = set()
+
+    def measure(side: str, changes: tuple[str, ...]) -> Alternative | None:
+        asked.update(changes)
+        rate = record.rate(side)
+        return Alternative(side, changes, rate, 0.1, record.number("batch_size")) if rate else None
+
+    assert list(proposals(record, over, budget=budget, measure=measure)) is not None
+    return asked
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -37,25 +53,38 @@ def test_each_finding_is_a_proposal_or_advice(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_prescriptions_come_first_as_they_were_predicted(cause: str) -> None:
+def test_combinations_come_first_then_prescriptions_as_they_were_predicted(cause: str) -> None:
     record = concluded(cause)
     offers = offered(record)
     assert [proposal.bounded for proposal in offers] == sorted(proposal.bounded for proposal in offers)
-    prescribed = [
-        (found["title"], found["predicted_speedup"]["median"])
-        for found in record.items("findings")
-        if found["overrides"] and all(key_of(override) in DIMENSIONS for override in found["overrides"])
-    ]
-    told = [(one.why, one.predicted and one.predicted.median) for one in offers]
-    assert told[: len(prescribed)] == prescribed
     assert len({frozenset(proposal.overrides) for proposal in offers}) == len(offers)
+    step = step_of(record)
+    assert step is not None
+    searched = [speedup for one, speedup in estimates(record, step) if set(one.changes) <= set(DIMENSIONS)]
+    if (best := max((speedup.median for speedup in searched), default=0.0)) >= 1.03:
+        assert offers[0].predicted
+        assert offers[0].predicted.median * AS_GOOD >= best
+    titles = [found["title"] for found in record.items("findings")]
+    told = [one.why for one in offers if one.why in titles]
+    assert told == sorted(told, key=titles.index)
 
 
-def test_what_was_measured_and_is_no_finding_is_tried_too() -> None:
-    record = concluded("loader")
-    loaders = [proposal.overrides for proposal in offered(record, ["loader"]) if not proposal.bounded]
-    assert len(loaders) > 1
-    assert len(loaders) == len([entry for entry in record.alternatives("loader") if "loader" in entry.changes])
+def test_a_change_is_measured_with_the_others_that_it_depends_on() -> None:
+    record = concluded("memory_layout")
+    record.summary["environment"]["cpu_bfloat16"] = True
+    size, precision = record.whole("data.batch_size") or 0, "trainer.precision=bf16-mixed"
+    found: list[tuple[str, tuple[str, ...]]] = []
+
+    def measure(side: str, changes: tuple[str, ...]) -> Alternative | None:
+        found.append((side, changes))
+        rate = 100.0 * (2 if precision in changes else 1)
+        return Alternative(side, changes, Figure(rate, 0.9 * rate, 1.1 * rate), 0.1, size)
+
+    list(proposals(record, ["precision", "channels_last", "batch_size"], budget=600.0, measure=measure))
+    layout = next(text for _, changes in found for text in changes if text.startswith("model.channels_last"))
+    assert ("model", tuple(sorted((layout, precision)))) in found
+    assert ("model", tuple(sorted((f"data.batch_size={2 * size}", precision)))) in found
+    assert {side for side, _ in found} == {"model"}
 
 
 def test_a_larger_batch_brings_its_learning_rate_and_a_warning() -> None:
@@ -88,8 +117,10 @@ def test_accumulated_gradients_change_training_too() -> None:
 @pytest.mark.parametrize("name", [name for name in OVER if name != "prefetch"])
 def test_only_what_is_asked_for_and_something_of_each(name: str) -> None:
     found = [proposal for cause in CAUSES for proposal in offered(concluded(cause), [name])]
-    assert found
+    asked = {text for cause in CAUSES for text in measured(concluded(cause), [name])}
+    assert found or asked
     assert all(proposal.dimensions == {name} for proposal in found)
+    assert {DIMENSIONS[key_of(text)] for text in asked} <= {name}
 
 
 def test_workers_that_are_waited_for_may_keep_more_ready() -> None:
@@ -104,27 +135,30 @@ def test_of_a_part_of_a_prescription_only_the_most_is_known() -> None:
     assert proposal.bounded
 
 
-def test_ways_of_loading_are_tried_where_steps_wait_and_only_there() -> None:
-    waiting = [proposal for proposal in offered(concluded("loader")) if proposal.bounded]
-    assert {"engine=resident"} <= {override for proposal in waiting for override in proposal.overrides}
-    assert all(proposal.predicted and proposal.predicted.high > 1.03 for proposal in waiting)
-    assert not [proposal for proposal in offered(concluded("nothing")) if proposal.bounded]
+def test_ways_of_loading_are_measured_where_there_is_something_to_gain_and_only_there() -> None:
+    waiting = measured(concluded("loader"))
+    assert {"engine=resident", "engine.num_workers=1"} <= waiting
+    assert not any(text.startswith(("engine", "loader")) for text in measured(concluded("nothing")))
 
 
 def test_a_set_that_takes_long_to_load_is_not_made_resident() -> None:
     record = concluded("loader", summary__train_images=10_000_000)
-    assert not any("engine=resident" in proposal.overrides for proposal in offered(record))
-    assert any("engine=resident" in proposal.overrides for proposal in offered(record, budget=1e9))
+    assert "engine=resident" not in measured(record)
+    assert "engine=resident" in measured(record, budget=1e9)
 
 
-def test_spdl_is_tried_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    assert not any("engine=spdl" in proposal.overrides for proposal in offered(concluded("loader")))
+def test_spdl_is_measured_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(composing, "find_spec", lambda _: None)
+    assert "engine=spdl" not in measured(concluded("loader"))
+    monkeypatch.setattr(composing, "find_spec", lambda _: "installed")
+    assert "engine=spdl" in measured(concluded("loader"))
 
 
 def test_compiling_is_tried_when_it_is_asked_for() -> None:
     record = concluded("nothing")
     assert not any("model.compile=true" in proposal.overrides for proposal in offered(record))
+    assert "model.compile=true" not in measured(record)
+    assert "model.compile=true" in measured(record, ["compile"])
     (proposal,) = offered(record, ["compile"])
     assert proposal.overrides == ("model.compile=true",)
 

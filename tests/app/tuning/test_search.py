@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -9,7 +10,7 @@ from rich.console import Console
 from strobe.app.tuning.record import NAME, Outcome, Tuning, begin, resumed
 from strobe.app.tuning.search import BUDGET, NOTHING, Search
 from strobe.present.terminal import ProgressDisplay
-from support.landscape import Made, finding, settings
+from support.landscape import Made, Sided, finding, settings
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
 
@@ -38,7 +39,8 @@ def test_it_keeps_what_is_faster_and_nothing_else(tmp_path: Path) -> None:
     assert tuning.proof is not None
     assert tuning.proof["ratio"]["median"] == pytest.approx(1.4 * 1.3)
     assert machine.compared[-1] == (["data=eurosat"], tuning.best)  # the proof
-    assert [trial["kept"] for trial in tuning.trials] == [True, True, False]
+    assert [trial["kept"] for trial in tuning.trials] == [True, True, True, False]
+    assert [trial.get("left_out", False) for trial in tuning.trials] == [False, False, True, False]
 
 
 def test_it_probes_again_after_each_change_and_only_then(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_each_trial_is_against_the_best_so_far(tmp_path: Path) -> None:
 def test_nothing_helps(tmp_path: Path) -> None:
     tuning = searched(Made(tmp_path, lambda _: 100.0, OFFERS), fresh(tmp_path, "loader=skimage"))
     assert tuning.best == ["loader=skimage"]
-    assert (tuning.kept, tuning.proof, tuning.ended) == ([], None, NOTHING)
+    assert (tuning.changes, tuning.proof, tuning.ended) == ([], None, NOTHING)
     assert len(tuning.trials) == len(OFFERS)
 
 
@@ -65,7 +67,7 @@ def test_the_budget_ends_it_and_leaves_time_for_the_proof(tmp_path: Path) -> Non
     machine = Made(tmp_path, rate, OFFERS)
     tuning = searched(machine, fresh(tmp_path, budget=50.0))
     assert tuning.ended == BUDGET
-    assert len(tuning.kept) == 1
+    assert tuning.changes == ["loader=native"]
     assert tuning.proof is not None
     assert machine.now <= 50
 
@@ -98,7 +100,7 @@ def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path
     machine = Made(tmp_path, rate, OFFERS[:1])
     lucky = machine.compare
 
-    def unlucky(before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
+    def unlucky(before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
         return lucky(after, before) if proof else lucky(before, after)
 
     machine.compare = unlucky  # type: ignore[method-assign]
@@ -114,6 +116,132 @@ def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
     tuning = searched(machine, fresh(tmp_path))
     assert (tuning.status, tuning.ended) == ("failed", machine.failure)
     assert resumed(fresh(tmp_path), tmp_path / NAME) is not None
+
+
+def loading(chosen: Mapping[str, str]) -> float:
+    return {"native": 3000.0, "skimage": 500.0}[chosen["loader"]]
+
+
+def computing(chosen: Mapping[str, str]) -> float:
+    """Larger batches to 256, and bfloat16, which needs the other layout; that alone is slower."""
+    short, last = chosen["trainer.precision"] == "bf16-mixed", chosen["model.channels_last"] == "true"
+    factor = {(True, True): 2.0, (False, False): 1.0}.get((short, last), 0.8)
+    return 100 * factor * min(256, int(chosen["data.batch_size"])) ** 0.5
+
+
+FOUND = {"loader": "native", "data.batch_size": "256", "model.channels_last": "true", "trainer.precision": "bf16-mixed"}
+
+
+def test_it_goes_to_the_best_combination_at_once(tmp_path: Path) -> None:
+    machine = Sided(tmp_path, loading, computing)
+    tuning = searched(machine, fresh(tmp_path))
+    assert machine.compared[0] == ([], tuning.best)
+    assert settings(tuning.best) == settings(()) | FOUND | {"model.lr_scaling": "linear", "model.lr_batch_size": "32"}
+    assert tuning.trials[0]["predicted"]["median"] == pytest.approx(tuning.proof["ratio"]["median"], rel=0.02)
+    assert tuning.trials[0]["images"] == (32, 256)
+    assert machine.trainings < 15
+    assert len(machine.asked) < 40
+
+
+def test_what_drifts_meanwhile_does_not_count_as_a_choice(tmp_path: Path) -> None:
+    machine = Sided(tmp_path, loading, computing)
+    steady = machine.alone
+
+    def slower(*asked: Any) -> dict[str, Any] | None:
+        found = steady(*asked)
+        return found and found | {"rate": found["rate"] * 0.99 ** len(machine.asked)}
+
+    machine.alone = slower  # type: ignore[method-assign]
+    tuning = searched(machine, fresh(tmp_path))
+    assert {key: settings(tuning.best)[key] for key in FOUND} == FOUND
+
+
+def test_each_change_is_left_out_once_and_stays_out_if_it_brings_nothing(tmp_path: Path) -> None:
+    def indifferent(chosen: Mapping[str, str]) -> float:
+        return computing(chosen | {"model.channels_last": str(chosen["trainer.precision"] == "bf16-mixed").lower()})
+
+    machine = Sided(tmp_path, loading, computing)
+    machine.rate = lambda chosen: 1 / (1 / loading(chosen) + 1 / indifferent(chosen))
+    tuning = searched(machine, fresh(tmp_path))
+    pruned = [trial for trial in tuning.trials if trial.get("left_out")]
+    assert len(pruned) == 4
+    assert [trial["overrides"] for trial in pruned if not trial["kept"]] == [["model.channels_last=true"]]
+    wanted = settings(()) | FOUND | {"model.channels_last": "false"}
+    assert {key: settings(tuning.best)[key] for key in wanted} == wanted
+    assert machine.compared[-1] == ([], tuning.best)
+
+
+def test_the_best_one_that_loads_otherwise_takes_turns_with_what_was_kept(tmp_path: Path) -> None:
+    def rivals(chosen: Mapping[str, str]) -> float:
+        return {"native": 1000.0, "tifffile": 970.0, "skimage": 500.0}[chosen["loader"]]
+
+    machine = Sided(tmp_path, rivals, lambda _: 1000.0, loaders=("native", "skimage", "tifffile"))
+    machine.rate = lambda chosen: machine.trains(chosen) * (1.2 if chosen["loader"] == "tifffile" else 1.0)
+    tuning = searched(machine, fresh(tmp_path))
+    assert machine.compared[:2] == [([], ["loader=native"]), (["loader=native"], ["loader=tifffile"])]
+    assert tuning.recommended == ["loader=tifffile"]
+    assert tuning.trials[1]["predicted"]["median"] == pytest.approx(0.985, abs=0.01)  # of what it is compared with
+
+
+def test_a_batch_whose_callback_is_paid_less_often_says_so(tmp_path: Path) -> None:
+    machine = Sided(tmp_path, lambda _: 1e6, lambda _: 1000.0, callback=0.1)
+    tuning = searched(machine, fresh(tmp_path))
+    assert tuning.changes[0].startswith("data.batch_size=")
+    assert tuning.trials[0]["why"] == "Slow takes 100 ms a step, which is paid for once for more images"
+    assert (
+        "The loader alone"
+        in searched(Sided(tmp_path / "b", loading, lambda _: 1e5), fresh(tmp_path / "b")).trials[0]["why"]
+    )
+
+
+def test_a_combination_that_runs_out_of_memory_leaves_its_sides(tmp_path: Path) -> None:
+    machine = Sided(tmp_path, loading, computing)
+    machine.rate = lambda chosen: 0.0 if int(chosen["data.batch_size"]) > 64 else machine.trains(chosen)
+    tuning = searched(machine, fresh(tmp_path))
+    assert tuning.trials[0]["verdict"] == "out of memory"
+    assert settings(tuning.best)["loader"] == "native"
+    assert tuning.recommended == tuning.best
+
+
+def test_of_sides_that_take_long_only_as_many_are_measured_as_there_is_time_for(tmp_path: Path) -> None:
+    machine = Sided(tmp_path, loading, computing)
+    quick = machine.alone
+
+    def slow(*asked: Any) -> dict[str, Any] | None:
+        machine.now += 29
+        return quick(*asked)
+
+    machine.alone = slow  # type: ignore[method-assign]
+    tuning = searched(machine, fresh(tmp_path, budget=600.0))
+    assert len(machine.asked) == 6  # of 30 s each: a quarter of the budget, and the one that was begun
+    assert tuning.proof is not None
+    assert machine.now < 600
+
+
+@pytest.mark.parametrize("broken", [-3, -12, 0, 1, 2, 4])
+def test_an_interrupted_composition_goes_on(tmp_path: Path, broken: int) -> None:
+    whole = Sided(tmp_path / "whole", loading, computing)
+    wanted = searched(whole, fresh(tmp_path / "whole"))
+    machine = Sided(tmp_path, loading, computing)
+    machine.breaks = broken
+    with pytest.raises(KeyboardInterrupt):
+        searched(machine, fresh(tmp_path))
+    machine.breaks = None
+    found = resumed(fresh(tmp_path), tmp_path / NAME)
+    assert found is not None
+    searched(machine, found)
+    assert (found.best, found.proof) == (wanted.best, wanted.proof)
+    assert (machine.asked, machine.compared) == (whole.asked, whole.compared)
+
+
+def test_without_a_proof_what_was_given_is_recommended(tmp_path: Path) -> None:
+    machine = Made(tmp_path, rate, OFFERS[:1])
+    trial = machine.compare
+    machine.compare = lambda *sides, among=1, proof=False: (  # type: ignore[method-assign]
+        Outcome("failed", error="it was killed") if proof else trial(*sides)
+    )
+    tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
+    assert (tuning.changes, tuning.recommended) == (["loader=native"], ["data=eurosat"])
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])

@@ -72,7 +72,7 @@ def test_what_the_proof_shows_is_recommended(tune: Tune, tmp_path: Path) -> None
 def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: Path) -> None:
     machine = made(tmp_path)
     honest = machine.compare
-    machine.compare = lambda *sides, proof=False: honest(*(sides[::-1] if proof else sides))  # type: ignore[method-assign]
+    machine.compare = lambda *sides, proof=False, **_: honest(*(sides[::-1] if proof else sides))  # type: ignore[method-assign]
     said = tune(machine)
     record = record_of(tmp_path)
     assert (record["best"], record["recommended"]) == ([GIVEN, "loader=native"], [GIVEN])

@@ -117,7 +117,7 @@ def _broken_off(fresh: Tuning) -> Tuning | None:
 
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:
-    if not tuning.kept or tuning.recommended != tuning.best:
+    if not tuning.changes or tuning.recommended != tuning.best:
         console.print(f"tune.save={preset.stem}: nothing is faster than what was given, so that nothing was written.")
         return
     ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)

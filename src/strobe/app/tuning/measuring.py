@@ -1,14 +1,16 @@
-"""Measures for the search: probe runs, and trainings that take turns."""
+"""Measures for the search: probe runs, one side alone, and trainings that take turns."""
 
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from strobe.app.config.compose import ENDLESS
 from strobe.app.config.register import run_name
 from strobe.app.config.schema import TuneConfig
 from strobe.app.run.apart import Ended, train
+from strobe.app.tuning.alone import Alone
 from strobe.app.tuning.record import OUT_OF_MEMORY, Outcome
 from strobe.app.tuning.trainee import Ready, Trainee
 from strobe.diagnose.predict import step_of
@@ -20,14 +22,13 @@ from strobe.records.run import Record, load_record
 
 LEAST_SECONDS = 60.0  # for a training, however little of the budget is left
 STEPS = 12  # of a probe run, at least: of them three warm up
-PROPOSALS = 10  # of a search: they share the false alarms that it may have
 LONGER = 5  # times as long a second probe run takes, if the first held no measured step
 
 
 class Measuring:
     """Measures on this machine; a context manager that leaves no process.
 
-    The latest best configuration stays ready as a paused process, for the next one to be compared with.
+    The better one of the latest comparison stays ready as a paused process, for the next one to be compared with.
 
     Args:
         folder: of the search; runs lie below it in ``looks``, what trainings in turns leave behind in ``turns``.
@@ -47,7 +48,8 @@ class Measuring:
         self.trainings = 0
         self._deadline = deadline
         self._without = without
-        self._standing: tuple[tuple[str, ...], Trainee] | None = None
+        self._ready: dict[tuple[str, ...], Trainee] = {}  # paused, by their overrides
+        self._alone: Alone | None = None
         self._step_seconds = 0.0  # of the latest probe run
 
     def __enter__(self) -> "Measuring":
@@ -72,7 +74,7 @@ class Measuring:
                 f"ceilings_seconds={self.config.ceilings_seconds}",
             ]
             ended = self._train(given, self.folder / name)
-            if ended.status != "completed" and self._standing is not None:  # which may hold what it needs
+            if ended.status != "completed" and self._ready:  # which may hold what it needs
                 self._release()
                 ended = self._train(given, self.folder / name)
             self.failure = ended.error
@@ -85,61 +87,58 @@ class Measuring:
         self.failure = f"{LONGER * seconds:.0f} s of training held no step to measure; give a larger tune.look_seconds"
         return None, name
 
-    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
-        """Let both train in turns; a candidate for which there is no memory beside the other is measured alone."""
-        candidate = self._trainee(after)
-        stands = False
-        try:
-            outcome = self._duel(before, candidate, proof=proof)
-            if isinstance(outcome, Defeat) and outcome.side == "incumbent":
-                return Outcome("failed", error=f"what it is compared with failed: {outcome.reason}")
-            if isinstance(outcome, Failure) and outcome.memory:
-                candidate.close()
-                return self._one_after_the_other(before, after)
-            if isinstance(outcome, Failure):
-                return Outcome("failed", error=outcome.reason)
-            if outcome.verdict == "faster" and not proof:
-                self._release()
-                self._standing, stands = (tuple(after), candidate), True
-            return Outcome(
-                outcome.verdict, outcome.ratio.as_record(), turns={"before": outcome.theirs, "after": outcome.ours}
-            )
-        finally:
-            if not stands:
-                candidate.close()
+    def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
+        """One side of a configuration with changes, in a process of its own that ends when trainings compare."""
+        if self._alone is None:
+            given = [*applied(overrides, self._without), f"ceilings_seconds={self.config.ceilings_seconds}"]
+            self._alone = Alone(given, self.folder / "alone", timeout=self._timeout())
+        return self._alone.measure(side, changes)
 
-    def _duel(self, before: Sequence[str], candidate: Trainee, *, proof: bool) -> Duel | Failure:
+    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        """Let both train in turns; a candidate for which there is no memory beside the other is measured alone."""
+        sides = tuple(before), tuple(after)
+        self._release(() if proof else sides)
+        stays: tuple[tuple[str, ...], ...] = sides[:1]
+        try:
+            found = self._duel(*sides, proof=proof, among=among)
+            if isinstance(found, Defeat) and found.side == "incumbent":
+                return Outcome("failed", error=f"what it is compared with failed: {found.reason}")
+            if isinstance(found, Failure) and found.memory:
+                return self._one_after_the_other(before, after)
+            if isinstance(found, Failure):
+                return Outcome("failed", error=found.reason)
+            turns = {"before": found.theirs, "after": found.ours}
+            outcome = Outcome(found.verdict, found.ratio.as_record(), turns=turns)
+            stays = sides[1:] if found.verdict == "faster" or (among == 1 and outcome.is_needed) else sides[:1]
+            return outcome
+        finally:
+            self._release(() if proof else stays)
+
+    def _duel(self, before: tuple[str, ...], after: tuple[str, ...], *, proof: bool, among: int) -> Duel | Failure:
         """A duel with the standing training, which is begun anew once if it ends by itself."""
-        started: Failure | Ready | None = None
         for attempt in (1, 2):
-            incumbent = self._ready(before)
-            if isinstance(incumbent, Failure):
-                return Defeat(incumbent.reason, incumbent.memory, "incumbent")
-            started = started or candidate.start()
-            if isinstance(started, Failure):
-                return started
-            config, deadline = self.config, None if proof else self._deadline
+            pair: list[Trainee] = []
+            for overrides in (before, after):
+                if isinstance(trainee := self._begun(overrides), Failure):
+                    return Defeat(trainee.reason, trainee.memory, "incumbent" if overrides is before else "candidate")
+                pair.append(trainee)
             found = duel(
-                incumbent,
-                candidate,
-                turns=config.turns,
-                seconds=config.turn_seconds,
+                *pair,
+                turns=self.config.turns,
+                seconds=self.config.turn_seconds,
                 early=not proof,
-                alpha=FALSE_ALARM / (1 if proof else PROPOSALS),
-                deadline=deadline,
+                alpha=FALSE_ALARM / among,
+                deadline=None if proof else self._deadline,
             )
-            if not isinstance(found, Defeat):
-                return found
-            if found.side == "candidate" or attempt == 2:
+            if not isinstance(found, Defeat) or found.side == "candidate" or attempt == 2:
                 break
-            self._release()
         return found
 
     def _one_after_the_other(self, before: Sequence[str], after: Sequence[str]) -> Outcome:
         """Rates of turns in a row: less certain, for a machine's speed drifts between them."""
         rates = []
         for overrides in (after, before):
-            self._release()
+            self._release()  # all memory is for one
             with self._trainee(overrides) as trainee:
                 turns: list[float] | Failure | Ready = trainee.start()
                 if not isinstance(turns, Failure):
@@ -151,18 +150,13 @@ class Measuring:
         ratio = unpaired(*rates)
         return Outcome(ratio.verdict, ratio.as_record(), turns={"before": rates[1], "after": rates[0]})
 
-    def _ready(self, overrides: Sequence[str]) -> Trainee | Failure:
-        """The standing training, if it is this one, else a new one that becomes it."""
-        if self._standing is not None and self._standing[0] == tuple(overrides):
-            return self._standing[1]
-        self._release()
-        trainee = self._trainee(overrides)
-        self._standing = (tuple(overrides), trainee)
+    def _begun(self, overrides: tuple[str, ...]) -> Trainee | Failure:
+        """The training that stands ready, if it has not ended, or a new one."""
+        if (standing := self._ready.get(overrides)) is not None and standing.session is not None:
+            return standing
+        trainee = self._ready[overrides] = self._trainee(overrides)
         outcome = trainee.start()
-        if isinstance(outcome, Failure):
-            self._release()
-            return outcome
-        return trainee
+        return outcome if isinstance(outcome, Failure) else trainee
 
     def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
         self.trainings += 1
@@ -179,7 +173,10 @@ class Measuring:
         """Seconds for one training: what is left of the budget, and a minute at least."""
         return min(self.config.timeout_seconds, max(LEAST_SECONDS, self._deadline - time.monotonic()))
 
-    def _release(self) -> None:
-        if self._standing is not None:
-            self._standing[1].close()
-            self._standing = None
+    def _release(self, kept: Sequence[tuple[str, ...]] = ()) -> None:
+        """End what measures sides alone, and all trainings but these."""
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
+        for overrides in [one for one in self._ready if one not in kept]:
+            self._ready.pop(overrides).close()

@@ -1,22 +1,19 @@
-"""What to try next, from the record of a run: what its findings prescribe, then what nobody predicts but may help."""
+"""What to try next: the best predicted combination, its rivals and its sides, and what a run's findings prescribe."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 from strobe.app.config.schema import OVER
-from strobe.diagnose.candidates import estimates
+from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE, DIMENSIONS, Combination, Composer, Measure
+from strobe.diagnose.attribution import hooks
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.symptoms import steady_waiting, worker_limit
+from strobe.diagnose.symptoms import steady_waiting
 from strobe.overrides import key_of, split
-from strobe.present.format import pace
+from strobe.present.format import duration, pace
 from strobe.records.run import Figure, Record
 
-DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
-BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
-RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
+RIVAL = 0.9  # times as fast as the best combination, as predicted: so far predictions are off
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,7 @@ class Proposal:
     predicted: Figure | None  # from the configuration that it changes
     bounded: bool = False  # nothing was predicted but the most that it can bring: ``predicted.high``
     images: tuple[int, int] | None = None  # of an update, before and after, if it changes them
+    rival: bool = False  # of the combination before it, also when that is faster: its loading is another
 
     @property
     def dimensions(self) -> set[str | None]:
@@ -39,22 +37,65 @@ class Proposal:
         return asdict(self) | {"overrides": list(self.overrides)}
 
 
-def proposals(record: Record, over: Sequence[str] | None, *, budget: float) -> list[Proposal]:
-    """The changes worth trying: prescriptions, what else was measured, and last those whose gain is only bounded.
+def proposals(record: Record, over: Sequence[str] | None, *, budget: float, measure: Measure) -> Iterator[Proposal]:
+    """The changes worth trying: combinations, prescriptions, and last those whose gain is only bounded.
 
     Args:
         record: of a run with the configuration that is to be changed.
         over: what may be changed, of ``OVER``; None: all of it.
         budget: seconds, of which preparing a change may take no more than a part.
+        measure: one side alone, with changes.
     """
     step = step_of(record)
     if step is None:
-        return []
-    wanted = set(OVER if over is None else over)
-    found = [*_prescribed(record), *_measured(record, step), *_explored(record, step, budget, asked=set(over or ()))]
-    found = [within for proposal in found if (within := _within(proposal, wanted)) is not None]
-    first = {frozenset(proposal.overrides): proposal for proposal in reversed(found)}  # a finding comes first
-    return [proposal for proposal in found if first[frozenset(proposal.overrides)] is proposal]
+        return
+    wanted, seen = set(OVER if over is None else over), set[frozenset[str]]()
+    composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
+    composed = _composed(record, step, composer.combinations())
+    others = (*_prescribed(record), *_explored(record, step, asked=set(over or ())))
+    for proposal in (*composed, *(part for one in others if (part := _within(one, wanted)) is not None)):
+        if (key := frozenset(proposal.overrides)) not in seen:
+            yield proposal
+        seen.add(key)
+
+
+def _composed(record: Record, step: Step, combinations: Sequence[Combination]) -> Iterator[Proposal]:
+    """The best combination; the best one that loads otherwise; of the best each side alone, the better one first."""
+    worth = [one for one in combinations if one.predicted.median >= WORTH]
+    if not worth:
+        return
+    first = worth[0]
+    yield _combined(record, step, first)
+    near = (one for one in worth if one.predicted.median >= RIVAL * first.predicted.median)
+    rival = next((one for one in near if _loads_otherwise(one, first)), None)
+    if rival is not None:
+        yield replace(_combined(record, step, rival), rival=True)
+    if first.loading and first.computing:
+        sides = ((first.loading, None), (None, first.computing))
+        yield from (_combined(record, step, one) for one in worth if (one.loading, one.computing) in sides)
+
+
+def _loads_otherwise(one: Combination, other: Combination) -> bool:
+    """Whether neither has all changes of the other's loading: leaving changes out is what pruning does."""
+    sides = [set(side.overrides) if (side := each.loading) else set() for each in (one, other)]
+    return not (sides[0] <= sides[1] or sides[1] <= sides[0])
+
+
+def _combined(record: Record, step: Step, one: Combination) -> Proposal:
+    return _proposal(record, one.overrides, _reason(record, step, one), one.predicted)
+
+
+def _reason(record: Record, step: Step, one: Combination) -> str:
+    """What saves most: computing, loading, or that something is paid for once for more images."""
+    computing, hook = one.computing, next(iter(hooks(record)), None)
+    seldom = step.per_step * (1 - step.images / (computing.images or step.images)) if computing else 0.0
+    saved = max(0.0, 1 / step.model.median - 1 / computing.rate.median) if computing and step.model else 0.0
+    loading = step.total * (1 - 1 / one.predicted.median) - saved - seldom if one.loading else 0.0
+    if hook is not None and seldom > max(saved, loading):
+        return f"{hook.name} takes {duration(hook.mean)} a step, which is paid for once for more images"
+    if one.loading and (computing is None or loading > saved):
+        return f"The loader alone reaches {pace(one.loading.rate.median)}"
+    return f"The model alone reaches {pace(computing.rate.median)}" if computing else ""
 
 
 def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
@@ -83,14 +124,6 @@ def _prescribed(record: Record) -> Iterator[Proposal]:
             yield _proposal(record, found["overrides"], found["title"], Figure(**found["predicted_speedup"]))
 
 
-def _measured(record: Record, step: Step) -> Iterator[Proposal]:
-    """What was measured besides, the best first, and did not become a finding, for another was better or likelier."""
-    for entry, speedup in sorted(estimates(record, step), key=lambda pair: -pair[1].median):
-        if speedup.median >= WORTH and not _unsearched(entry.overrides):  # however uncertain: it is tried
-            why = f"The {entry.side} alone reaches {pace(entry.rate.median)}"
-            yield _proposal(record, entry.overrides, why, speedup)
-
-
 def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure) -> Proposal:
     scaled, images = _larger_update(record, overrides)
     return Proposal((*overrides, *scaled), why, predicted, images=images)
@@ -109,36 +142,15 @@ def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str,
     return ("model.lr_scaling=linear", f"model.lr_batch_size={now}"), (now, then)
 
 
-def _explored(record: Record, step: Step, budget: float, *, asked: set[str]) -> Iterator[Proposal]:
-    """Ways of loading, of which only is known that they can bring no more than all the waiting; compiling, if asked."""
-    waiting = steady_waiting(record, step)
-    if waiting >= NOTABLE:
+def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
+    """Deeper queues, of which only is known that they can bring no more than all the waiting; compiling, if asked."""
+    factor, waiting = record.whole("engine.prefetch_factor"), steady_waiting(record, step)
+    if step.workers and factor and waiting >= NOTABLE:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
         bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
-        yield from (Proposal(overrides, why, bound, bounded=True) for overrides in _loading(record, step, budget))
+        yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:
         yield Proposal(("model.compile=true",), "Asked for by tune.over", None)
-
-
-def _loading(record: Record, step: Step, budget: float) -> Iterator[tuple[str, ...]]:
-    engine, now = record.text("choices", "engine"), step.workers
-    limit = worker_limit(record, step)
-    if engine != "resident" and _loaded_within(record, step, RESIDENT_SHARE * budget):
-        yield ("engine=resident",)
-    if engine != "spdl" and find_spec("spdl") and limit:
-        yield "engine=spdl", f"engine.num_workers={min(max(1, now), limit.workers)}"
-    if limit and now < limit.workers:
-        yield (f"engine.num_workers={min(limit.workers, max(1, 2 * now))}",)
-    factor = record.whole("engine.prefetch_factor")
-    if now and factor:
-        yield (f"engine.prefetch_factor={2 * factor}",)
-
-
-def _loaded_within(record: Record, step: Step, seconds: float) -> bool:
-    """Whether all training images are loaded in so many seconds, at the pace of the run's loader."""
-    images = record.number("train_images") or math.inf
-    each = 1 / step.loader.median if step.loader else step.loading or step.length
-    return images * each <= seconds
 
 
 def _unsearched(overrides: Sequence[str]) -> bool:

@@ -10,17 +10,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from strobe.app.tuning.proposals import BATCH_SIZE, Proposal
+from strobe.app.config.schema import OVER
+from strobe.app.tuning.composing import BATCH_SIZE, DIMENSIONS
+from strobe.app.tuning.proposals import Proposal
 from strobe.errors import ConfigError
-from strobe.measure.statistics import Interval
-from strobe.overrides import split
+from strobe.measure.statistics import PROMISING, Interval
+from strobe.overrides import applied, key_of, split
 from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "tune.json"
 OUT_OF_MEMORY = "out of memory"
 SAME = ("over", "host", "torch")  # besides what was given: a search with others is another search
-KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice", "trials")
+KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,15 @@ class Outcome:
     ratio: Interval | None = None
     error: str | None = None
     turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a change without which this was measured stays: it is faster for certain, or 3% by the estimate.
+
+        Nothing has to be shown against a change that brings nothing, and a change that seems to bring much does not go
+        because a machine is noisy: a trial that looks promising has had all its looks.
+        """
+        return self.ratio is None or self.verdict == "faster" or self.ratio["median"] >= PROMISING
 
 
 @dataclass
@@ -44,26 +55,34 @@ class Tuning:
     ended: str | None = None  # why
     seconds: float = 0.0
     probes: list[dict[str, Any]] = field(default_factory=list)  # probe runs: {overrides, directory, error, seconds}
+    sides: list[dict[str, Any]] = field(default_factory=list)  # measured alone: {of, side, overrides, rate ...}
     trials: list[dict[str, Any]] = field(default_factory=list)
     proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error}
     advice: list[str] = field(default_factory=list)
     trainings: int = 0  # that were started, probe runs among them
 
     @property
-    def kept(self) -> list[dict[str, Any]]:
-        """The trials that were kept, in order."""
-        return [trial for trial in self.trials if trial["kept"]]
-
-    @property
     def recommended(self) -> list[str]:
-        """The overrides to train with: the best, unless the proof has shown that it is not faster."""
-        doubtful = self.proof is not None and self.proof["verdict"] in ("slower", "no difference")
-        return list(self.header["given"]) if doubtful else self.best
+        """The overrides to train with: the best if the proof shows that it is faster, else what was given."""
+        proved = self.proof is not None and self.proof["verdict"] == "faster"
+        return self.best if proved else list(self.header["given"])
 
     @property
     def changes(self) -> list[str]:
         """The overrides by which the best configuration differs from the given one."""
         return [override for override in self.best if override not in self.header["given"]]
+
+    @property
+    def parts(self) -> list[list[str]]:
+        """The changes by what they change, computing first; what only goes with a larger batch is a part of it."""
+        of = {
+            name: [text for text in self.changes if DIMENSIONS.get(key_of(text), "batch_size") == name] for name in OVER
+        }
+        return [part for part in reversed(of.values()) if part]
+
+    def without(self, part: Sequence[str]) -> list[str]:
+        """The best configuration without some of its changes."""
+        return applied(self.header["given"], [text for text in self.changes if text not in part])
 
     @property
     def usual_probe(self) -> float:
@@ -79,15 +98,18 @@ class Tuning:
         """The probe run of a configuration, if there was one that found something."""
         return next((one for one in self.probes if sorted(one["overrides"]) == sorted(overrides)), None)
 
-    def is_settled(self, proposal: Proposal, before: Sequence[str], after: Sequence[str]) -> bool:
-        """Whether a proposal need not be tried: it was, or it failed before, or a batch as large ran out of memory.
+    def tried(self, before: Sequence[str], after: Sequence[str]) -> dict[str, Any] | None:
+        """The trial of two configurations, if there was one."""
+        sides = sorted(before), sorted(after)
+        return next((one for one in self.trials if (sorted(one["before"]), sorted(one["after"])) == sides), None)
+
+    def is_settled(self, proposal: Proposal) -> bool:
+        """Whether a proposal need not be tried: it failed before, or a batch as large ran out of memory.
 
         What was measured to be no faster is tried again from another configuration if something new speaks for it.
         """
         size = _batch_size(proposal.overrides)
         for trial in self.trials:
-            if (sorted(trial["before"]), sorted(trial["after"])) == (sorted(before), sorted(after)):
-                return True
             bound = _batch_size(trial["overrides"]) if trial["verdict"] == OUT_OF_MEMORY else None
             if size and bound and size >= bound:
                 return True
@@ -96,9 +118,15 @@ class Tuning:
         return False
 
     def add(
-        self, proposal: Proposal, before: Sequence[str], after: Sequence[str], found: Outcome, seconds: float
+        self,
+        proposal: Proposal,
+        before: Sequence[str],
+        after: Sequence[str],
+        found: Outcome,
+        seconds: float,
+        **kind: bool,
     ) -> dict[str, Any]:
-        """Keep what a trial found; a faster configuration becomes the best."""
+        """Keep what a trial found; ``left_out=True`` for a change that was left out once, and stays if it is needed."""
         trial = {
             "number": len(self.trials) + 1,
             **proposal.as_dict(),
@@ -107,19 +135,19 @@ class Tuning:
             "measured": found.ratio,
             "verdict": found.verdict,
             "error": found.error,
-            "kept": found.verdict == "faster",
+            "kept": found.is_needed if kind.get("left_out") else found.verdict == "faster",
             "turns": found.turns,
             "seconds": seconds,
+            **kind,
         }
         self.trials.append(trial)
-        if trial["kept"]:
-            self.best = list(after)
         return trial
 
     def save(self) -> None:
         """Write the record, whole or not at all."""
         found = {name: getattr(self, name) for name in KEPT}
-        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, "looks": self.probes})
+        lists = {"looks": self.probes, "sides": self.sides, "trials": self.trials}
+        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, **lists})
 
 
 def begin(folder: Path, given: Sequence[str], over: Sequence[str] | None, *, command: str, budget: float) -> Tuning:
@@ -155,6 +183,7 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
             path.parent,
             record["best"],
             seconds=float(record["seconds"]),
+            sides=[one for one in record.get("sides", []) if {"of", "side", "overrides"} <= one.keys()],
             probes=[one for one in record["looks"] if (path.parent / one["directory"]).is_dir()],
             trials=[one for one in record["trials"] if {"before", "after", "kept", "verdict"} <= one.keys()],
             advice=list(record["advice"]),

@@ -1,19 +1,23 @@
-"""The search: probe the best configuration so far, try what is proposed, keep what is really faster, probe again."""
+"""The search: go to the best combination of what was measured alone, leave out what it does not need, and prove it."""
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
+from strobe.app.tuning.composing import Changes
 from strobe.app.tuning.proposals import Proposal, advice, proposals
 from strobe.app.tuning.record import Outcome, Tuning
 from strobe.app.tuning.table import of_probe, of_trial
 from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
-from strobe.records.run import Record, load_record
+from strobe.records.run import Alternative, Figure, Record, load_record
 
-NOTHING, BUDGET = "nothing else helps", "the budget is spent"
+NOTHING, BUDGET, ENOUGH = "nothing else helps", "the budget is spent", "as many changes were tried as one search may"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
+PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
+PROOF = 1.5  # times as long as a usual trial it takes
+ALONE = 0.25  # of the budget, that measuring sides alone may take
 
 
 class Machine(Protocol):
@@ -30,13 +34,22 @@ class Machine(Protocol):
     def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         """The record of a run with these overrides, None if it failed; and its directory, below the search's."""
 
-    def compare(self, before: Sequence[str], after: Sequence[str], *, proof: bool = False) -> Outcome:
-        """How many times as fast ``after`` trains as ``before``; a ``proof`` takes all the time that it needs."""
+    def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
+        """The ``loader`` or the ``model`` of a configuration with changes, as ``ceilings.alternatives`` has it."""
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        """How many times as fast ``after`` trains as ``before``, as one of so many trials that share false alarms.
+
+        A ``proof`` takes all the time that it needs.
+        """
 
 
 @dataclass
 class Search:
-    """Goes on with a search until nothing helps, or the budget of measuring is spent."""
+    """Goes on with a search until nothing helps, or the budget of measuring is spent.
+
+    It begins at the beginning each time, and takes what was measured before from the record.
+    """
 
     tuning: Tuning
     machine: Machine
@@ -44,12 +57,14 @@ class Search:
     clock: Callable[[], float] = time.perf_counter
     _since: float = field(default=0.0, init=False)
     _before: int = field(default=0, init=False)  # trainings of earlier sessions
+    _pruned: list[list[str]] = field(default_factory=list, init=False)  # changes that were left out once
+    _heard: int = field(default=0, init=False)  # how many of the sides that were measured have been asked for
 
     def run(self) -> None:
         """Search; the record is saved after each measurement."""
         tuning = self.tuning
         self._since = self.clock() - tuning.seconds
-        self._before = tuning.trainings
+        self._before, tuning.best = tuning.trainings, list(tuning.header["given"])
         try:
             while tuning.ended is None:
                 record = self._probe()
@@ -58,6 +73,7 @@ class Search:
                 tuning.advice = advice(record)
                 if not self._improve(record) and tuning.ended is None:
                     tuning.ended = NOTHING
+                self._prune()
             self._prove()
         except KeyboardInterrupt:
             self._end("interrupted")
@@ -73,7 +89,7 @@ class Search:
         tuning = self.tuning
         if known := tuning.probed(tuning.best):
             return load_record(tuning.folder / known["directory"])
-        if tuning.probes and self._left() < SLACK * (tuning.usual_probe + 2 * tuning.usual_trial):
+        if tuning.probes and self._left() < SLACK * (tuning.usual_probe + self._reserved(1)):
             tuning.ended = BUDGET
             return None
         self.display.begins(f"probing {' '.join(tuning.best) or 'the defaults'}", self._left())
@@ -89,35 +105,98 @@ class Search:
         return record
 
     def _improve(self, record: Record) -> bool:
-        """Try what is proposed until something is kept; whether something was."""
-        tuning = self.tuning
-        for proposal in proposals(record, tuning.header["over"], budget=tuning.header["budget"]):
-            before, after = tuning.best, applied(tuning.best, proposal.overrides)
-            if sorted(before) == sorted(after) or tuning.is_settled(proposal, before, after):
+        """Try what is proposed until something is kept, and then its rivals; whether something was."""
+        tuning, base = self.tuning, list(self.tuning.best)
+        first: Figure | None = None  # what was predicted of what is kept
+        offers = proposals(
+            record,
+            tuning.header["over"],
+            budget=tuning.header["budget"],
+            measure=lambda side, changes: self._alone(base, side, changes),
+        )
+        for offer in offers:
+            proposal = replace(offer, predicted=_over(offer.predicted, first)) if first and offer.predicted else offer
+            if tuning.best != base and not proposal.rival:
+                break
+            before, after = tuning.best, applied(base, proposal.overrides)
+            if sorted(before) == sorted(after) or sorted(base) == sorted(after):
                 continue
-            if self._left() < 2 * SLACK * tuning.usual_trial:  # so that time for the proof is left
-                tuning.ended = BUDGET
-                return False
-            if self._try(proposal, before, after):
-                return True
-        return False
+            trial = tuning.tried(before, after)
+            if trial is None:
+                if tuning.is_settled(proposal):
+                    continue
+                if sum(not one.get("left_out") for one in tuning.trials) >= PROPOSALS:
+                    tuning.ended = ENOUGH
+                    break
+                if self._left() < SLACK * self._reserved(1):  # so that time for the proof is left
+                    tuning.ended = BUDGET
+                    break
+                trial = self._try(proposal, before, after, among=PROPOSALS)
+            if trial["kept"]:
+                tuning.best, first = after, proposal.predicted
+        return tuning.best != base
 
-    def _try(self, proposal: Proposal, before: list[str], after: list[str]) -> bool:
-        self.display.begins(f"trying {' '.join(proposal.overrides)}", self._left())
+    def _alone(self, base: list[str], side: str, changes: Changes) -> Alternative | None:
+        """One side with changes, as measured; only from the given configuration, and for a part of the budget."""
+        tuning, asked = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
+        earlier, place = tuning.sides[: self._heard], self._heard
+        most, spent = ALONE * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
+        if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
+            if base != tuning.header["given"] or spent > most or self._left() < most:
+                return None
+            self.display.begins(f"the {side} alone{': ' if changes else ''}{' '.join(changes)}", self._left())
+            began = self.clock()
+            found = self.machine.alone(base, side, changes) or {"rate": None}
+            tuning.sides = [*earlier, found | asked | {"seconds": self.clock() - began}]
+            self._save()
+        self._heard += 1
+        entry = tuning.sides[place] | {"overrides": list(changes) or ["as given"]}
+        return next(iter(Record({"ceilings": {"alternatives": [entry]}}).alternatives(side)), None)
+
+    def _try(
+        self, proposal: Proposal, before: list[str], after: list[str], *, among: int = 1, **kind: bool
+    ) -> dict[str, Any]:
+        self.display.begins(f"trying {'without ' if kind else ''}{' '.join(proposal.overrides)}", self._left())
         began = self.clock()
-        found = self.machine.compare(before, after)
-        trial = self.tuning.add(proposal, before, after, found, self.clock() - began)
+        found = self.machine.compare(before, after, among=among)
+        trial = self.tuning.add(proposal, before, after, found, self.clock() - began, **kind)
         self._save()
         self.display.say(of_trial(trial))
-        return bool(trial["kept"])
+        return trial
+
+    def _prune(self) -> None:
+        """Leave out each change of several once, and for good if training is as fast without it."""
+        tuning = self.tuning
+        for part in self._unpruned():
+            if tuning.parts == [part]:
+                break  # which is what the proof is about
+            before = tuning.without(part)
+            trial = tuning.tried(before, tuning.best)
+            if trial is None:
+                if self._left() < SLACK * (1 + PROOF) * tuning.usual_trial:
+                    break
+                proposal = Proposal(tuple(part), "is it needed, beside the rest?", None)
+                trial = self._try(proposal, before, tuning.best, left_out=True)
+            self._pruned.append(part)
+            if not trial["kept"]:
+                tuning.best = before
+
+    def _unpruned(self) -> list[list[str]]:
+        """The changes that were not left out yet; none if there is one change only."""
+        parts = self.tuning.parts
+        return [part for part in parts if part not in self._pruned] if len(parts) > 1 else []
 
     def _prove(self) -> None:
         """Compare the best with what was given, anew: each change was kept for its ratio, which flatters it."""
         tuning = self.tuning
-        if tuning.kept and tuning.proof is None:
+        if tuning.changes and tuning.proof is None:
             self.display.begins("comparing what was found with what was given", self._left())
             found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
             tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
+
+    def _reserved(self, trials: int) -> float:
+        """Seconds that so many trials take, leaving each change out once, and the proof."""
+        return (trials + len(self._unpruned()) + PROOF) * self.tuning.usual_trial
 
     def _left(self) -> float:
         return float(self.tuning.header["budget"]) - (self.clock() - self._since)
@@ -126,3 +205,8 @@ class Search:
         self.tuning.seconds = self.clock() - self._since
         self.tuning.trainings = self._before + self.machine.trainings
         self.tuning.save()
+
+
+def _over(one: Figure, other: Figure) -> Figure:
+    """The speed-up of one estimate over another."""
+    return Figure(one.median / other.median, one.low / other.high, one.high / other.low)

@@ -1,6 +1,5 @@
 """What a search found, in words and as a table."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,11 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
 from strobe.measure.statistics import Interval
-from strobe.overrides import command_of
-from strobe.present.format import pace
+from strobe.overrides import command_of, key_of
+from strobe.present.format import WIDEST, interval, pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
@@ -27,8 +27,9 @@ def of_probe(record: Record) -> str:
 
 def of_trial(trial: Mapping[str, Any]) -> str:
     """A change, what it brought beside what was predicted, and what became of it."""
-    found = trial["error"] or f"{times(trial['measured'])}, predicted {predicted(trial)}"
-    return f"  {' '.join(trial['overrides'])}: {found}: {'kept' if trial['kept'] else trial['verdict']}"
+    told = "beside the rest" if trial.get("left_out") else f"predicted {predicted(trial)}"
+    found = trial["error"] or f"{times(trial['measured'])}, {told}"
+    return f"  {' '.join(trial['overrides'])}: {found}: {_fate(trial)}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
@@ -43,18 +44,16 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
 
 def _sum(tuning: Tuning) -> str:
     """What all that was kept comes to."""
+    over, proof = tuning.header["over"], tuning.proof
     if not tuning.trials:
-        over = tuning.header["over"]
         return f"Of tune.over=[{','.join(over)}] nothing applies here." if over else "There was nothing to try."
-    if not tuning.kept:
+    if not tuning.changes:
         return "Nothing that was tried is faster."
-    proof = tuning.proof or {"verdict": None, "ratio": None, "error": "it was not measured"}
+    if proof is None or proof["ratio"] is None:
+        return f"What was found is not proved ({(proof or {}).get('error') or 'not measured'}): keep what was given."
     if proof["verdict"] == "faster":
         return f"{times(proof['ratio'])} as fast as what was given, measured anew."
-    if proof["ratio"] is not None:
-        return f"Measured anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
-    product = math.prod(trial["measured"]["median"] for trial in tuning.kept)
-    return f"About {product:.2f} times as fast, the product of what was kept; not proved: {proof['error']}."
+    return f"Measured anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
 
 
 def _ending(tuning: Tuning) -> str:
@@ -65,11 +64,12 @@ def _ending(tuning: Tuning) -> str:
 
 def notes(tuning: Tuning) -> list[str]:
     """What was kept that changes training, and what else the findings say."""
-    updates = [trial["images"] for trial in tuning.kept if trial["images"]] if tuning.recommended == tuning.best else []
+    changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
+    updates = [trial["images"] for trial in tuning.trials if trial["kept"] and trial["images"]]
     warning = (
         f"{updates[-1][1]} images an update in place of {updates[0][0]} change training, also with the learning rate "
         "scaled with them: compare the accuracy."
-        if updates
+        if updates and changed and tuning.recommended == tuning.best
         else ""
     )
     advice = [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
@@ -88,20 +88,27 @@ def times(ratio: Interval | None) -> str:
     """A ratio with its interval: 1.42 times (1.31 to 1.55)."""
     if ratio is None:
         return ""
-    told = f"{ratio['median']:.2f} times"
-    return told if ratio["low"] is None else f"{told} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+    told, ends = f"{ratio['median']:.2f} times", interval(ratio["low"], ratio["high"], "{:.2f}".format)
+    return f"{told} ({ends})" if ends else told
+
+
+def _fate(trial: Mapping[str, Any]) -> str:
+    """What became of a change."""
+    if trial.get("left_out"):
+        return "stays" if trial["kept"] else "left out"
+    wide = trial["measured"] and WIDEST * (trial["measured"]["low"] or 0.0) < (trial["measured"]["high"] or 0.0)
+    return "kept" if trial["kept"] else "not known" if wide else str(trial["verdict"])
 
 
 def _table(tuning: Tuning) -> Table:
     table = Table("", "change", "because", "predicted", "measured", "verdict", title="tried", title_justify="left")
     for trial in tuning.trials:
-        verdict = "kept" if trial["kept"] else trial["verdict"]
         table.add_row(
             str(trial["number"]),
             Text(" ".join(trial["overrides"]), "bold" if trial["kept"] else ""),
             Text(trial["why"]),
-            predicted(trial),
+            "" if trial.get("left_out") else predicted(trial),
             Text(trial["error"] or times(trial["measured"])),
-            Text(verdict, COLOURS.get(trial["verdict"], "yellow")),
+            Text(_fate(trial), COLOURS.get(trial["verdict"], "yellow")),
         )
     return table

@@ -2,15 +2,33 @@
 
 import math
 
+from strobe.diagnose.attribution import SLEEPING, lack_of_cores
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
 from strobe.present.format import counted, duration, pace, percent
-from strobe.records.run import Figure, Record
+from strobe.records.run import Figure, Record, as_number
 
 FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
+
+MOST_PARTS, MOSTLY = 3, 0.5
+_PARTS = {  # spans of loading, as a person says it
+    "read": "reading",
+    "decode": "decoding",
+    "read+decode": "reading and decoding",
+    "open": "opening files",
+    "scale": "scaling",
+    "collate": "collating",
+    "rest": "the rest of getting the items",
+}
+_HINTS = {
+    "collate": "Most of loading is collating: let the data set fill one tensor for the whole batch (__getitems__).",
+    "read": "Most of loading is reading: pack the images into one file, or keep them on a faster disk.",
+    "open": "Most of loading is opening files: pack the images into one file.",
+    "scale": "Most of loading is scaling: leave integers as they are, and scale a whole batch on the device.",
+}
 
 _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 
@@ -20,7 +38,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
     Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
     """
-    if steady_waiting(record, step) < max(NOTABLE, step.noise):
+    if steady_waiting(record, step) < max(NOTABLE, step.noise) or lack_of_cores(record, step):
         return None
     remedies: list[_Remedy] = [
         (
@@ -38,18 +56,19 @@ def loader(record: Record, step: Step) -> Finding | None:
     wait = f"Of {duration(step.seconds)} a step, {duration(step.wait * step.images)} wait for data"
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
+    told, hint = _parts(record)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
-        f"{wait}; {alone}." if alone else f"{wait}.",
-        advice,
+        (f"{wait}; {alone}." if alone else f"{wait}.") + told,
+        f"{advice}{f' {hint}' if hint else ''}",
         overrides,
         predicted,
     )
 
 
 def workers_hurt(record: Record, step: Step) -> Finding | None:
-    """Workers take cores that training needs, and fewer of them are predicted to be faster."""
+    """Workers take cores that training needs: fewer are predicted to be faster, or no core is idle while it waits."""
     if not crowded(record, step):
         return None
     fewer = [
@@ -58,17 +77,25 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         if entry.changes.keys() == {WORKERS} and (count := workers_of(entry, step)) < step.workers
     ]
     predicted, best = max(fewer, key=lambda pair: pair[0].median, default=(None, None))
-    if predicted is None or best is None:
+    lacking = lack_of_cores(record, step) and steady_waiting(record, step) >= NOTABLE
+    if lacking and (predicted is None or predicted.median < WORTH):
+        most = without(step, wait=step.wait * step.images)
+        predicted = Figure(math.sqrt(most.median), 1.0, most.high)
+    if predicted is None:
         return None
     own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
     wanting = f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
-    left = workers_of(best, step)
+    left = workers_of(best, step) if best else max(1, math.floor(own) - 1)
+    idle = percent(record.number("machine", "idle") or 0.0)
+    if lacking and step.loader:
+        wanting += f", of which {idle} is idle; {percent(step.waiting)} of each step waits for data, though the loader "
+        wanting += f"alone reaches {pace(step.loader.median)}"
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
-        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}.",
+        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}." if best else f"{wanting}.",
         f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
-        best.overrides,
+        best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
     )
 
@@ -114,6 +141,21 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
         return None
     advice = "The workers are fast enough, and unevenly so: let each keep more batches ready."
     return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
+
+
+def _parts(record: Record) -> tuple[str, str]:
+    """The sentence on what making a batch takes, and what to do about its largest part; both empty if unknown."""
+    whole = record.number("ceilings", "loading", "seconds") or 0.0
+    parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
+    known = sorted(parts.items(), key=lambda part: -part[1])
+    if whole <= 0 or not known:
+        return "", ""
+    shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
+    told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
+    asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
+    told += "; most of that time it waits and does not compute." if asleep else "."
+    name, seconds = known[0]
+    return told, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:

@@ -1,0 +1,77 @@
+"""One side of a training after the other, measured alone in a process of its own, as it is asked for."""
+
+import contextlib
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from strobe.app.build import PRELOAD
+from strobe.app.tuning.trainee import OUTPUT, failure_of
+from strobe.process.fork import Failure, FreshProcess, print_into
+
+
+class Alone:
+    """Measures sides of a configuration and of what differs from it; :meth:`close` ends its process.
+
+    Args:
+        overrides: of ``train.py``.
+        folder: ``output.txt`` in it holds what is printed.
+        timeout: seconds that one measurement may take.
+    """
+
+    def __init__(self, overrides: Sequence[str], folder: Path, *, timeout: float) -> None:
+        self.overrides = tuple(overrides)
+        self.folder, self.timeout = folder, timeout
+        self._process: FreshProcess | None = None
+
+    def measure(self, side: str, changes: Sequence[str]) -> dict[str, object] | None:
+        """As ``ceilings.alternatives`` has it; None if it cannot be measured: the process is begun anew after that."""
+        if self._process is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._process = FreshProcess(_serve, self.overrides, self.folder, preload=[PRELOAD], guarded=True)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended
+            self._process.pipe.send((side, list(changes)))
+        found = self._process.receive(self.timeout)
+        if isinstance(found, Failure):
+            self.close()
+            return None
+        return dict(found) if found else None
+
+    def close(self) -> None:
+        """End it, and all that it has started. A second call does nothing."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
+    """The body of the process: measure what is asked for until nobody asks any more; or send a Failure."""
+    print_into(folder / OUTPUT)
+    try:
+        import torch
+        from hydra import initialize_config_dir
+
+        from strobe.app.build.instantiate import build_data
+        from strobe.app.config.compose import CONF, recomposed
+        from strobe.app.config.register import register
+        from strobe.app.run.ceilings import Ceilings
+        from strobe.app.run.train import quieten
+
+        register()
+        quieten()
+        with initialize_config_dir(str(CONF), version_base="1.3"), recomposed(overrides) as cfg:
+            if cfg.threads is not None:
+                torch.set_num_threads(cfg.threads)
+            torch.manual_seed(cfg.seed)
+            data = build_data(cfg)
+            data.prepare_data()
+            data.setup()
+            ceilings = Ceilings(cfg, data, overrides)
+            while True:
+                pipe.send(ceilings.alternative(*pipe.recv()))
+    except EOFError:
+        pass
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        pipe.send(failure_of(error))

@@ -1,0 +1,289 @@
+"""From what each choice reaches alone to every combination: the loader's side of a training times the model's.
+
+A second of loading, or of computing, tells of a choice what a training of it would take twenty for. The model's
+choices depend on each other: they are measured together, axis by axis on the best so far, and at the size of batch
+that was found each once more the other way round. The loader's are measured with that size.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from strobe.app.config.schema import OVER
+from strobe.diagnose.candidates import BATCHES_AN_EPOCH, WORKERS
+from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded, mixed_precision, worker_limit
+from strobe.overrides import applied, key_of
+from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
+
+DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
+BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
+RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
+EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
+AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
+LONG = 1.0  # seconds to load a batch of the size that was found: beyond, they would take long to measure
+MOST_LARGER = 6  # times that a batch is doubled
+
+Changes = tuple[str, ...]
+Measure = Callable[[str, Changes], Alternative | None]  # a side with changes; None if it fails, or time is up
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A choice of loading and one of computing, None for those of the run, and what they give together."""
+
+    loading: Alternative | None
+    computing: Alternative | None
+    predicted: Figure
+
+    @property
+    def overrides(self) -> Changes:
+        """Those of both sides, in the order in which ``OVER`` names them."""
+        both = [text for side in (self.loading, self.computing) if side for text in side.overrides]
+        places = list(DIMENSIONS)
+        return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
+
+    @property
+    def images(self) -> float:
+        """Of a step; 0 where computing is the run's own."""
+        return (self.computing.images if self.computing else None) or 0.0
+
+    @property
+    def size(self) -> int:
+        """How many dimensions it changes."""
+        return len({DIMENSIONS[key_of(text)] for text in self.overrides})
+
+
+class Composer:
+    """Measures both sides of a run's choices, and predicts every combination.
+
+    Args:
+        record: of the run, whose own alternatives are taken as they are.
+        step: its mean step.
+        wanted: what may be changed, of ``OVER``.
+        asked: what was asked for by name.
+        measure: one side alone.
+        budget: seconds of the search.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        step: Step,
+        wanted: Collection[str],
+        *,
+        asked: Collection[str],
+        measure: Measure,
+        budget: float,
+    ) -> None:
+        self.record, self.step, self.wanted, self.asked = record, step, wanted, asked
+        self.measure, self.budget = measure, budget
+        self.loading, self.computing = _Side("loader", step.loader, step), _Side("model", step.model, step)
+        for side in (self.loading, self.computing):
+            for entry in record.alternatives(side.name):
+                if all(DIMENSIONS.get(key) in wanted for key in entry.changes):
+                    side.found[_key(entry.overrides)] = replace(entry, rate=_bounded(entry.rate))
+
+    def combinations(self) -> list[Combination]:
+        """All that change something, the best first: of those that are as good, the one that changes least."""
+        own = self.computing.found.get(())
+        best = self._compute() if own else ()
+        self._load(self.computing.found.get(best))
+        loaders: list[Alternative | None] = [None, *self._entries(self.loading)]
+        models: list[Alternative | None] = [None, *self._entries(self.computing)]
+        found = [self._together(loader, model) for loader in loaders for model in models if loader or model]
+        found = sorted((one for one in found if one.overrides), key=lambda one: -one.predicted.median)
+        as_good = [one for one in found if one.predicted.median * AS_GOOD >= found[0].predicted.median]
+        first = min(as_good, key=lambda one: (one.size, one.images, -one.predicted.median), default=None)
+        return [first, *(one for one in found if one is not first)] if first else []
+
+    def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
+        step = self.step
+        if loader is None and model is not None:
+            return Combination(None, model, with_model(step, model.rate, images=model.images))
+        assert loader is not None
+        workers, changes = self._workers(loader), tuple(text for text in loader.overrides if not _is_size(text))
+        loader = replace(loader, overrides=changes)
+        if model is None:
+            return Combination(loader, None, with_loader(step, loader.rate, workers=workers, cpu=loader.cpu_seconds))
+        cpus = loader.cpu_seconds, model.cpu_seconds
+        predicted = with_both(step, loader.rate, model.rate, workers=workers, images=model.images, cpus=cpus)
+        return Combination(loader, model, predicted)
+
+    def _entries(self, side: "_Side") -> list[Alternative]:
+        """What was measured of a side and changes it: of loading, more than the size of its batches."""
+        entries = [entry for key, entry in side.found.items() if key]
+        if side is self.loading:
+            entries = [entry for entry in entries if not all(map(_is_size, entry.overrides))]
+        return entries
+
+    def _compute(self) -> Changes:
+        """The changes of the model's side with which an image takes least."""
+        precision, layout, fused, threads = self._binaries()
+        side = self.computing
+        best: Changes = ()
+        for values in ([*precision, *layout, *_pairs(precision, layout)], fused, threads):
+            best = self._choose(side, best, values)
+        best = self._choose(side, best, self._sizes(best), climbing=True)
+        single = [value for axis in (precision, layout, fused, threads) for value in axis]
+        flipped = [_key(text for text in best if text not in value) for value in single if set(value) <= set(best)]
+        best = self._choose(side, best, [value for value in single if not set(value) <= set(best)], also=flipped)
+        compiled = self._allowed([("model.compile=true",)] if self.record.setting("model.compile") is False else [])
+        gpu = bool(self.record.items("environment", "gpu_capability"))
+        return self._choose(side, best, compiled if gpu or "compile" in self.asked else [])
+
+    def _binaries(self) -> tuple[list[Changes], ...]:
+        """Precision, memory layout, fused update and threads: what else each of them can be."""
+        record = self.record
+        precision = mixed_precision(record)
+        last, own, threads = (
+            record.setting("model.channels_last"),
+            cores_of_a_rank(record),
+            record.count("threads") or 1,
+        )
+        fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)} if own else set()
+        many = own is not None and (threads > own or (self.step.cores is not None and crowded(record, self.step)))
+        values: tuple[list[Changes], ...] = (
+            [(f"trainer.precision={precision}",)] if precision else [],
+            [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
+            [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
+            [(f"threads={count}",) for count in sorted(fitting) if many and record.has("threads") and count < threads],
+        )
+        return tuple(self._allowed(axis) for axis in values)
+
+    def _sizes(self, best: Changes) -> Iterator[Changes]:
+        """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them."""
+        record, now = self.record, self.record.whole(BATCH_SIZE)
+        accumulated, images = record.whole(ACCUMULATE) or 1, record.number("train_images") or math.inf
+        ranks = max(1, record.count("world_size") or 1)
+        for size in [now << power for power in range(1, MOST_LARGER + 1)] if now else []:
+            if size * ranks * BATCHES_AN_EPOCH > images:
+                return
+            fewer = max(1, math.ceil(accumulated * (now or 1) / size))
+            change = (f"{BATCH_SIZE}={size}", *([f"{ACCUMULATE}={fewer}"] if fewer < accumulated else []))
+            yield from self._allowed([change])
+
+    def _load(self, computing: Alternative | None) -> None:
+        """Measure ways of loading, if there is something to gain once computing takes what was found."""
+        step, side, record = self.step, self.loading, self.record
+        if () not in side.found:
+            return
+        if computing:
+            step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
+        if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
+            return
+        quick = step.images * step.pace <= LONG  # else a loader is measured with the batches of the run
+        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing and quick else ()
+        if size:
+            self._choose(side, (), [size])
+        own, side.step = size if size in side.found else (), step
+        current = record.text("choices", "loader")
+        loaders = [(f"loader={name}",) for name in record.items("loaders") if name != current]
+        loaders += [("loader.batched=true",)] if record.setting("loader.batched") is False else []
+        loaders += [("loader.scale=device",)] if record.setting("loader.scale", "device") != "device" else []
+        best = self._choose(side, own, self._allowed(loaders))
+        best = self._choose(side, best, self._allowed(self._worker_counts(step)))
+        self._choose(side, best, self._engines(step))
+
+    def _worker_counts(self, step: Step) -> Iterator[Changes]:
+        limit, record = worker_limit(self.record, self.step), self.record
+        if limit is None or not record.has(WORKERS):
+            return
+        one = step.pace * max(1, step.workers)
+        enough = math.ceil(1.1 * one / max(step.compute, 1e-9))
+        counts = {0, 1, min(limit.workers, enough), min(limit.workers, 2 * enough)}
+        yield from ((f"{WORKERS}={count}",) for count in sorted(counts) if count != step.workers)
+
+    def _engines(self, step: Step) -> Iterator[Changes]:
+        engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
+        images, each = self.record.number("train_images") or math.inf, step.pace or step.length
+        if engine != "resident" and images * each <= RESIDENT_SHARE * self.budget:
+            yield from self._allowed([("engine=resident",)])
+        if engine != "spdl" and find_spec("spdl") and limit:
+            threads = (f"{WORKERS}={min(max(1, step.workers), limit.workers)}",)
+            yield from self._allowed([("engine=spdl", *(threads if "workers" in self.wanted else ()))])
+
+    def _workers(self, entry: Alternative) -> int:
+        """The workers beside training of a way of loading."""
+        value = entry.changes.get(WORKERS, "")
+        if entry.changes.get("engine") == "resident":
+            return 0
+        return int(value) if value.isdigit() else self.step.workers
+
+    def _allowed(self, values: Iterable[Changes]) -> list[Changes]:
+        return [value for value in values if all(DIMENSIONS[key_of(text)] in self.wanted for text in value)]
+
+    def _choose(
+        self,
+        side: "_Side",
+        best: Changes,
+        values: Iterable[Changes],
+        *,
+        also: Sequence[Changes] = (),
+        climbing: bool = False,
+    ) -> Changes:
+        """The best of ``best`` with each of the values, of ``also``, and itself, by turns with which they are measured.
+
+        A machine's speed drifts: what is measured counts as a ratio to ``best`` as it was just before and just after.
+        ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
+        """
+        top, idle = best, 0
+        own: Alternative | None = None
+        for key in [*(_key(applied(best, value)) for value in values), *also]:
+            if key not in side.found:
+                own = own or self.measure(side.name, best)
+                entry = self.measure(side.name, key) if own else None
+                then = self.measure(side.name, best) if entry else None
+                if own and entry:
+                    beside = math.sqrt(own.rate.median * (then or own).rate.median)
+                    scale = side.found[best].rate.median / beside
+                    side.found[key] = replace(entry, rate=_bounded(entry.rate, scale))
+                own = then or own
+            if key not in side.found:
+                if climbing:
+                    break
+                continue
+            better = self._seconds(side, key) * EVEN < self._seconds(side, top)
+            top, idle = (key, 0) if better else (top, idle + 1)
+            if climbing and idle == 2:
+                break
+        return top
+
+    def _seconds(self, side: "_Side", key: Changes) -> float:
+        """What an image takes: of computing, with what is paid once a step; of a training with such a loader."""
+        entry = side.found[key]
+        if side is self.computing:
+            return 1 / entry.rate.median + self.step.per_step * self.step.images / (entry.images or self.step.images)
+        workers = self._workers(entry)
+        return 1 / with_loader(side.step, entry.rate, workers=workers, cpu=entry.cpu_seconds).median
+
+
+class _Side:
+    """What is known of one side: the run's own, without changes, and what was measured besides."""
+
+    def __init__(self, name: str, own: Figure | None, step: Step) -> None:
+        self.name, self.step = name, step
+        cpu = step.loader_cpu if name == "loader" else step.model_cpu
+        self.found: dict[Changes, Alternative] = (
+            {(): Alternative(name, (), _bounded(own), cpu, step.images)} if own is not None else {}
+        )
+
+
+def _key(overrides: Iterable[str]) -> Changes:
+    return tuple(sorted(overrides, key=key_of))  # a group before its settings, which choosing it would drop
+
+
+def _pairs(first: Sequence[Changes], second: Sequence[Changes]) -> list[Changes]:
+    return [(*one, *other) for one in first for other in second]
+
+
+def _is_size(override: str) -> bool:
+    return DIMENSIONS.get(key_of(override)) == "batch_size"
+
+
+def _bounded(rate: Figure, scale: float = 1.0) -> Figure:
+    """A rate on another scale; of two or three blocks nobody knows the interval, and noise is taken as usual."""
+    most = 1 + UNKNOWN_NOISE
+    low, high = max(rate.low, rate.median / most), min(rate.high, rate.median * most)
+    return Figure(rate.median * scale, low * scale, high * scale)

@@ -1,0 +1,100 @@
+"""How many times as fast one cell of a comparison is as another: by the repeats of their sweep, where these match."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from strobe.compare.cells import BATCH, LEARNING_RATE, Cell, Key, rates_of
+from strobe.compare.runs import Trained
+from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estimate, unpaired
+
+NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
+ALONE = "all else alike"
+
+
+class Speeds:
+    """Ratios of cells' rates; None stands for a baseline that is none of the cells compared.
+
+    A sweep visits all its cells once a repeat. Where each run of a cell is the only one of its repeat, the cell is
+    compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs.
+    """
+
+    def __init__(self, cells: Mapping[Key | None, Sequence[Trained]]) -> None:
+        self._rates = {key: rates_of(runs) for key, runs in cells.items()}
+        found = {}
+        for key, runs in cells.items():
+            held = {(run.origin, run.order[1]): run.rate for run in runs if run.rate is not None and run.order}
+            if held and len(held) == len(self._rates[key]):
+                found[key] = held
+        self._blocks = Blocks(found) if found else None
+
+    def paired(self, ours: Key | None, theirs: Key | None) -> bool:
+        """Whether two cells share as many repeats as it takes to compare them within these."""
+        return self._blocks is not None and self._blocks.shared(ours, theirs) >= FEWEST
+
+    def ratio(self, ours: Key | None, theirs: Key | None, level: float = RATIO_LEVEL) -> Estimate | None:
+        """How many times as fast the one is as the other; None where one of them has no rate."""
+        if self._blocks is not None and self.paired(ours, theirs):
+            return self._blocks.ratio(ours, theirs, level)
+        ours_, theirs_ = self._rates[ours], self._rates[theirs]
+        return unpaired(ours_, theirs_, level=level) if ours_ and theirs_ else None
+
+    def not_slower(self, best: Key | None, others: Sequence[Key | None]) -> dict[Key | None, bool | None]:
+        """Of each other cell, whether it may be as fast as the one with the highest rate; None where nobody knows.
+
+        In ``LEVEL`` of all comparisons the fastest cell in truth is not among those that are called slower: a multiple
+        comparison with the best (Hsu, "Multiple Comparisons", 1996, chapter 4), with Bonferroni's bound.
+        """
+        known = [ratio for key in others if (ratio := self.ratio(best, key)) and ratio.low is not None]
+        level = 1 - 2 * (1 - LEVEL) / max(1, len(known))
+        found = {key: self.ratio(best, key, level) for key in others}
+        return {key: ratio.low <= 1 if ratio and ratio.low is not None else None for key, ratio in found.items()}
+
+    def knee(self, sizes: Mapping[int, Key | None]) -> tuple[int, int] | None:
+        """Between which batch sizes the smallest lies that comes within ``NEAR`` of the fastest; None where not known.
+
+        Holds in ``LEVEL`` of all cases. A size lies below it that is shown to be slower than that beside any other
+        one, and at or above it if it is shown to come so near to each other one.
+        """
+        ordered, level = sorted(sizes), 1 - (1 - LEVEL) / max(1, len(sizes) - 1)
+        low, high = None, ordered[-1]
+        for size in ordered:
+            ratios = [self.ratio(sizes[size], sizes[other], level) for other in ordered if other != size]
+            ends = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
+            if len(ends) < len(ratios):
+                return None
+            if low is None and all(end >= 1 - NEAR for _, end in ends):
+                low = size
+            if all(end >= 1 - NEAR for end, _ in ends):
+                high = size
+                break
+        if low is None or low > high or (low, high) == (ordered[0], ordered[-1]):
+            return None
+        return low, high
+
+
+def knees(cells: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> list[dict[str, Any]]:
+    """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
+
+    There is none where only the fastest batch itself is within 5% of the best. ``low`` and ``high`` are the batch sizes
+    between which it lies, None where that is not known.
+    """
+    groups: dict[str, dict[int, tuple[float, Key | None]]] = {}
+    for key, cell in cells:
+        size, rate = cell["values"]["batch_size"], cell["images_per_second"]
+        if isinstance(size, int) and rate is not None and cell["status"] == "completed":
+            given = [(name, value) for name, value in cell["overrides"].items() if value]
+            others = ", ".join(
+                f"{name}={value}" for name, value in given if name != BATCH and name not in LEARNING_RATE
+            )
+            rates = groups.setdefault(others, {})
+            if size not in rates or rate["median"] > rates[size][0]:
+                rates[size] = rate["median"], key
+    found = []
+    for others, rates in groups.items():
+        best = max(rates, key=lambda size: (rates[size][0], -size))
+        size = min(size for size, (rate, _) in rates.items() if rate >= (1 - NEAR) * rates[best][0])
+        if size != best:
+            low, high = speeds.knee({size: key for size, (_, key) in rates.items()}) or (None, None)
+            knee = {"where": others or ALONE, "batch_size": size, "low": low, "high": high}
+            found.append(knee | {"images_per_second": rates[size][0], "best_batch_size": best})
+    return found

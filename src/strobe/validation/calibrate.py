@@ -1,0 +1,76 @@
+"""From the ledger of the ground-truth grid to intervals that hold: the calibration that the program comes with.
+
+    python -m strobe.validation.calibrate LEDGER [--dry-run]
+
+By split-conformal prediction over the cells of the half on which no rule was developed, each with its last prediction.
+Prints how many of the measured speed-ups lie in intervals that are stretched so: with each cause by the others' cells,
+and in the other half. (With single cells left out, as many would lie inside as the level says, whatever was measured.)
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from strobe.diagnose.predict import Calibration
+from strobe.errors import StrobeError
+from strobe.measure.statistics import conformal
+from strobe.validation.ledger import Entry, interval_of, read
+
+LEVEL = 0.9
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write and tell; exits with a sentence when there are too few predictions."""
+    parser = argparse.ArgumentParser(prog="python -m strobe.validation.calibrate", description="Calibrate intervals.")
+    parser.add_argument("ledger", type=Path, help="as strobe.validation.accuracy wrote it")
+    parser.add_argument("--dry-run", action="store_true", help="only tell")
+    options = parser.parse_args(arguments)
+    try:
+        found = calibrate(entries := read(options.ledger))
+    except StrobeError as error:
+        raise SystemExit(str(error)) from None
+    if found is None:
+        raise SystemExit(f"{options.ledger}: too few predictions of held-out cells were measured; 9 are needed")
+    print(*told(entries, found), sep="\n")
+    if not options.dry_run:
+        found.save()
+
+
+def calibrate(entries: Iterable[Entry]) -> Calibration | None:
+    """By the held-out cells; None if they are too few."""
+    chosen = last([entry for entry in entries if entry.half == "held_out"])
+    quantile = conformal([score for _, score in chosen], LEVEL)
+    if quantile is None:
+        return None
+    machines, commits = (
+        {value for entry, _ in chosen if (value := getattr(entry, name))} for name in ("machine", "commit")
+    )
+    return Calibration(LEVEL, quantile, len(chosen), "; ".join(sorted(machines)), ", ".join(sorted(commits)))
+
+
+def last(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
+    """Of each cell the last entry whose prediction was put to the test, and its score."""
+    return list({entry.cell: (entry, score) for entry in entries if (score := entry.score) is not None}.values())
+
+
+def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
+    """What it comes to, and the coverage."""
+    chosen = last([entry for entry in entries if entry.half == "held_out"])
+    inside = total = 0
+    for cause in {entry.found for entry, _ in chosen}:
+        others = conformal([score for entry, score in chosen if entry.found != cause], LEVEL)
+        own = [score for entry, score in chosen if entry.found == cause]
+        if others is not None:
+            inside += sum(score <= others for score in own)
+            total += len(own)
+    lines = [f"Intervals are stretched by {found.quantile:.2f}, by {found.cells} predictions ({LEVEL:.0%})."]
+    if total:
+        lines.append(f"Each cause by the others' cells: {inside} of {total} held ({interval_of(inside, total)}).")
+    if other := last([entry for entry in entries if entry.half == "developed"]):
+        held = sum(score <= found.quantile for _, score in other)
+        lines.append(f"The other half: {held} of {len(other)} held ({interval_of(held, len(other))}).")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

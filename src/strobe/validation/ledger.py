@@ -1,0 +1,200 @@
+"""The ledger of the ground-truth grid: what was predicted and what was measured, a JSON line for each run of a cell."""
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.predict import widths
+from strobe.errors import DataError
+from strobe.measure.statistics import Interval, quantile
+from strobe.measure.statistics import share as share_of
+from strobe.present.format import estimate
+from strobe.validation.accuracy_cells import HALVES
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell, run once as given and once as its first finding says.
+
+    Attributes:
+        cause: what was injected; None in a control.
+        found: the first finding's cause; None if there was no finding.
+        overrides: of that finding.
+        predicted: its speed-up, a ratio of images/s; None without one.
+        quantile: by which the prediction's own interval was stretched; None if it is its own.
+        measured: the ratio; None where the finding has no overrides.
+        lost: the share of training that the finding says is lost.
+        failure: why a run is missing.
+        machine: the processor and its cores.
+        seconds: that both runs took.
+    """
+
+    cell: str
+    half: str
+    strength: str
+    size: str
+    cause: str | None
+    found: str | None
+    overrides: list[str]
+    predicted: Interval | None
+    quantile: float | None
+    measured: float | None
+    lost: float | None
+    failure: str | None
+    host: str | None
+    machine: str
+    commit: str | None
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the first finding is the injected one; a run that failed found nothing.
+
+        A control's is right if it is that there is nothing to fix, or if it gives what it promises when it is applied.
+        """
+        if self.cause is not None or self.found in (None, "nothing"):
+            return self.found == (self.cause or "nothing")
+        return self.inside
+
+    @property
+    def inside(self) -> bool:
+        """Whether what was measured lies in the predicted interval."""
+        return (
+            self.predicted is not None
+            and self.measured is not None
+            and self.predicted["low"] <= self.measured <= self.predicted["high"]
+        )
+
+    @property
+    def error(self) -> float | None:
+        """By which share the prediction was too high."""
+        return self.predicted["median"] / self.measured - 1 if self.predicted and self.measured else None
+
+    @property
+    def score(self) -> float | None:
+        """How far off the prediction was, in widths of its own interval on that side; None if nobody knows."""
+        if self.predicted is None or self.measured is None:
+            return None
+        below, above = widths(*(self.predicted[name] for name in ("median", "low", "high")))
+        away = math.log(self.measured / self.predicted["median"])
+        return abs(away) / (above if away > 0 else below) * (self.quantile or 1.0)
+
+
+def append(path: Path, entry: Entry) -> None:
+    """Add a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(entry)) + "\n")
+
+
+def read(path: Path) -> list[Entry]:
+    """All entries; a last line that was cut off is left out.
+
+    Raises:
+        DataError: it cannot be read, or is no ledger.
+    """
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read ({error}); give a ledger of strobe.validation.accuracy") from error
+    names = {field.name for field in fields(Entry)}
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            content: dict[str, Any] = json.loads(line)
+            found.append(Entry(**{name: content[name] for name in names}))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise DataError(f"{path}, line {number} is no entry of a ledger; remove it ({error!r})") from error
+    return found
+
+
+def markdown(entries: Sequence[Entry]) -> list[str]:
+    """The figures and a table of each half, as the documentation has them."""
+    told: list[str] = []
+    for half in HALVES:
+        chosen = [entry for entry in entries if entry.half == half]
+        if chosen:
+            told += [f"**{half.replace('_', ' ').capitalize()}**", "", *(f"- {line}" for line in figures(chosen)), ""]
+            told += [*table(chosen), ""]
+    return told
+
+
+def figures(entries: Sequence[Entry]) -> list[str]:
+    """The figures beside the aims."""
+    injected = [entry for entry in entries if entry.cause is not None]
+    controls = [entry for entry in entries if entry.cause is None]
+    causes, cells = ({getattr(entry, name) for entry in injected} for name in ("cause", "cell"))
+    right = sum(entry.right for entry in injected)
+    share = f"{right / len(injected):.0%}" if injected else "unknown"
+    loader_bound = sum(entry.found == "loader" for entry in controls)
+    lines = [
+        f"first finding right: {right} of {len(injected)} runs of {len(cells)} injected cells of {len(causes)} causes "
+        f"({share}; aim 95%)",
+        f"controls called loader-bound: {loader_bound} of {len(controls)} (aim 0); "
+        f"controls right: {sum(entry.right for entry in controls)}",
+        errors(entries),
+    ]
+    if (changed := changes(entries)) is not None:
+        lines.append(f"first cause differs from the usual one of its cell: {changed[0]} of {changed[1]} runs (aim 5%)")
+    lines.append(f"runs that failed: {sum(entry.failure is not None for entry in entries)}")
+    return lines
+
+
+def errors(entries: Iterable[Entry]) -> str:
+    """How far predicted speed-ups were from measured ones, and how many intervals held them."""
+    known = [entry for entry in entries if entry.error is not None]
+    away = [abs(entry.error or 0.0) for entry in known]
+    middle, most = ("unknown" if (at := quantile(away, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
+    inside = sum(entry.inside for entry in known)
+    held = f" ({interval_of(inside, len(known))})" if known else ""
+    return (
+        f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(known)} predictions; "
+        f"{inside} measured within the predicted interval{held}"
+    )
+
+
+def interval_of(count: int, total: int) -> str:
+    """A share with its interval: ``83%, 95% interval 52% to 98%``."""
+    found = share_of(count, total)
+    return f"{found.middle:.0%}, 95% interval {found.low:.0%} to {found.high:.0%}"
+
+
+def changes(entries: Iterable[Entry]) -> tuple[int, int] | None:
+    """Of the runs of cells that were repeated: how many have another first cause than most, and how many there are."""
+    found: dict[str, list[str | None]] = defaultdict(list)
+    for entry in entries:
+        if entry.found is not None:
+            found[entry.cell].append(entry.found)
+    repeated = [causes for causes in found.values() if len(causes) > 1]
+    if not repeated:
+        return None
+    usual = sum(Counter(causes).most_common(1)[0][1] for causes in repeated)
+    total = sum(map(len, repeated))
+    return total - usual, total
+
+
+def table(entries: Iterable[Entry]) -> list[str]:
+    """Markdown, a row for each run."""
+    rows = [
+        "| cell | injected | first finding | proposed | predicted | measured | error |",
+        "|:--|:--|:--|:--|--:|--:|--:|",
+    ]
+    for entry in sorted(entries, key=lambda entry: (entry.cause is None, entry.cell)):
+        verdict = entry.failure or f"`{entry.found or 'none'}`{'' if entry.right else ' (wrong)'}"
+        fields = [
+            entry.cell,
+            f"`{entry.cause}`, {entry.strength}" if entry.cause else "nothing",
+            verdict,
+            f"`{' '.join(entry.overrides)}`" if entry.overrides else "",
+            estimate(entry.predicted, "{:.2f}".format) or "" if entry.overrides else "",
+            "" if entry.measured is None else f"{entry.measured:.2f}",
+            "" if entry.error is None else f"{entry.error:+.0%}",
+        ]
+        rows.append(f"| {' | '.join(fields)} |")
+    return rows

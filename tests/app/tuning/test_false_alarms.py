@@ -1,0 +1,71 @@
+"""Whole searches in which nothing helps, by made-up turns: how often one ends with something that is called faster."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from strobe.app.tuning.record import Outcome, Tuning, begin
+from strobe.app.tuning.search import PROPOSALS, Search
+from strobe.duel.paired_trial import Duel, duel
+from strobe.measure.statistics import FALSE_ALARM
+from strobe.measure.timing import Block
+from strobe.present.terminal import ProgressDisplay
+from strobe.records.run import Record
+from support.landscape import Made
+
+SEARCHES = 2000
+OFFERS = [(f"threads={count}", 1.5) for count in range(1, PROPOSALS + 1)]
+
+
+class Turns:
+    """Turns of 1 s with normal noise, of which neighbours resemble each other."""
+
+    def __init__(self, random: np.random.Generator, noise: float, correlated: float) -> None:
+        self.random, self.noise, self.correlated = random, noise, correlated
+        self.away = random.standard_normal()
+
+    def turn(self, seconds: float) -> Block:
+        fresh = math.sqrt(1 - self.correlated**2) * self.random.standard_normal()
+        self.away = self.correlated * self.away + fresh
+        return Block(round(1e6 * math.exp(self.noise * self.away)), 1.0, 10)
+
+
+class Equals(Made):
+    """A machine on which all configurations are as fast; they are compared as real ones are."""
+
+    def __init__(self, folder: Path, random: np.random.Generator, noise: float, correlated: float) -> None:
+        super().__init__(folder, lambda _: 100.0, OFFERS)
+        self.random, self.noise, self.correlated = random, noise, correlated
+
+    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+        return self.record(overrides), "looks/1"
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        sides = [Turns(self.random, self.noise * share, self.correlated) for share in (0.0, 1.0)]
+        found = duel(*sides, early=not proof, alpha=FALSE_ALARM / among, seed=int(self.random.integers(1 << 30)))
+        assert isinstance(found, Duel)
+        return Outcome(found.verdict, found.ratio.as_record())
+
+
+@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.2, 0.6)])
+def test_no_more_than_one_search_in_twenty_ends_with_a_false_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: float, correlated: float
+) -> None:
+    monkeypatch.setattr(Tuning, "save", lambda _: None)
+    random, display = np.random.default_rng(16), ProgressDisplay(Console(quiet=True))
+    monkeypatch.setattr(display, "begins", lambda *_: None)
+    monkeypatch.setattr(display, "say", lambda *_: None)
+    kept = recommended = 0
+    for _ in range(SEARCHES):
+        tuning = begin(tmp_path, ["loader=skimage"], None, command="", budget=1e9)
+        Search(tuning, Equals(tmp_path, random, noise, correlated), display, clock=lambda: 0.0).run()
+        tried = [trial for trial in tuning.trials if not trial.get("left_out")]
+        assert len(tried) == PROPOSALS
+        kept += any(trial["kept"] for trial in tried)
+        recommended += tuning.recommended != tuning.header["given"]
+    assert kept <= 0.05 * SEARCHES
+    assert recommended <= 0.005 * SEARCHES  # the proof is a trial of its own
