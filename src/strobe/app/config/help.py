@@ -70,7 +70,8 @@ def _keys(node: Any, prefix: str) -> Iterator[str]:
     """A line for each key of a part of the configuration: its value, what it means, and what fits."""
     kind = schema_of(node)
     rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
-    for key, value in OmegaConf.to_container(node, resolve=False).items() if isinstance(node, DictConfig) else ():
+    values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
+    for key, value in values.items():
         if key == "_target_" or isinstance(value, dict):
             continue
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
