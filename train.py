@@ -5,7 +5,7 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.app.config.mistakes import command, task
+from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from strobe.app.config.compose import composing, recomposed
+from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
-from strobe.app.config.register import workers_beside
+from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted
 from strobe.process.launch import quieten_kineto
 

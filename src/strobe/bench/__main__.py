@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from strobe.app.config.mistakes import command, task
+from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible

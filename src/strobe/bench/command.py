@@ -20,8 +20,8 @@ from rich.console import Console
 
 from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
-from strobe.app.config.compose import CONF
 from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.register import CONF
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from strobe.app.config import schema
 from strobe.app.config.checks import LIMITS
-from strobe.app.config.compose import CONF, composing
+from strobe.app.config.register import CONF, composing
 from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value

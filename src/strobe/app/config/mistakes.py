@@ -1,23 +1,18 @@
 """A user's mistake as one sentence, where Hydra prints several lines of its own. Imports no torch."""
 
-import os
 import re
-import sys
-import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException, HydraException, MissingConfigException, OverrideParseException
-from hydra.types import RunMode
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.lightning import trainer_hints
+from strobe.app.config.register import composing
 from strobe.errors import StrobeError
 from strobe.overrides import key_of
 
@@ -38,35 +33,6 @@ WANTED = {
 QUOTING = "give KEY=VALUE, and quote a value with spaces or any of ,={}[]()$, such as \"data.root='my data'\""
 NEAR = 0.7  # of get_close_matches: a typing mistake, no other word
 NEARER = 0.8  # in another group
-
-
-@contextmanager
-def command(name: str) -> Iterator[None]:
-    """Around a function of ``hydra.main`` with the configuration ``name``: help, and a mistake as one sentence."""
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
-    try:
-        if {"-h", "--help"} & set(sys.argv[1:]):
-            from strobe.app.config.help import text
-
-            print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
-            sys.exit()
-        yield
-    except MISTAKES as error:
-        sys.exit(sentence(error, name, sys.argv[1:]))
-    except Exception:  # a mistake of ours
-        traceback.print_exc()
-        sys.exit(1)
-
-
-@contextmanager
-def task() -> Iterator[None]:
-    """Within such a function: a mistake ends the command at once; a launcher of many jobs takes it as an exception."""
-    try:
-        yield
-    except StrobeError as error:
-        if HydraConfig.get().mode == RunMode.RUN:
-            sys.exit(str(error))
-        raise CompactHydraException(str(error)) from error
 
 
 def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> str:
@@ -136,8 +102,6 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
 
 def _keys(name: str, overrides: Sequence[str]) -> list[str]:
     """All keys of a configuration with these overrides, or without them if another one is wrong as well."""
-    from strobe.app.config.compose import composing
-
     GlobalHydra.instance().clear()
     with composing():
         for given in (overrides, ()):

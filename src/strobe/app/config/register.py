@@ -4,10 +4,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
@@ -15,6 +17,7 @@ from strobe.app.config import schema
 from strobe.overrides import split
 from strobe.process.launch import started_by_torchrun
 
+CONF = Path(__file__).parents[4] / "conf"
 MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time and the sweep's number
 
 
@@ -46,6 +49,14 @@ def register() -> None:
         store.store(name=kind.__name__, node=kind)
     OmegaConf.register_new_resolver("start_time", start_time, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+
+
+@contextmanager
+def composing() -> Iterator[None]:
+    """A block in which Hydra's ``compose`` takes configurations from ``conf/``."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
 
 
 def start_time(form: str) -> str:

@@ -53,8 +53,8 @@ def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         from hydra import initialize_config_dir
 
         from strobe.app.build.instantiate import build_data
-        from strobe.app.config.compose import CONF, recomposed
-        from strobe.app.config.register import register
+        from strobe.app.config.compose import recomposed
+        from strobe.app.config.register import CONF, register
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.train import quieten
 
