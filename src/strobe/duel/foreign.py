@@ -69,10 +69,8 @@ class Foreign:
             said = last_said(self._folder / OUTPUT)
             return Failure(said or found.reason, found.memory)
         deadline = time.monotonic() + STOPPED
-        while (
-            _state(process.pid) not in "TZX" and time.monotonic() < deadline
-        ):  # else it would stop after it is resumed
-            time.sleep(0.001)
+        while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
+            time.sleep(0.001)  # or it might stop itself after it is told to go on
         process.pause()  # also what it has started in process groups of their own
         return Block(*found)
 

@@ -1,9 +1,9 @@
 """Runs a script whose Lightning training takes turns with another one: ``python turning.py PIPE SCRIPT ARGUMENTS``.
 
 It is run by its path, in whatever environment and tree the script belongs to, and so imports nothing of Strobe. The
-training gets a callback, no end, no validation and no checkpoints. At the end of each turn it sends ``(images, seconds,
-steps)`` on the pipe, whose number is given, and stops its own process group: its loaders make no batches in advance. Who
-has the other end sends seconds, and lets it go on (SIGCONT).
+training gets a callback, no end, no validation and no checkpoints. At the end of each turn it sends ``(images,
+seconds, steps)`` on the pipe, whose number is given, and stops its own process group: its loaders make no batches in
+advance. Who has the other end sends seconds, and lets it go on (SIGCONT).
 """
 
 import math
@@ -94,7 +94,7 @@ def main() -> None:
         fit(trainer, *arguments, **named)
         sys.exit("training ended by itself; leave out what ends it")
 
-    Trainer.fit = endless  # type: ignore[method-assign]
+    Trainer.fit = endless  # type: ignore[assignment,method-assign]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
