@@ -133,9 +133,8 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(
-        f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\ncase $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac\n'
-    )
+    case = f'case $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac'
+    uv.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n{case}\n')
     uv.chmod(0o755)
     assert "could not be made, see what this says: uv pip sync" in refusal(
         lambda: repository.interpreter("other"), DataError
