@@ -45,14 +45,18 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         meaning = "As many images as now share an update, so the learning rate stays as it is."
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    rate = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
+    slower = update * (now / knee) * (accumulated / fewer - 1)
+    rate = _slowed(chosen.rate, slower)
+    ratio, kept = chosen.ratio, rate.median / chosen.rate.median
+    if ratio is not None:
+        ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
     return Finding(
         "small_batch",
         f"Batches of {now} are too small: each pays {duration(fixed_cost(record, step))} whatever its size",
         f"The model alone computes {own}{measured}.",
         f"{how}. {meaning}",
         chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
-        with_model(step, rate, images=images),
+        with_model(step, rate, images=images, ratio=ratio),
     )
 
 
@@ -69,7 +73,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         rate = fused[0].rate
-        overrides, predicted = fused[0].overrides, with_model(step, rate)
+        overrides, predicted = fused[0].overrides, with_model(step, rate, ratio=fused[0].ratio)
         evidence += f" With a fused one the model alone reaches {pace(rate.median)}."
         advice = "Let the optimizer update all weights in one kernel."
     else:
@@ -165,7 +169,9 @@ def _setting(
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
-    return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate))
+    return Finding(
+        cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate, ratio=best.ratio)
+    )
 
 
 def _threads(count: str) -> str:
@@ -196,7 +202,9 @@ def _changing(record: Record, key: str) -> list[Alternative]:
 
 
 def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Beyond what noise explains: the two intervals do not overlap."""
+    """Beyond what noise explains: by turns, or because the two intervals do not overlap."""
+    if entry.ratio is not None:
+        return entry.ratio.low > 1
     return step.model is not None and entry.rate.low > step.model.high
 
 
