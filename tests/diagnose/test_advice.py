@@ -80,6 +80,53 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
     assert of("loader", record)[0].advice.startswith("Nothing that was measured loads faster")
 
 
+def test_what_takes_most_of_loading_is_named() -> None:
+    record = example("loader")
+    finding = of("loader", record)[0]
+    assert finding.evidence.endswith("a batch takes 120 ms: decoding 70%, collating 20%, reading 8%.")
+    assert "collating" not in finding.advice  # which is not most of it
+    record.summary["ceilings"]["loading"] |= {"parts": {"collate": 0.1, "read": 0.02}, "cores": 0.1}
+    finding = of("loader", record)[0]
+    assert finding.evidence.endswith("collating 83%, reading 17%; most of that time it waits and does not compute.")
+    assert "Most of loading is collating" in finding.advice
+    assert finding.overrides == of("loader", example("loader"))[0].overrides
+
+
+def test_the_files_of_late_batches_are_named() -> None:
+    record = example("uneven_steps")
+    finding = of("uneven_steps", record)[0]
+    assert "usual one (2 ms, 107 kB): data/photos/a.jpg (410 ms, 9.1 MB), data/photos/b.jpg (380 ms, 8.8 MB)." in (
+        finding.evidence
+    )
+    assert finding.advice.startswith("Make these files smaller")
+    record.summary["uneven"]["files"]["slow"] = []
+    finding = of("uneven_steps", record)[0]
+    assert "none of 120 of their files is slow: the storage stalled." in finding.evidence
+    record.summary["uneven"]["files"] = None
+    assert "files" not in of("uneven_steps", record)[0].evidence
+
+
+def test_smaller_images_gain_to_loading_too_where_that_was_measured() -> None:
+    record = example("upsampled", summary__num_workers=0)
+    record.summary["step_seconds"] |= {"data_wait": 0.0326, "total": 0.1071}
+    record.summary["ceilings"]["loader"] = 1000.0
+    alone = of("upsampled", record)[0].predicted_speedup
+    loads = {"overrides": ["data.size=64"], "side": "loader", "rate": 4000.0, "interval": [3900.0, 4100.0]}
+    record.summary["ceilings"]["alternatives"].append(loads)
+    assert of("upsampled", record)[0].predicted_speedup.median > 1.3 * alone.median
+
+
+def test_images_enlarged_in_the_network_have_no_override() -> None:
+    record = example("upsampled", summary__ceilings__alternatives=[])
+    assert of("upsampled", record)[0].overrides == ("data.size=64",)  # not measured
+    assert of("upsampled", record)[0].predicted_speedup.low == 1.0
+    record.summary["image_size"]["given"] = [64, 64]
+    finding = of("upsampled", record)[0]
+    assert finding.overrides == ()
+    assert "inside the network" in finding.advice
+    assert "stored with 64x64 pixels, and the network computes on 224x224" in finding.evidence
+
+
 def test_the_knee_not_the_largest_batch() -> None:
     record = example("small_batch")
     entries = record.summary["ceilings"]["alternatives"]

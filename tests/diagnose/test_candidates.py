@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from strobe.diagnose.candidates import MOST, candidates
+from strobe.diagnose.candidates import MOST, Candidate, candidates
 from strobe.records.run import Record
 from support.recorded import CAUSES, example
 
@@ -106,3 +106,10 @@ def test_a_run_without_a_measured_step_has_none() -> None:
     assert candidates(Record({"schema": 1, "status": "failed"})) == []
     assert candidates(example("loader", summary__step_seconds={"total": None})) == []
     assert candidates(example("loader", summary__status="failed"))  # it made steps before
+
+
+def test_images_that_are_enlarged_are_measured_at_the_size_that_they_have() -> None:
+    assert Candidate("model", ("data.size=64",)) in candidates(example("upsampled"))
+    record = example("upsampled", summary__image_size__stored=[100, 120])
+    assert "data.size=128" in proposed(record)
+    assert "data.size" not in keys(example("upsampled", summary__image_size__stored=[200, 180]))

@@ -3,17 +3,19 @@
 import multiprocessing
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning import LightningDataModule
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter
-from strobe.probe.loader import cpu_seconds, measure_loader
+from strobe.probe.loader import cpu_seconds, loading_parts, measure_loader
 from strobe.probe.model import ALONE, measure_model
 from support.fitting import Model, trainer_with
 
@@ -37,6 +39,35 @@ def test_a_loader_is_drained_over_epochs(workers: int) -> None:
     assert [len(part) for part in found.batch] == [4, 4]
     assert not any(part.is_shared() for part in found.batch)
     assert not multiprocessing.active_children()
+
+
+class Images(TensorDataset):
+    """Marks what it does, as the application's loaders do."""
+
+    def __getitem__(self, index: int) -> Any:
+        with span("read", 1):
+            time.sleep(0.002)
+            with span("decode", 1):
+                time.sleep(0.006)
+        return super().__getitem__(index)
+
+
+def sleeping_collate(items: list[Any]) -> Any:
+    time.sleep(0.2)
+    return default_collate(items)
+
+
+def test_the_parts_of_making_a_batch_are_told_apart_also_of_a_foreign_loader() -> None:
+    found = loading_parts(DataLoader(Images(*IMAGES.tensors), 4, collate_fn=sleeping_collate), seconds=0.01)
+    assert found is not None
+    assert found["batches"] == 1
+    assert found["cores"] < 0.5  # asleep
+    parts = found["parts"]
+    assert 0.024 < parts["decode"] < parts["collate"]
+    assert 0.008 < parts["read"] < parts["decode"]
+    assert sum(parts.values()) == pytest.approx(found["seconds"], rel=0.05)
+    assert loading_parts([IMAGES[:]], seconds=0.01) is None  # no data set of items
+    assert span("read") is span("decode")  # nobody records any more
 
 
 def test_the_batch_that_is_kept_is_a_whole_one() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from strobe.diagnose.predict import Step
-from strobe.diagnose.symptoms import restarts
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
@@ -108,6 +108,16 @@ def fixed_cost(record: Record, step: Step) -> float:
     return min(now, max(0.0, now - (then - now) / (images - step.images) * step.images))
 
 
+def made_up(record: Record, step: Step) -> float:
+    """Seconds of computing a step on pixels that the images do not hold: as measured, else by their number."""
+    times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
+    work = (step.compute - step.per_step) * step.images
+    rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
+    if times < FAR_BEYOND:
+        return 0.0
+    return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
+
+
 def stalls(record: Record) -> dict[str, float]:
     """Seconds of a step in which computing phases computed nothing; {} on a GPU, and where nobody knows.
 
@@ -133,7 +143,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    if taken(record):  # which explains it
+    if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
@@ -164,8 +174,11 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     for name, seconds in stalled.items():
         yield Part("stalled", name, f"standing still in {COMPUTING[name]}", seconds)
     computing = sum(phase(name) for name in COMPUTING) - sum(stalled.values())
-    fixed = fixed_cost(record, step) - update - sum(stalled.values())
-    yield Part("small_batch", "", "fixed cost of each step", min(max(0.0, fixed), max(0.0, computing)))
+    fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values())), max(0.0, computing))
+    yield Part("small_batch", "", "fixed cost of each step", fixed)
+    yield Part(
+        "upsampled", "", "computing on pixels that images do not hold", min(made_up(record, step), computing - fixed)
+    )
 
 
 def class_of(target: object) -> str:

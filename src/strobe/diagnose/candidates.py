@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from strobe.diagnose.attribution import OPTIMIZER_SHARE
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader, with_model
 from strobe.diagnose.symptoms import (
+    SIZE,
     cores_of_a_rank,
     crowded,
+    fitting_size,
     mixed_precision,
     start_share,
     steady_waiting,
@@ -40,7 +42,8 @@ def candidates(record: Record) -> list[Candidate]:
     waiting = steady_waiting(record, step)
     if waiting >= (NOTABLE if step.workers else MOSTLY):
         computing = []  # behind workers the loader sets the pace, whatever computing takes
-    return [*loading[: MOST - min(2, len(computing))], *computing][:MOST]
+    smaller = list(_smaller(record, waiting))
+    return [*smaller, *loading[: MOST - min(2, len(computing))], *computing][:MOST]
 
 
 def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
@@ -55,6 +58,8 @@ def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
 
 def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure | None:
     """The speed-up by a loader; None for fewer workers, too many, or one as fast as the run's own but for noise."""
+    if SIZE in entry.changes:  # other images
+        return None
     workers, limit = workers_of(entry, step), worker_limit(record, step, lenient=True)
     if workers < step.workers or (workers > step.workers and limit is not None and workers > limit.workers):
         return None
@@ -82,6 +87,13 @@ def _loading(record: Record, step: Step) -> Iterator[str]:
         own = cores_of_a_rank(record) or 1
         fewer = {0, max(0, math.floor(own) - 1)} if step.cores else {max(1, math.floor(own) - 1)}
         yield from (f"engine.num_workers={count}" for count in sorted(fewer) if count < step.workers)
+
+
+def _smaller(record: Record, waiting: float) -> Iterator[Candidate]:
+    """Images no larger than they are stored: what that gives to computing, and, where it waits, to loading."""
+    if fitting := fitting_size(record):
+        sides = ("model", "loader") if waiting >= NOTABLE else ("model",)
+        yield from (Candidate(side, (f"{SIZE}={fitting}",)) for side in sides)
 
 
 def _more_workers(record: Record, step: Step) -> list[int]:

@@ -47,7 +47,7 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down"),
+    *("uneven_steps", "slowing_down", "upsampled"),
 )
 UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often

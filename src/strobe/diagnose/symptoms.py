@@ -8,6 +8,8 @@ from strobe.records.run import Record, as_number
 
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: what a measurement may be off
+SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
+FAR_BEYOND = 2.0  # times the pixels of an image, as stored: from here on most of them are made up
 SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
 
 
@@ -117,6 +119,31 @@ def mixed_precision(record: Record) -> str | None:
     if major is None or major < TENSOR_CORES:
         return None
     return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+
+
+def enlarged(record: Record) -> float:
+    """How many times as many pixels the network computes on as usual images hold; 1 where that is not known."""
+    stored, used = (_pixels(record, *path) for path in (("image_size", "stored"), ("ceilings", "image_size")))
+    used = used or _pixels(record, "image_size", "given")
+    return used / stored if stored and used else 1.0
+
+
+def fitting_size(record: Record) -> int | None:
+    """The ``data.size`` that holds what usual images do, a multiple of 32; None if the run's is not far beyond it."""
+    size, stored, given = (
+        record.whole(SIZE),
+        _pixels(record, "image_size", "stored"),
+        _pixels(record, "image_size", "given"),
+    )
+    if not size or not stored or not given or given < FAR_BEYOND * stored:
+        return None
+    fitting = max(1, math.ceil(math.sqrt(stored) / STRIDE)) * STRIDE
+    return fitting if fitting < size else None
+
+
+def _pixels(record: Record, *path: str) -> float | None:
+    height, width = (*(as_number(side) or 0.0 for side in record.items(*path)), 0.0, 0.0)[:2]
+    return height * width if height > 0 < width else None
 
 
 def too_low(record: Record) -> str | None:

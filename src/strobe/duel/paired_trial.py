@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, Protocol
@@ -93,9 +94,11 @@ def duel(
             if quad or number >= UNCOUNTED:
                 rates[side].append(turn.rate)
             seconds = max(seconds, STEPS * turn.seconds / turn.steps)
-        if quad + 1 in asked and is_over(sequential(_ratios(rates), asked, alpha), asked):
+        if quad + 1 in asked and is_over(
+            sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha), asked
+        ):
             break
-    ratio = sequential(_ratios(rates), asked, alpha)
+    ratio = sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha)
     return Duel(ratio, rates["candidate"], rates["incumbent"], ratio.verdict)
 
 
@@ -110,7 +113,7 @@ def alone(trainee: Competitor, *, turns: int = 6, seconds: float = 2.0) -> list[
     return rates
 
 
-def _ratios(rates: dict[Side, list[float]]) -> list[float]:
-    """The candidate's rate over the incumbent's, of each quad of turns."""
-    halves = [each[half::2] for each in (rates["candidate"], rates["incumbent"]) for half in (0, 1)]
+def quads(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """The one side's rate over the other's, of each quad of turns, from the rates of both sides' turns."""
+    halves = [each[half::2] for each in (ours, theirs) for half in (0, 1)]
     return [math.sqrt(our * ours / (their * theirs)) for our, ours, their, theirs in zip(*halves, strict=True)]

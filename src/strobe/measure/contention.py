@@ -55,7 +55,7 @@ def read() -> Reading:
         stolen,
         None if throttled is None else throttled / 1e6,
         None if starved is None else starved / 1e6,
-        _delayed(),
+        delayed(),
         None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
         {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
     )
@@ -111,8 +111,11 @@ def _processors() -> tuple[float | None, float | None]:
     return computing / TICKS, sum(line[7] for line in ticks) / TICKS
 
 
-def _delayed() -> float | None:
-    """Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds."""
+def delayed() -> float | None:
+    """Seconds in which this process's main thread waited for a processor, so far; None where Linux does not tell.
+
+    Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds.
+    """
     fields = _text(_PROC / "self" / "schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) == 3 else None
 

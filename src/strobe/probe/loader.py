@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,14 @@ from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
+from strobe.callbacks.ring_buffer import Span
+from strobe.callbacks.spans import SpanFolder, span
+from strobe.measure import contention
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 
 WARMUP = 3  # copies
+MOST_IMAGES = 4000  # of which all spans are kept
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,68 @@ def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: floa
     finally:
         batches.close()  # ends threads
         del batches, loader  # ends worker processes
+
+
+def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
+    """Where the time of making a batch goes, in this process and without workers, for so many seconds.
+
+    Parts are the spans that the loading code marks (`strobe.callbacks.spans`), ``collate``, and the ``rest`` of what it
+    takes to get the items.
+
+    Args:
+        loader: a DataLoader over a map-style data set, or what has its ``dataset`` and ``batch_sampler``.
+        seconds: in which batches are begun.
+
+    Returns:
+        ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` on which that computed when it had any;
+        ``parts``, in seconds of a batch. None for a loader of another kind, or without a batch.
+    """
+    dataset: Any = getattr(loader, "dataset", None)
+    batches = getattr(loader, "batch_sampler", None)
+    if batches is None or not hasattr(dataset, "__getitem__"):
+        return None
+    together, collate = getattr(dataset, "__getitems__", None), getattr(loader, "collate_fn", None)
+    folder = SpanFolder()
+    folder.start()
+    try:
+        folder.switch(True)
+        count, began, cpu, idle = 0, time.monotonic_ns(), time.process_time(), contention.delayed() or 0.0
+        for indices in batches:
+            with span("rest"):
+                items = together(indices) if together else [dataset[index] for index in indices]
+                with span("collate"):
+                    _ = collate(items) if collate else items
+            count += 1
+            if time.monotonic_ns() - began > seconds * 1e9 or count * len(indices) > MOST_IMAGES:
+                break
+        ended, computed, idle = time.monotonic_ns(), time.process_time() - cpu, (contention.delayed() or 0.0) - idle
+        folder.switch(False)
+        tracks = folder.read(began, ended)
+    finally:
+        folder.close()
+    parts: dict[str, float] = defaultdict(float)
+    for track in tracks:
+        for name, own in own_seconds(track.spans):
+            parts["rest" if name == "batch" else name] += own / count
+    whole = (ended - began) / 1e9
+    cores = computed / max(whole - idle, 1e-9)
+    return {"batches": count, "seconds": whole / count, "cores": cores, "parts": dict(parts)} if count else None
+
+
+def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
+    """The name of each span of a thread, and its seconds without those of the spans within it."""
+    around: list[tuple[int, int]] = []  # where a span ends, and its place in what was found
+    found: list[tuple[str, float]] = []
+    for each in sorted(spans, key=lambda each: (each.start, -(each.end or each.start))):
+        end = each.end or each.start
+        while around and around[-1][0] <= each.start:
+            around.pop()
+        if around:
+            name, seconds = found[around[-1][1]]
+            found[around[-1][1]] = name, seconds - (end - each.start) / 1e9
+        around.append((end, len(found)))
+        found.append((each.name, (end - each.start) / 1e9))
+    return found
 
 
 def measure_transfer(batch: Any, device: torch.device, *, pinned: bool, seconds: float) -> Rate:

@@ -13,7 +13,7 @@ from lightning.fabric.utilities.apply_func import move_data_to_device
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor
+from torch import Tensor, nn
 
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import let_go
@@ -189,6 +189,17 @@ class Standing:
 
 class _Excluding(Protocol):
     def exclude(self, seconds: float) -> None: ...
+
+
+def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> None:
+    """Tell ``note`` once the height and width on which the first convolution computes; never where there is none."""
+
+    def told(_: nn.Module, given: tuple[Any, ...]) -> None:
+        for handle in handles:
+            handle.remove()
+        note(tuple(given[0].shape[-2:]))
+
+    handles = [each.register_forward_pre_hook(told) for each in model.modules() if isinstance(each, nn.Conv2d)]
 
 
 class _Replay(LightningDataModule):

@@ -93,6 +93,7 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
         "long_seconds": statistics.median(row["total"] for row in long) if long else None,
         "extra_seconds": sum(row["total"] - usual for row in long) / len(rows),
         "phase": max(extra, key=lambda phase: extra[phase]) if long else None,
+        "files": None,  # of the batches that were waited for, where somebody looks at them
     }
 
 

@@ -18,9 +18,11 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from strobe.app.data.image_folder import ImageFolder
 from strobe.app.loaders.memory import MemoryLoader
 from strobe.app.loaders.sources import TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
@@ -108,6 +110,21 @@ class UnevenDisk(SlowDisk):
         if zlib.crc32(path.encode()) % 100:
             return TifffileLoader.read(self, path, source)
         return super().read(path, source)
+
+
+class SmallPhotos(ImageFolder):
+    """Photos of 64x64 pixels, made below ``data.root`` on first use: the usual ``data.size`` enlarges them."""
+
+    side, classes_made, each = 64, 4, 160
+
+    def prepare_data(self) -> None:
+        """Make the photos, unless they are there."""
+        root, random = Path(self.root), np.random.default_rng(0)
+        for number in range(0 if root.exists() else self.classes_made * self.each):
+            folder = root / f"class{number % self.classes_made}"
+            folder.mkdir(parents=True, exist_ok=True)
+            coarse = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize((self.side, self.side)).save(folder / f"{number}.jpg")
 
 
 class LockedDisk(SlowDisk):
@@ -222,6 +239,14 @@ class SmallClassifier(ImageClassifier):
         if not self.small:
             return super().build_network(channels=channels, classes=classes, stem=stem, weights=weights)
         return self.kind(channels, classes)
+
+
+class EnlargingClassifier(SmallClassifier):
+    """One that enlarges its images four times, as for weights of a network that was trained on larger ones."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits."""
+        return super().forward(functional.interpolate(images, scale_factor=4))
 
 
 class WideClassifier(SmallClassifier):

@@ -104,6 +104,11 @@ class ImageData(LightningDataModule, ABC):
             return []
         return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
 
+    def image_size(self) -> dict[str, tuple[int, ...]]:
+        """Height and width of a usual training image: ``stored`` in its file, and ``given`` to the network."""
+        pixels, _ = self.datasets["train"][0]
+        return {"stored": self.found["train"].stored_size(), "given": tuple(pixels.shape[-2:])}
+
     def train_dataloader(self) -> BatchLoader:
         """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
         overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """What loaders read from: files of a set, or images in memory, and which of them belong to a split."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.errors import DataError
+
+MOST_ASKED = 32  # photos, for their size
 
 
 class PathTable(Sequence[str]):
@@ -37,7 +40,7 @@ class PathTable(Sequence[str]):
         return os.fsdecode(self.text[start : self.ends[index]].tobytes())
 
 
-class Source:
+class Source(ABC):
     """A split of a set of M images."""
 
     targets: Tensor  # (M,) int64
@@ -50,6 +53,10 @@ class Source:
     def labels(self) -> Tensor:
         """Labels (N,) int64."""
         return self.targets[self.indices]
+
+    @abstractmethod
+    def stored_size(self) -> tuple[int, int]:
+        """Height and width of a usual image, as its file has it."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,10 @@ class TileSource(FileSource):
     bands: tuple[int, ...]  # which of them, from 0, in this order
     full_scale: float  # the integer that becomes 1.0
 
+    def stored_size(self) -> tuple[int, int]:
+        """Height and width of each tile."""
+        return self.shape[1:]
+
     def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
         """Raise a :class:`DataError` when a file has another shape than the first, or is not of uint16."""
         if dtype != "uint16":
@@ -96,6 +107,17 @@ class PhotoSource(FileSource):
     framing: CropPolicy
     full_scale: float = 255.0
 
+    def stored_size(self) -> tuple[int, int]:
+        """Medians of some photos, of which only the headers are read."""
+        from PIL import Image
+
+        sizes = []
+        for index in range(0, len(self), -(-len(self) // MOST_ASKED)):
+            with Image.open(self.path(index)) as photo:
+                sizes.append((photo.height, photo.width))
+        height, width = np.median(sizes, axis=0)
+        return int(height), int(width)
+
 
 @dataclass(frozen=True)
 class ArraySource(Source):
@@ -105,3 +127,7 @@ class ArraySource(Source):
     targets: Tensor
     indices: Tensor
     full_scale: float = 255.0
+
+    def stored_size(self) -> tuple[int, int]:
+        """Height and width of each image."""
+        return self.images.shape[2], self.images.shape[3]

@@ -1,5 +1,6 @@
 """After training: its record, what limits it, what would be faster, and where a person reads it."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,14 @@ from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.slow_files import slow_files
 from strobe.diagnose.candidates import candidates
+from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import conclude
 from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
+from strobe.measure.untouched import untouched
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.board import show_verdict
@@ -67,6 +71,7 @@ def summarise(
         "precision": str(cfg.trainer.precision),
         "train_images": len(parts.data.datasets["train"]) if parts else None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
+        "image_size": _image_size(parts) if steps["steps"]["measured"] else None,
         "environment": environment.describe(),
         "machine": None,
         **steps,
@@ -80,6 +85,13 @@ def summarise(
     }
 
 
+def _image_size(parts: Parts | None) -> dict[str, list[int]] | None:
+    """Height and width of images: ``stored`` in their files, and ``given`` to the network."""
+    with contextlib.suppress(OSError, StrobeError):  # a file that has gone meanwhile
+        return {what: list(size) for what, size in parts.data.image_size().items()} if parts else None
+    return None
+
+
 def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None]) -> None:
     """Add the ceilings to a completed run's record, and those of what might be faster, each as soon as it is had.
 
@@ -89,6 +101,17 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
     try:
         record = summary["ceilings"] = ceilings.measure()
         save()
+        step = step_of(Record(summary))
+        if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
+            record["loading"] = ceilings.loading()
+            if (summary["uneven"] or {}).get("phase") == "data_wait" and cfg.engine.get("ordered") is not False:
+                log.info("Reading the files of late batches once more")
+                shuffle, seconds = not cfg.trainer.overfit_batches, cfg.ceilings_seconds
+                with untouched(cfg.threads):
+                    found = slow_files(
+                        parts.data, summary, Path(parts.trainer.default_root_dir), shuffle=shuffle, seconds=seconds
+                    )
+                summary["uneven"]["files"] = found
         tried = candidates(Record(summary, _plain(cfg))) if record["loader"] or record["model"] else []
         found = record["alternatives"]
         for number, candidate in enumerate(tried, 1):

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from hydra.errors import HydraException
-from lightning import Trainer
+from lightning import LightningModule, Trainer
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -19,7 +19,7 @@ from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
-from strobe.app.engines.base import WholeBatches
+from strobe.app.engines.base import BatchLoader, WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
 from strobe.errors import StrobeError
@@ -28,8 +28,8 @@ from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Block, Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
-from strobe.probe.loader import measure_loader, measure_transfer
-from strobe.probe.model import Standing, measure_model
+from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
+from strobe.probe.model import Standing, measure_model, note_input
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "shared_cores": None,
         "joint": None,
         "batch_bytes": None,
+        "loading": None,  # where the time of making a batch goes
+        "image_size": None,  # height and width on which the network computed
         "drift": None,
         "alternatives": [],
         "seconds": 0.0,
@@ -67,6 +69,7 @@ class Ceilings:
         self.overrides = list(overrides)
         self.seconds = 0.0  # that all measurements took so far
         self._batch: Batch | None = None
+        self._image_size: tuple[int, ...] | None = None
         self._failures: list[str] = []
         self._own: Standing | None = None  # the run's own model, while others take turns with it
         self._turns: list[float] = []  # its rates in these
@@ -100,8 +103,19 @@ class Ceilings:
         record["shared_cores"] = shared
         record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
+        record["image_size"] = self._image_size and list(self._image_size)
         record["seconds"] = self.seconds
         return record
+
+    def loading(self) -> dict[str, Any] | None:
+        """Where the time of making a batch goes; None where that cannot be told."""
+        with self._measuring(self.cfg):
+            try:
+                return loading_parts(self._batches(self.cfg, self.data), seconds=self.cfg.ceilings_seconds / 2)
+            except Exception as error:
+                log.info("What making a batch takes was not measured: %s", in_one_line(error))
+                let_go(error)
+                return None
 
     def alternative(self, side: str, overrides: Sequence[str], *, turns: bool = False) -> dict[str, Any] | None:
         """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be.
@@ -235,24 +249,29 @@ class Ceilings:
         """The rate of one side; None, and a line in ``_failures``, when it cannot be measured."""
         try:
             if side == "model":
-                return train_on(self._fitting(cfg, data), cfg, data)
+                own = cfg is self.cfg and not cfg.model.compile  # which hooks would have to be compiled into
+                return train_on(self._fitting(cfg, data), cfg, data, note=self._note_size if own else None)
             return (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
         except Exception as error:
             self._failures.append(f"{side}: {in_one_line(error)}")
             let_go(error)
             return None
 
+    def _note_size(self, size: tuple[int, ...]) -> None:
+        self._image_size = size
+
     def _loader(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
         loading = measure_loader(
-            data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True),
-            device=trainer.strategy.root_device,
-            seconds=cfg.ceilings_seconds,
+            self._batches(cfg, data), device=trainer.strategy.root_device, seconds=cfg.ceilings_seconds
         )
         if cfg is self.cfg:
             self._batch = loading.batch
         return loading.rate
+
+    def _batches(self, cfg: DictConfig, data: ImageData) -> BatchLoader:
+        return data.batches("train", data.batch_size, shuffle=not cfg.trainer.overfit_batches, endless=True)
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device
@@ -289,14 +308,24 @@ class Ceilings:
         return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
 
 
-def train_on(batch: Batch, cfg: DictConfig, data: ImageData) -> Rate:
-    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again."""
+def train_on(
+    batch: Batch, cfg: DictConfig, data: ImageData, note: Callable[[tuple[int, ...]], None] | None = None
+) -> Rate:
+    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again.
+
+    ``note`` is told on what height and width its first convolution computes.
+    """
     if cfg.model.compile:
         torch.compiler.reset()  # or another batch size would be compiled as one that varies
     settings = unweighted(cfg)
-    return measure_model(
-        lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds
-    )
+
+    def make() -> LightningModule:
+        model = build_model(settings, data)
+        if note is not None:
+            note_input(model, note)
+        return model
+
+    return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds)
 
 
 def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[float], Block]:

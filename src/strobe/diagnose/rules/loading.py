@@ -2,15 +2,33 @@
 
 import math
 
+from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
 from strobe.present.format import counted, duration, pace, percent
-from strobe.records.run import Figure, Record
+from strobe.records.run import Figure, Record, as_number
 
 FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
+
+MOST_PARTS, MOSTLY = 3, 0.5
+_PARTS = {  # spans of loading, as a person says it
+    "read": "reading",
+    "decode": "decoding",
+    "read+decode": "reading and decoding",
+    "open": "opening files",
+    "scale": "scaling",
+    "collate": "collating",
+    "rest": "the rest of getting the items",
+}
+_HINTS = {
+    "collate": "Most of loading is collating: let the data set fill one tensor for the whole batch (__getitems__).",
+    "read": "Most of loading is reading: pack the images into one file, or keep them on a faster disk.",
+    "open": "Most of loading is opening files: pack the images into one file.",
+    "scale": "Most of loading is scaling: leave integers as they are, and scale a whole batch on the device.",
+}
 
 _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 
@@ -38,11 +56,12 @@ def loader(record: Record, step: Step) -> Finding | None:
     wait = f"Of {duration(step.seconds)} a step, {duration(step.wait * step.images)} wait for data"
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
+    told, hint = _parts(record)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
-        f"{wait}; {alone}." if alone else f"{wait}.",
-        advice,
+        (f"{wait}; {alone}." if alone else f"{wait}.") + told,
+        f"{advice}{f' {hint}' if hint else ''}",
         overrides,
         predicted,
     )
@@ -114,6 +133,21 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
         return None
     advice = "The workers are fast enough, and unevenly so: let each keep more batches ready."
     return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
+
+
+def _parts(record: Record) -> tuple[str, str]:
+    """The sentence on what making a batch takes, and what to do about its largest part; both empty if unknown."""
+    whole = record.number("ceilings", "loading", "seconds") or 0.0
+    parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
+    known = sorted(parts.items(), key=lambda part: -part[1])
+    if whole <= 0 or not known:
+        return "", ""
+    shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
+    told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
+    asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
+    told += "; most of that time it waits and does not compute." if asleep else "."
+    name, seconds = known[0]
+    return told, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from strobe.diagnose.attribution import taken, uneven
 from strobe.diagnose.predict import NOTABLE, Step, without
 from strobe.diagnose.rules import Finding
-from strobe.present.format import duration, percent
+from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
 GROWN = 1.4  # times as long at the end as at the beginning; a machine's own drift is less
@@ -18,7 +18,8 @@ _PHASES = {
     "callbacks": "callbacks",
     "other": "what lies outside all phases",
 }
-_ODD = {"data_wait": "Look at what these batches read: large files, a slow disk or server. Prefetching bridges it."}
+MOST_NAMED = 3
+LARGE = 3.0  # times the bytes of a usual file
 _GROWING = {
     "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
     "callbacks": "Look for a callback or a metric that keeps all that it has seen.",
@@ -35,15 +36,41 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
     other = (
         "Look for garbage collection, a shape that changes, or work that is done now and then: profiler=trace shows it."
     )
+    told, advice = _files(record) if phase == "data_wait" else ("", other)
     return Finding(
         "uneven_steps",
         f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",
         f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a usual one {duration(usual)}; that is "
-        f"{percent(extra / step.seconds)} of the steps' time, most of it {_PHASES[phase]}.",
-        _ODD.get(phase, other),
+        f"{percent(extra / step.seconds)} of the steps' time, most of it {_PHASES[phase]}.{told}",
+        advice,
         (),
         without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
     )
+
+
+def _files(record: Record) -> tuple[str, str]:
+    """The sentence on the files of late batches, and what to do: they were read once more after the run."""
+    count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
+    if not count:
+        return "", "Look at what these batches read: large files, a slow disk or server. Prefetching bridges it."
+    slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
+    if not slow:
+        told = f" Read once more after training, none of {count:.0f} of their files is slow: the storage stalled."
+        return told, "Keep the files on a faster disk, or let workers prefetch more batches."
+    named = [
+        f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
+        for one in slow[:MOST_NAMED]
+    ]
+    others = f" and {counted(len(slow) - MOST_NAMED, 'other')}" if len(slow) > MOST_NAMED else ""
+    told = f" Of {count:.0f} of their files, read once more after training, these take far longer than a usual one "
+    told += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
+    large = (as_number(slow[0].get("bytes")) or 0.0) > LARGE * (record.number("uneven", "files", "usual_bytes") or 0.0)
+    what = "Make these files smaller" if large else "Look at where these files lie and how they are encoded"
+    return told, f"{what}, leave them out, or let workers prefetch more batches."
+
+
+def _read(seconds: float | None, count: float | None) -> str:
+    return f"{duration(seconds or 0.0)}, {size(count or 0.0)}"
 
 
 def slowing_down(record: Record, step: Step) -> Finding | None:

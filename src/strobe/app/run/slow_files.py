@@ -1,0 +1,81 @@
+"""Which files made batches late: those of the longest waits are read once more, and their times compared."""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strobe.app.data.base import ImageData
+from strobe.app.engines.sampler import Indices, ShardedBatches
+from strobe.app.loaders.base import LoadedData
+from strobe.app.loaders.packing import MappedImages
+from strobe.app.loaders.sources import FileSource
+from strobe.measure.timing import WARMUP_STEPS
+from strobe.records.steps import read_rows
+
+BATCHES = 8  # those waited for longest
+OTHERS = 64  # files of other batches, to compare with
+FAR = 5.0  # times as long as a usual file, or as many bytes
+SHARE = 0.1  # of what late batches were waited for: a file that takes less does not explain it
+
+
+def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, shuffle: bool, seconds: float) -> Any:
+    """The ``files`` of a run's ``uneven`` steps, of which most wait for data; None where that cannot be told.
+
+    Args:
+        data: set up.
+        summary: the run's record.
+        run_dir: where its ``steps.csv`` lies.
+        shuffle: whether the order of batches differs from epoch to epoch.
+        seconds: in which files are read.
+
+    Returns:
+        ``read``, how many were; ``usual_seconds`` and ``usual_bytes`` of one; ``slow``, those that take far longer, the
+        slowest first, with ``path``, ``seconds`` and ``bytes``.
+    """
+    source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
+    if not batches or not isinstance(source, FileSource) or isinstance(getattr(dataset, "images", None), MappedImages):
+        return None
+    rows = sorted(read_rows(run_dir / "steps.csv")[WARMUP_STEPS:], key=lambda row: -row.get("data_wait", 0.0))
+    order = data.batches("train", data.batch_size, shuffle=shuffle).batch_sampler
+    often = Counter(_files(order, rows[:BATCHES], batches))
+    sizes = {file: Path(source.path(file)).stat().st_size for file in often}
+    late = sorted(often, key=lambda file: (-often[file], -sizes[file]))  # the likeliest first
+    others = [file for file in _files(order, rows[len(rows) // 2 :][:BATCHES], batches) if file not in often]
+    taken: dict[int, float] = {}
+    _read(dataset, others[:1], seconds)  # what the first one loads besides
+    taken = _read(dataset, others[:OTHERS], seconds / 4) | _read(dataset, late, seconds)
+    middle = statistics.median(taken.values())
+    least = max(FAR * middle, SHARE * statistics.median(row.get("data_wait", 0.0) for row in rows[:BATCHES]))
+    again = _read(dataset, [file for file in late if taken.get(file, 0.0) >= least], seconds)  # what passed by is none
+    slow = sorted((file for file in again if again[file] >= least), key=lambda file: -again[file])
+    return {
+        "read": len(taken.keys() & often.keys()),
+        "usual_seconds": middle,
+        "usual_bytes": statistics.median(sizes.values()),
+        "slow": [{"path": source.path(file), "seconds": again[file], "bytes": sizes[file]} for file in slow],
+    }
+
+
+def _read(dataset: LoadedData, files: Sequence[int], seconds: float) -> dict[int, float]:
+    """What each takes to load, in seconds, of as many as there is time for."""
+    taken = {}
+    ends = time.monotonic() + seconds
+    for file in files:
+        if (began := time.monotonic()) < ends:
+            dataset[file]
+            taken[file] = time.monotonic() - began
+    return taken
+
+
+def _files(order: ShardedBatches, rows: Sequence[Mapping[str, float]], batches: int) -> Iterator[int]:
+    """The images of the batches of these steps."""
+    epochs: dict[int, list[Indices]] = {}
+    for row in rows:
+        epoch = int(row["epoch"])
+        if epoch not in epochs:
+            order.sampler.set_epoch(epoch)
+            epochs[epoch] = list(order)
+        yield from epochs[epoch][int(row["step"]) % batches]

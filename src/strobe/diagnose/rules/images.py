@@ -1,0 +1,64 @@
+"""The images: pixels that are computed on and that no file holds."""
+
+import math
+from dataclasses import replace
+
+from strobe.diagnose.attribution import made_up
+from strobe.diagnose.predict import Step, with_model, without
+from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size
+from strobe.present.format import pace
+from strobe.records.run import Alternative, Figure, Record
+
+
+def upsampled(record: Record, step: Step) -> Finding | None:
+    """Images are enlarged far beyond what their files hold: computing scales about with the pixels."""
+    times = enlarged(record)
+    if times < FAR_BEYOND:
+        return None
+    stored, given = (_told(record, "image_size", name) for name in ("stored", "given"))
+    used, fitting = _told(record, "ceilings", "image_size") or given, fitting_size(record)
+    evidence = f"A usual image is stored with {stored} pixels, and the network computes on {used}."
+    if fitting is None:
+        where = " inside the network" if used != given else ""
+        advice = f"Do not enlarge images{where}, or less: computing scales about with their pixels."
+        return _finding(times, evidence, advice, (), _by_pixels(record, step))
+    override = f"{SIZE}={fitting}"
+    model, loader = (
+        next((one for one in record.alternatives(side) if one.overrides == (override,)), None)
+        for side in ("model", "loader")
+    )
+    advice = f"Train on {fitting}x{fitting} pixels, and compare the accuracy: it changes what the network sees."
+    if model is None:
+        evidence += " What smaller ones would give was not measured; computing scales about with the pixels."
+        return _finding(times, evidence, advice, (override,), _by_pixels(record, step))
+    evidence += f" With {override} the model alone reaches {pace(model.rate.median)}"
+    evidence += f", {pace(step.model.median)} now." if step.model else "."
+    return _finding(times, evidence, advice, (override,), _measured(step, model, loader))
+
+
+def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...], predicted: Figure) -> Finding:
+    title = f"The network computes on {times:.{0 if times >= 10 else 1}f} times as many pixels as the images hold"
+    return Finding("upsampled", title, evidence, advice, overrides, predicted)
+
+
+def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
+    """With a model, and a loader where one was measured, on smaller images."""
+    if loader is None or step.loader is None:
+        return with_model(step, model.rate)
+    hidden = step.compute if step.workers else 0.0
+    unexplained = max(0.0, step.wait - max(0.0, 1 / step.loader.median - hidden))
+    wait = min(step.wait, unexplained + max(0.0, 1 / loader.rate.median - hidden))
+    shorter = replace(step, wait=wait, loader=loader.rate)
+    found, gained = with_model(shorter, model.rate), step.total / shorter.total
+    return Figure(found.median * gained, found.low * gained, found.high * gained)
+
+
+def _by_pixels(record: Record, step: Step) -> Figure:
+    """Nothing was measured: between no gain, and as much as there are pixels too many."""
+    most = without(step, compute=made_up(record, step))
+    return Figure(math.sqrt(most.median), 1.0, most.high)
+
+
+def _told(record: Record, *path: str) -> str:
+    return "x".join(f"{side:.0f}" for side in record.items(*path) if isinstance(side, (int, float)))
