@@ -1,30 +1,20 @@
 """The phases of a step, from the actions that Lightning reports to its profiler, and how long each took."""
 
+import gc
 import time
 from abc import abstractmethod
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lightning import LightningModule
-from lightning.pytorch import Callback
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
+from .owners import BETWEEN_HOOKS, CLIPPING, MODULE_HOOKS, SCHEDULER, class_of, idle_hooks, names
 
-STEP_HOOKS = (
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_before_zero_grad",
-    "on_before_backward",
-    "on_after_backward",
-    "on_before_optimizer_step",
-    "on_save_checkpoint",
-)
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
 _OF_STRATEGY = {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}
 _OF_MODULE = {
@@ -32,10 +22,9 @@ _OF_MODULE = {
     "optimizer_zero_grad": "optimizer",
     "on_before_backward": _BEFORE_BACKWARD,
     "on_after_backward": _AFTER_BACKWARD,
-    "configure_gradient_clipping": OWNED + (CLIPPING := "Gradient clipping"),
-    "lr_scheduler_step": OWNED + (SCHEDULER := "Learning-rate scheduler"),
+    "configure_gradient_clipping": OWNED + CLIPPING,
+    "lr_scheduler_step": OWNED + SCHEDULER,
 }
-_MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
 _NO_PHASE = nullcontext()
 SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
 # a prime, so that steps with and without an update take part where gradients are accumulated
@@ -74,8 +63,8 @@ class PhaseWatch(Profiler):
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
         # Lightning reports also hooks that do nothing: they interrupt no phase.
-        idle = dict.fromkeys(_idle_hooks(trainer))
-        self._known = _Actions(idle, _names(trainer.callbacks))
+        idle = dict.fromkeys(idle_hooks(trainer))
+        self._known = _Actions(idle, names(trainer.callbacks))
         self._hooks = [
             register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
             register_optimizer_step_post_hook(lambda *_: self._leave(updated=True)),
@@ -188,11 +177,11 @@ class _Actions(dict[str, str | None]):
         owner, _, hook = action.rpartition(".")
         kind, _, name = owner.partition("]")
         if kind == "[Callback":
-            return OWNED + self._names.get(name, _class_of(name))
+            return OWNED + self._names.get(name, class_of(name))
         if kind == "[Strategy":
             return _OF_STRATEGY.get(hook)
         if kind == "[LightningModule":
-            return OWNED + name if hook in (*_MODULE_HOOKS, "on_train_epoch_start") else _OF_MODULE.get(hook)
+            return OWNED + name if hook in (*MODULE_HOOKS, *BETWEEN_HOOKS) else _OF_MODULE.get(hook)
         if action == "optimizer_step":  # manual optimization
             return "optimizer"
         return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
@@ -205,6 +194,8 @@ class Lap:
     spent: dict[str, int]
     updates: int  # how often an optimizer stepped
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
+    alone: dict[str, int] | None = None  # likewise, by the thread that trains
+    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases but for those of callbacks
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -215,6 +206,11 @@ class Lap:
     def cpu(self) -> dict[str, float] | None:
         """Core-seconds of this process in each of ``PHASES``."""
         return None if self.computed is None else _by_phase(self.computed)
+
+    @property
+    def main(self) -> dict[str, float] | None:
+        """Core-seconds of the thread that trains in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.alone or {})
 
     def owned(self, name: str) -> float:
         """Seconds of the hooks of one callback, logger or module."""
@@ -232,8 +228,14 @@ class PhaseClock(PhaseWatch):
         self.device = device
         self._loggers: list[Any] = []
         self._current = self._rest = "other"
-        self._since = self._cpu_since = self._steps = 0
+        self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
+
+    def install(self, trainer: Any) -> None:
+        """Begin to watch; does nothing when it does already."""
+        super().install(trainer)
+        if self._collects not in gc.callbacks:
+            gc.callbacks.append(self._collects)
 
     def restart(self, *, epoch: bool = False) -> Lap:
         """Begin a step now; what happened since the last one ended.
@@ -282,6 +284,8 @@ class PhaseClock(PhaseWatch):
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
         super().remove(trainer)
+        if self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
         for logger in self._loggers:
             for method in ("log_metrics", "save"):
                 vars(logger).pop(method, None)
@@ -303,22 +307,35 @@ class PhaseClock(PhaseWatch):
         self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
         if self._computed is not None:
             self._charge_cpu(self._computed)
-        lap = Lap(self._spent, self._updates, self._computed)
+        lap = Lap(self._spent, self._updates, self._computed, self._alone, self._collected / 1e9)
         self._begin(now)
         return lap
 
     def _begin(self, now: int) -> None:
         self._spent: dict[str, int] = {}
-        self._updates = 0
+        self._updates = self._collected = 0
         self._since = now
         self._computed: dict[str, int] | None = None
+        self._alone: dict[str, int] = {}
         if self._steps % SAMPLED == SAMPLED // 2:
             self._computed, self._cpu_since = {}, time.process_time_ns()
+            self._main_since = time.thread_time_ns()
 
     def _charge_cpu(self, computed: dict[str, int]) -> None:
-        now = time.process_time_ns()
-        computed[self._current] = computed.get(self._current, 0) + now - self._cpu_since
-        self._cpu_since = now
+        alone, current = self._alone, self._current
+        now, main = time.process_time_ns(), time.thread_time_ns()
+        computed[current] = computed.get(current, 0) + now - self._cpu_since
+        alone[current] = alone.get(current, 0) + main - self._main_since
+        self._cpu_since, self._main_since = now, main
+
+    def _collects(self, when: str, _: Any) -> None:
+        """A collection starts or stops (``gc.callbacks``); one within a callback's hook is that callback's."""
+        now = time.perf_counter_ns()
+        if when == "start":
+            self._collecting = 0 if self._current.startswith(OWNED) else now
+        elif self._collecting:
+            self._collected += now - self._collecting
+            self._collecting = 0
 
 
 def _by_phase(spent: dict[str, int]) -> dict[str, float]:
@@ -326,57 +343,3 @@ def _by_phase(spent: dict[str, int]) -> dict[str, float]:
     seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
     seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
     return seconds
-
-
-def owners(trainer: Any) -> list[str]:
-    """Names of what has hooks in a step, as the phases name them: callbacks, the module, clipping, schedulers."""
-    names = _names(trainer.callbacks)
-    found = [names[callback.state_key] for callback in trainer.callbacks if _overrides(callback, Callback, STEP_HOOKS)]
-    module = trainer.lightning_module
-    if _overrides(module, LightningModule, _MODULE_HOOKS):
-        found.append(type(module).__name__)
-    found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
-    return list(dict.fromkeys(found))
-
-
-def checkpoint_names(trainer: Any) -> set[str]:
-    """Which of them write checkpoints."""
-    return {_names(trainer.callbacks)[callback.state_key] for callback in trainer.checkpoint_callbacks}
-
-
-def _names(callbacks: Iterable[Callback]) -> dict[str, str]:
-    """A name for each callback's state key: its class, numbered when there are several of it."""
-    names: dict[str, str] = {}
-    for key in dict.fromkeys(callback.state_key for callback in callbacks):
-        name, number = _class_of(key), 2
-        while name in names.values():
-            name, number = f"{_class_of(key)} {number}", number + 1
-        names[key] = name
-    return names
-
-
-def _class_of(state_key: str) -> str:
-    return state_key.partition("{")[0]
-
-
-def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
-    return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
-
-
-def _clips(trainer: Any) -> bool:
-    """Whether gradients are clipped, by Lightning or by the module."""
-    module = trainer.lightning_module
-    return bool(trainer.gradient_clip_val) or _overrides(module, LightningModule, ["configure_gradient_clipping"])
-
-
-def _idle_hooks(trainer: Any) -> set[str]:
-    """Actions of hooks that no callback of that name overrides, nor the module."""
-    callbacks, module = trainer.callbacks, trainer.lightning_module
-    idle, busy = set[str](), set[str]()
-    for callback in callbacks:
-        for hook in dir(Callback):
-            into = busy if _overrides(callback, Callback, [hook]) else idle
-            into.add(f"[Callback]{callback.state_key}.{hook}")
-    hooks = [hook for hook in _MODULE_HOOKS if not _overrides(module, LightningModule, [hook])]
-    hooks += ["configure_gradient_clipping"] * (not _clips(trainer))
-    return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

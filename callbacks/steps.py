@@ -16,9 +16,11 @@ from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
-from .columns import COLUMNS, CPU, DEVICE, GAPS, OWNED
+from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
-from .phases import Lap, PhaseClock, checkpoint_names, owners
+from .owners import checkpoint_names, owners, owners_between
+from .phases import Lap, PhaseClock
+from .threads import ThreadsBeside
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 LIVE_STEPS = 20  # over which the latest rate is taken
@@ -33,19 +35,22 @@ class Row:
     lap: Lap
     gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
     device: Mapping[str, float] | None = None
+    after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
 
 
 class StepRows:
-    """Writes ``COLUMNS``, with a `device` its seconds, and those of each owner of hooks."""
+    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them."""
 
-    def __init__(self, path: Path, owners: Sequence[str], *, device: bool) -> None:
-        self._owners = owners
+    def __init__(self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool) -> None:
+        self._owners, self._between = owners, between
         self._device = device
         self._waiting: deque[Row] = deque()
         self._file = path.open("w", newline="", buffering=1 << 16)
         self._csv = csv.writer(self._file)
         names = [f"device_{name}" for name in DEVICE] if device else []
-        self._csv.writerow([*COLUMNS, *names, *(OWNED + owner for owner in owners)])
+        self._csv.writerow(
+            [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
+        )
         self._file.flush()
         self._flushed = time.monotonic()
 
@@ -53,11 +58,13 @@ class StepRows:
         """A step has ended: those before it are followed by nothing more."""
         self._waiting.append(Row(head, lap))
 
-    def follow(self, gaps: Mapping[str, float]) -> None:
-        """Seconds between the latest step and the next one, in addition to those told already."""
+    def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
+        """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
         if self._waiting:
             row = self._waiting[-1]
             row.gaps = {name: row.gaps[name] + gaps.get(name, 0.0) for name in GAPS}
+            for name in self._between:
+                row.after[name] = row.after.get(name, 0.0) + (lap.owned(name) if lap else 0.0)
 
     def tell(self, device: Iterable[Mapping[str, float]]) -> None:
         """The device's seconds of the next steps of which they were not known."""
@@ -73,11 +80,13 @@ class StepRows:
                 break
             self._waiting.popleft()
             phases = row.lap.phases
-            cpu = (row.lap.cpu or dict.fromkeys(CPU)).values()
-            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu]
+            cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
+            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
+            values.append(row.lap.collecting)
             if self._device:
                 values += [row.device.get(name) if row.device else None for name in DEVICE]
             values += [row.lap.owned(owner) for owner in self._owners]
+            values += [row.after.get(owner, 0.0) for owner in self._between]
             self._csv.writerow([*row.head, *(f"{value:.7f}" if value else value for value in values)])
         if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
             self._file.flush()
@@ -96,7 +105,9 @@ class StepRecorder(Callback):
     ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
     batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
     has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
-    written there, and the rest. ``cpu_<phase>``, in one row of seven, are core-seconds of this process.
+    written there, and the rest, of which ``after/<name>`` is a callback's or the module's. ``cpu_<phase>`` and
+    ``main_<phase>``, in one row of seven, are core-seconds of this process and of the thread that trains;
+    ``garbage_collection`` is Python's, within the phases.
     ``images`` are those on all ranks, empty for a kind of batch whose size Lightning cannot tell. ``updates`` counts
     the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler disturbed the
     step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed
@@ -108,6 +119,7 @@ class StepRecorder(Callback):
         self._clock: PhaseClock | None = None
         self._rows: StepRows | None = None
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
+        self.threads = ThreadsBeside()
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, behind the checkpoints, so that a step ends after all others."""
@@ -126,10 +138,13 @@ class StepRecorder(Callback):
         self._recording = False
         if trainer.is_global_zero:
             loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
-            self._rows = StepRows(self.path, [*owners(trainer), *loggers], device=on_gpu)
+            mine = {*self._checkpoints, type(self).__name__}
+            between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
+            self._rows = StepRows(self.path, [*owners(trainer), *loggers], between=between, device=on_gpu)
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
+        self.threads = ThreadsBeside()
         self._begin()
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -137,7 +152,8 @@ class StepRecorder(Callback):
         self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:
-        """Tell a validation from the rest."""
+        """Tell a validation from the rest, which comes before it."""
+        self._begin()
         self._validating = time.perf_counter_ns()
 
     def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
@@ -154,6 +170,7 @@ class StepRecorder(Callback):
         if self._clock is None:
             return
         lap = self._clock.lap()
+        self.threads.look()
         phases = lap.phases
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
@@ -187,7 +204,9 @@ class StepRecorder(Callback):
             checkpoints = sum(lap.owned(name) for name in self._checkpoints)
             validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
             between = max(0.0, sum(lap.phases.values()) - validation - checkpoints)
-            self._rows.follow({"validation": validation, "checkpoints": checkpoints, "between": between})
+            self._rows.follow(
+                {"validation": validation, "checkpoints": checkpoints, "between": between}, None if validation else lap
+            )
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""

@@ -1,8 +1,10 @@
 """The rows of steps.csv, from real training runs."""
 
 import csv
+import gc
 import re
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.callbacks import steps
+from strobe.callbacks import steps, threads
 from strobe.callbacks.columns import PHASES
 from strobe.callbacks.phases import Lap, PhaseClock
 from strobe.callbacks.steps import COLUMNS, ProgressBar, StepRecorder, StepRows
@@ -40,7 +42,7 @@ def rows(recorder: StepRecorder) -> list[dict[str, str]]:
     assert text.endswith("\n")
     header, *lines = csv.reader(text.splitlines())
     assert header[: len(COLUMNS)] == list(COLUMNS)
-    assert all(name.startswith("callbacks/") for name in header[len(COLUMNS) :])
+    assert all(name.startswith(("callbacks/", "after/")) for name in header[len(COLUMNS) :])
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
@@ -294,3 +296,95 @@ def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorde
     assert all(float(row["cpu_forward"]) < 0.02 <= float(row["cpu_callbacks"]) for row in asked)
     used = measure_steps(recorder.path)["cores_used"]
     assert used["forward"] < used["callbacks"]  # a share of a core that a busy machine makes smaller
+
+
+class Reports(Callback):
+    """Naps where epochs begin and end, and in validation, which is nobody's alone."""
+
+    def __init__(self, clock: Standstill) -> None:
+        self.on_train_epoch_end = lambda *_: clock.nap(NAP)
+        self.on_validation_epoch_end = lambda *_: clock.nap(NAP)
+
+
+def test_what_takes_time_between_epochs_is_told_by_name(recorder: StepRecorder, standstill: Standstill) -> None:
+    fit(recorder, Reports(standstill), max_epochs=2, limit_val_batches=1)
+    ends = [0, 0, 0, 0, 0, NAP] * 2
+    assert seconds(recorder, "after/Reports") == pytest.approx(ends)
+    assert seconds(recorder, "between") == pytest.approx(ends)
+    assert seconds(recorder, "validation") == pytest.approx(ends)
+
+
+class Works(Model):
+    """Computes in its step, on the thread that trains, or on another one that it waits for; or collects garbage."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        if self.how == "garbage":
+            gc.collect()
+        elif self.how == "here":
+            burn()
+        else:
+            other = threading.Thread(target=burn)
+            other.start()
+            other.join()
+        return super().training_step(batch)
+
+
+def burn() -> None:
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.mark.parametrize(("how", "alone"), [("here", True), ("elsewhere", False)])
+def test_the_thread_that_trains_is_told_from_others(recorder: StepRecorder, how: str, alone: bool) -> None:
+    fit(recorder, model=Works(how))
+    (row,) = [row for row in rows(recorder) if row["cpu_forward"]]
+    assert float(row["cpu_forward"]) >= 0.05
+    assert (float(row["main_forward"]) >= 0.05) == alone
+
+
+def test_collections_of_garbage_are_timed_but_for_those_of_callbacks(recorder: StepRecorder) -> None:
+    class Collects(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            gc.collect()
+
+    before = list(gc.callbacks)
+    gc.disable()
+    try:
+        fit(recorder, model=Works("garbage"))
+        theirs = seconds(recorder, "garbage_collection")
+        fit(recorder, Collects())
+    finally:
+        gc.enable()
+    assert min(theirs) > 0
+    assert seconds(recorder, "garbage_collection") == [0] * 6
+    assert gc.callbacks == before
+
+
+def test_threads_that_compute_beside_training_are_named_also_when_they_have_ended(
+    recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "EVERY", 0)
+
+    class Watches(Callback):
+        def on_train_start(self, *_: Any) -> None:
+            self.over = threading.Event()
+            self.thread = threading.Thread(target=self.watch, name="watcher")
+            self.thread.start()
+
+        def watch(self) -> None:
+            while not self.over.is_set():
+                pass
+
+        def on_train_end(self, *_: Any) -> None:
+            self.over.set()
+            self.thread.join()
+
+    fit(Watches(), recorder, model=Works("here"))
+    busiest = recorder.threads.cores()[0]
+    assert busiest["name"] == "watcher"
+    assert 0.05 < busiest["cores"] <= 1.1

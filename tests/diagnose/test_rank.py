@@ -12,7 +12,7 @@ from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
 from strobe.records.run import Record
 from support.places import ROOT
-from support.recorded import CAUSES, example
+from support.recorded import CAUSES, example, of
 
 CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
 
@@ -306,3 +306,104 @@ def test_a_validation_at_the_end_of_a_broken_epoch_falls_on_a_whole_one() -> Non
     assert causes(record)[0] == "validation"  # it comes in the middle of epochs, after so many batches
     record.config["trainer"]["val_check_interval"] = 1.0
     assert "validation" not in causes(record)
+
+
+def test_a_thread_beside_training_is_named_before_what_it_slows() -> None:
+    record = example("background_thread")
+    layout = {"overrides": ["model.channels_last=true"], "side": "model", "rate": 400.0, "interval": [390.0, 410.0]}
+    record.summary["ceilings"]["alternatives"] = [layout]
+    assert causes(record)[0] == "background_thread"
+    assert "watcher" in diagnose(record)[0].evidence
+    record.summary["machine"]["threads"] = [{"name": "loader_0", "cores": 0.9}]  # it loads, and holds nothing up
+    assert "background_thread" not in causes(record)
+
+
+def test_a_step_that_sleeps_beside_a_busy_thread_is_not_called_computing() -> None:
+    record = example("stalled", summary__machine=example("background_thread").summary["machine"])
+    record.summary["cores_used"] = {name: used + 0.9 for name, used in record.summary["cores_used"].items()}
+    record.summary["main_used"] = dict.fromkeys(record.summary["cores_used"], 1.0) | {"forward": 0.1}
+    assert causes(record) == ["stalled"]  # for Python's lock it would wait in the other phases too
+
+
+def test_one_thread_that_computes_is_no_cause_where_a_step_costs_that_whatever_its_size() -> None:
+    record = example("single_thread")
+    assert causes(record) == ["single_thread"]
+    assert causes(with_batches(record, 1.9 * record.summary["ceilings"]["model"])) == ["small_batch"]
+    for changes in ({"summary__threads": 1}, {"summary__main_used": {}}, {"summary__accelerator": "cuda"}):
+        assert "single_thread" not in causes(example("single_thread", **changes))
+
+
+def test_what_grows_is_not_called_one_thread() -> None:
+    record = example("single_thread")
+    record.summary["quarters"] = {"seconds": [0.06, 0.12, 0.19, 0.29], "phase": "forward"}
+    assert causes(record)[0] == "slowing_down"
+
+
+def test_uneven_steps_by_garbage_collection_are_told_so() -> None:
+    uneven = {"steps": 20, "usual_seconds": 0.08, "long_seconds": 0.4, "extra_seconds": 0.036, "phase": "forward"}
+    (first, *_) = diagnose(example("garbage_collection", summary__uneven=uneven | {"garbage_seconds": 0.035}))
+    assert "most of it in 20 of 180 steps" in first.evidence
+    record = example("uneven_steps")
+    assert causes(record)[0] == "uneven_steps"
+    record.summary["uneven"]["garbage_seconds"] = record.summary["uneven"]["extra_seconds"]
+    assert "uneven_steps" not in causes(record)
+
+
+def test_few_steps_make_nothing_certain() -> None:
+    for measured, told in ((1, "Only 1 step was"), (5, "Only 5 steps were")):
+        record = example("callback", summary__steps={"measured": measured, "profiled": 0, "skipped": 3})
+        findings = diagnose(with_batches(record, 900.0))
+        assert [finding.cause for finding in findings] == ["callback"]  # they are all slow by it
+        text = verdict(record, findings)
+        assert text.startswith(told)
+        assert "train for six measured steps" in text
+        assert "Predicted" not in text
+        assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
+
+
+def test_of_two_about_equal_parts_the_same_one_comes_first() -> None:
+    both = example("stalled", summary__step_seconds__callbacks=0.046)
+    both.summary["step_seconds"]["total"] += 0.0454
+    for mean in (0.040, 0.043, 0.046):
+        both.summary["callbacks"] = [CALLBACK | {"mean": mean}]
+        findings = diagnose(both)
+        assert [finding.cause for finding in findings] == ["callback", "stalled"]
+        assert " About as much: the forward pass stands still for" in verdict(both, findings)
+    both.summary["callbacks"] = [CALLBACK | {"mean": 0.03}]
+    assert causes(both) == ["stalled", "callback"]
+    assert "About as much" not in verdict(both, diagnose(both))
+
+
+def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:
+    record = example("loader", summary__num_workers=8, summary__environment__usable_cores=2, summary__threads=2)
+    record.summary["machine"] = {"own": 0.99, "others": 0.0, "stolen": 0.0, "idle": 0.01, "delayed": 0.2}
+    record.summary["ceilings"] |= {"alternatives": [], "joint": None, "shared_cores": True}
+    assert causes(record)[0] == "loader"  # alone it is no faster
+    record.summary["ceilings"]["loader"] = 9000.0
+    record.summary["ceilings"]["intervals"]["loader"] = [8900.0, 9100.0]
+    assert causes(record)[0] == "workers_hurt"
+    record.summary["machine"]["idle"] = 0.5  # what it waits for computes nothing
+    assert causes(record)[0] == "loader"
+
+
+def test_a_hook_promises_no_more_than_twice_what_it_takes() -> None:
+    bar = CALLBACK | {"name": "ProgressBar", "mean": 0.002}
+    record = example("nothing", summary__callbacks=[bar])
+    record.summary["ceilings"]["model"] *= 3  # the replayed step is far faster, for whatever reason
+    (finding,) = of("callback", record)
+    assert finding.predicted_speedup.median < 1 / (1 - 2 * 0.002 / record.summary["step_seconds"]["total"])
+
+
+def test_what_ends_an_epoch_is_paid_by_the_steps_of_a_whole_one() -> None:
+    record = example("between", summary__batches_per_epoch=20_000)
+    assert "between" not in causes(record)
+
+
+def test_a_knee_is_not_moved_by_noise() -> None:
+    record = with_batches(example("nothing"), 900.0)
+    entry = record.summary["ceilings"]["alternatives"][-1]
+    larger = entry | {"overrides": ["data.batch_size=128"], "images_per_step": 128, "rate": 990.0}
+    record.summary["ceilings"]["alternatives"].append(larger | {"interval": [890.0, 1090.0]})
+    assert diagnose(record)[0].overrides == ("data.batch_size=64",)
+    record.summary["ceilings"]["alternatives"][-1]["interval"] = [985.0, 995.0]
+    assert diagnose(record)[0].overrides == ("data.batch_size=128",)

@@ -165,6 +165,8 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
         "usual_seconds": 0.1,
         "long_seconds": 0.5,
         "extra_seconds": pytest.approx(0.04),
+        "garbage_seconds": 0,
+        "files": None,
         "phase": "forward",
     }
     assert uneven["quarters"]["seconds"] == [0.1] * 4
@@ -172,3 +174,12 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     assert longer["uneven"]["steps"] == 0
     assert longer["quarters"]["seconds"] == pytest.approx([0.1119, 0.1369, 0.1619, 0.1869], rel=1e-3)
     assert measure_steps(record(*WARMUP, *STEADY))["uneven"] is None  # too few
+
+
+def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) -> None:
+    path, rows = tmp_path / "steps.csv", [(step % 8 == 7, 0.5 if step % 8 == 7 else 0.1) for step in range(83)]
+    lines = [f"{step},0,8,{int(updated)},0,{total},{total}" for step, (updated, total) in enumerate(rows)]
+    path.write_text("\n".join(["step,epoch,images,updates,profiled,total,optimizer", *lines, ""]))
+    assert measure_steps(path)["uneven"]["steps"] == 0
+    path.write_text(path.read_text().replace(",8,1,0,", ",8,0,0,"))
+    assert measure_steps(path)["uneven"]["steps"] == 10

@@ -56,6 +56,8 @@ class Standstill:
     def process_time_ns(self) -> int:
         return 0  # naps cost no core
 
+    thread_time_ns = process_time_ns
+
     def monotonic(self) -> float:
         return self.now / 1e9
 

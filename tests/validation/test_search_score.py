@@ -22,6 +22,8 @@ def trial(predicted: float | None, measured: float | None, *, bounded: bool = Fa
 TUNED = {
     "trials": [trial(1.2, 1.5), trial(1.2, 1.1), trial(1.4, None), trial(1.0, 1.3, bounded=True), trial(None, 1.0)],
     "looks": [{"alternatives": 5}, {"alternatives": 4}, {"alternatives": 3}],
+    "sides": [{}] * 8,
+    "recommended": ["data=sample", "loader=native"],
     "seconds": 100.0,
     "trainings": 11,
     "proof": {"ratio": estimate(1.65).as_record(), "verdict": "faster", "error": None},
@@ -47,8 +49,10 @@ def test_the_order_is_random_and_the_seeds() -> None:
 def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:
     final = [(RATED[place], Duel(estimate(ratio), [], [], "")) for place, ratio in ((0, 0.97), (2, 1.2))]
     assert lines(TUNED, RATED, final, 50.0) == [
-        "the search's best: 1.65 times as fast as the start; 0.97 (0.87 to 1.07) of the grid's best (aim 0.95)",
-        "trainings: 11 beside 4 of the grid, 275% (aim 25%), and 12 of a loader or a model alone; 100 s beside 50; "
+        "found: 1.65 times as fast as the start: data=sample loader=native",
+        "found/grid's best: 0.97 (0.87 to 1.07) (aim 0.95)",
+        "trainings: 11 beside 4 of the grid, 275% (aim 25%), and 20 of a loader or a model alone; "
+        "100 s (aim 360) beside 50; "
         "1 cells failed",
         "prediction error: median 15% (aim 10%), 90th percentile 19%, of 2 predictions; "  # 9% and 20%
         "1 measured within the predicted interval",
@@ -57,12 +61,16 @@ def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:
 
 def test_a_search_that_found_nothing_has_a_score_too() -> None:
     nothing = {"trials": [], "looks": [{"alternatives": 0}], "seconds": 9.0, "trainings": 1, "proof": None}
+    nothing["recommended"] = ["data=sample"]
     said = lines(nothing, RATED, [], 50.0)
-    assert said[0] == "the search's best: as the start; unknown of the grid's best (aim 0.95)"
-    assert "median unknown" in said[2]
+    assert said[:2] == ["found: the start: data=sample", "found/grid's best: unknown (aim 0.95)"]
+    assert "median unknown" in said[3]
 
 
-@pytest.mark.parametrize("given", [["nowhere"], ["sample", "--seconds", "0"], ["sample", "--seconds", "nan"], []])
+@pytest.mark.parametrize(
+    "given",
+    [["nowhere"], ["sample", "--seconds", "0"], ["sample", "--seconds", "nan"], ["sample", "--finalists=0"], []],
+)
 def test_wrong_arguments_are_refused(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(given)

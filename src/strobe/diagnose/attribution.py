@@ -6,15 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from strobe.diagnose.predict import Step
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, restarts
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
 IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
+BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
+ALIKE = 2.0  # times as long a share as the other phases wait
+ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
+FAR = 3.0  # times as fast as training: what a loader reaches alone that is not what training waits for
 FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
+PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "outside all phases"}
+PLACES = COMPUTING | {"transfer": "scaling and augmenting", "other": "what lies outside all phases"}
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,11 @@ def taken(record: Record, *part: str) -> float:
     Its main thread tells how long it stood ready to run (``delayed``). What sleeps loses nothing to others. ``part`` of
     the record: ``ceilings`` for the time in which these were measured.
     """
-    names = ("others", "stolen", "delayed")
-    others, stolen, delayed = (record.number(*part, "machine", name) or 0.0 for name in names)
+    names = ("others", "stolen", "idle", "starved")
+    others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
+    delayed = record.number(*part, "machine", "delayed")
+    if delayed is None:  # not every kernel tells; then what others took of cores of which none was idle
+        delayed = min(others + stolen, starved or 1.0) if idle <= IDLE else 0.0
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
@@ -118,20 +127,90 @@ def made_up(record: Record, step: Step) -> float:
     return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
 
 
-def stalls(record: Record) -> dict[str, float]:
-    """Seconds of a step in which computing phases computed nothing; {} on a GPU, and where nobody knows.
+def stalls(record: Record, step: Step) -> dict[str, float]:
+    """Seconds of a step in which computing phases computed nothing; {} where nobody knows.
 
-    What training stood ready for, without a core, is no stall.
+    What training stood ready for, without a core, is no stall; nor is that it waited for other threads (``held``). A
+    host may wait while its GPU works.
     """
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
-    if record.text("accelerator") != "cpu" or idle is None or (delayed is None and idle <= IDLE):
+    if idle is None or (delayed is None and idle <= IDLE):
         return {}
-    found = {}
+    found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
-        if used is not None and 0 <= used < SLEEPING:
-            found[phase] = seconds * max(0.0, 1 - used - (delayed or 0.0))
+        if used is None or used < 0:
+            continue
+        own = max(used - beside, min(used, record.number("main_used", phase) or 0.0))
+        if own < SLEEPING:
+            found[phase] = max(0.0, seconds * (1 - own - (delayed or 0.0)) - waiting.get(phase, 0.0))
+    if record.text("accelerator") != "cpu":
+        unused, total = (step.length - step.busy) * step.images, sum(found.values())
+        found = {phase: seconds * min(1.0, unused / total) for phase, seconds in found.items() if total}
     return found
+
+
+def threads_beside(record: Record) -> list[tuple[str, float]]:
+    """Names and cores of this process's other threads that computed; not those that load, which hold nothing up."""
+    entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
+    found = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
+    return [(name, cores) for name, cores in found if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
+
+
+def held(record: Record, step: Step) -> dict[str, float]:
+    """Seconds of each phase of a step in which training's thread waits while others of its process compute; {} if few.
+
+    Whoever runs Python holds its interpreter, which training needs for each operation: it waits in all phases alike,
+    and a phase that waits far more than the others has a reason of its own.
+    """
+    beside, used = sum(cores for _, cores in threads_beside(record)), record.mapping("main_used")
+    if beside < BESIDE:
+        return {}
+    on_cpu, others = record.text("accelerator") == "cpu", taken(record)
+    phases = [phase for phase in PHASES if on_cpu or phase != "backward"]  # in which a GPU's host waits for its engine
+    spent = {
+        phase: record.number("step_seconds", phase) or 0.0
+        for phase in (*phases, *(["data_wait"] if not step.workers else []))
+        if as_number(used.get(phase)) is not None
+    }
+    shares = {phase: max(0.0, 1 - (as_number(used[phase]) or 0.0) - others) / (1 - others) for phase in spent}
+    found = {}
+    for phase, seconds in spent.items():
+        elsewhere = sum(spent.values()) - seconds
+        level = sum(shares[one] * spent[one] for one in spent if one != phase) / elsewhere if elsewhere > 0 else 1.0
+        found[phase] = seconds * min(shares[phase], ALIKE * level)
+    most = beside * step.seconds / max(sum(found.values()), 1e-9)
+    return {phase: seconds * min(1.0, most) for phase, seconds in found.items() if seconds > 0}
+
+
+def lonely(record: Record) -> dict[str, float]:
+    """Seconds of each computing phase that are of one thread, though torch may compute on several; {} on a GPU."""
+    if record.text("accelerator") != "cpu" or cores_to_compute(record) < 2:
+        return {}
+    beside, found = sum(cores for _, cores in threads_beside(record)), {}
+    quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
+    at_first = as_number(quarters[0]) if quarters else None
+    for phase in ("transfer", *COMPUTING):
+        used, main = record.number("cores_used", phase), record.number("main_used", phase)
+        if used is not None and main is not None and main >= ALONE[0] and used - main - beside <= ALONE[1]:
+            found[phase] = record.number("step_seconds", phase) or 0.0
+            if phase == growing and at_first is not None:  # what it has grown by is ``slowing_down``'s
+                grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
+                found[phase] = max(0.0, found[phase] - grown)
+    return found
+
+
+def cores_to_compute(record: Record) -> float:
+    """On how many cores a rank's threads can compute."""
+    return min(record.count("threads") or 1, cores_of_a_rank(record) or 1)
+
+
+def lack_of_cores(record: Record, step: Step) -> bool:
+    """Whether training waits for its loader because both have no cores left, and not because loading takes long."""
+    idle = record.number("machine", "idle")
+    if step.loader is None or idle is None or idle > IDLE or taken(record):
+        return False
+    return crowded(record, step) and step.length > FAR / step.loader.median
 
 
 def uneven(record: Record, step: Step) -> tuple[str, float]:
@@ -146,39 +225,75 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
+    extra = record.number("uneven", "extra_seconds") or 0.0
+    if (record.number("uneven", "garbage_seconds") or 0.0) > extra / 2:  # a cause of its own
+        return "", 0.0
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
         return "", 0.0
-    return phase, min(record.number("uneven", "extra_seconds") or 0.0, record.number("step_seconds", phase) or 0.0)
+    return phase, min(extra, record.number("step_seconds", phase) or 0.0)
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All but what is stretched, and what is left."""
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "steps far longer than others", extra)
+    waiting = held(record, step)
+    yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
     def phase(name: str) -> float:
-        return max(0.0, (record.number("step_seconds", name) or 0.0) - (extra if odd == name else 0.0))
+        spent = (record.number("step_seconds", name) or 0.0) - waiting.get(name, 0.0)
+        return max(0.0, spent - (extra if odd == name else 0.0))
 
     wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
     yield Part("workers_restart", "", "starting workers anew", min(wait, anew))
-    yield Part("loader", "", "waiting for data", max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0)))
+    rest = max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
+    name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
+    yield Part("workers_hurt" if crowd else "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", phase("transfer"))
+    callbacks = record.number("step_seconds", "callbacks") or 0.0
+    free = 1 - min(1.0, waiting.get("callbacks", 0.0) / callbacks) if callbacks else 1.0
     for hook in hooks(record):
-        yield Part(hook.cause, hook.name, hook.name, hook.mean)
-    for cause, gap in (("validation", "validation"), ("epoch_checkpoint", "checkpoints"), ("between", "between")):
-        name = {"between": "between epochs", "checkpoints": "saving checkpoints"}.get(gap, gap)
+        yield Part(hook.cause, hook.name, hook.name, hook.mean * free)
+    for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
         yield Part(cause, "", name, max(0.0, record.number("between_seconds", gap) or 0.0))
+    for name, seconds in after_steps(record).items():
+        yield Part("between", name, f"{name}, between epochs" if name else "between epochs", seconds)
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
-    stalled = stalls(record)
+    stalled = stalls(record, step)
     for name, seconds in stalled.items():
         yield Part("stalled", name, f"standing still in {COMPUTING[name]}", seconds)
-    computing = sum(phase(name) for name in COMPUTING) - sum(stalled.values())
-    fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values())), max(0.0, computing))
+    garbage = garbage_seconds(record)
+    yield Part("garbage_collection", "", "Python's garbage collection", garbage)
+    computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
+    fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
     yield Part(
         "upsampled", "", "computing on pixels that images do not hold", min(made_up(record, step), computing - fixed)
     )
+    alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
+    # What is left of them: the fixed cost of a step is of one thread too.
+    left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0
+    for name, seconds in alone.items():
+        lost = seconds * left * (1 - 1 / cores_to_compute(record))
+        yield Part("single_thread", name, f"cores that {PLACES[name]} leaves idle", lost)
+
+
+def garbage_seconds(record: Record) -> float:
+    """Of a mean step, within its phases."""
+    return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
+
+
+def after_steps(record: Record) -> dict[str, float]:
+    """Seconds a step of what lies between steps besides validation and checkpoints: by callback, the rest under ''."""
+    whole = max(0.0, record.number("between_seconds", "between") or 0.0)
+    found: dict[str, float] = {}
+    for entry in record.items("after"):
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
+            seconds = min(max(0.0, as_number(entry.get("mean")) or 0.0), whole - sum(found.values()))
+            title = re.sub(r" \d+$", "", name)
+            found[title] = found.get(title, 0.0) + seconds
+    return found | {"": max(0.0, whole - sum(found.values()))}
 
 
 def class_of(target: object) -> str:

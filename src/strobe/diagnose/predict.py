@@ -251,13 +251,14 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
     """Without so many seconds of each step's computing, of a callback's, of its waiting, and of what follows it.
 
     After a callback (``pause``) a step computes with cold caches and sleeping threads: without it, the rest becomes at
-    best what the replayed step takes.
+    best what the replayed step takes, which is less by no more than the callback itself took.
     """
 
     def cases(share: float) -> Cases:
         gone = {name: share * seconds / step.images for name, seconds in asked.items()}
         rest = max(step.compute - gone["compute"] - gone["pause"], 1e-3 * step.compute)
         warm = 1 / step.model.median + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
+        warm = max(warm, rest - gone["pause"])
         lengths = (_beside_loader(step, seconds) if rest < step.compute else step.length for seconds in (warm, rest))
         saved = min(gone["wait"], step.wait) + min(gone["between"], step.between)
         ends = [min(max(length, step.busy), step.length) - saved for length in lengths]

@@ -14,14 +14,15 @@ from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
-from strobe.diagnose.symptoms import start_share, too_low
+from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
 from strobe.diagnose.trace import read_evidence
 from strobe.overrides import applied, command_of, key_of
-from strobe.present.format import WIDEST, duration, percent
+from strobe.present.format import WIDEST, counted, duration, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
+AGAIN = "train for six measured steps, or more (trainer.max_time, trainer.max_steps)."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
 # A symptom, the cause that explains it if that gains more, and why.
@@ -35,6 +36,10 @@ EXPLAINED = (
     ("memory_layout", "threads", "the layouts were compared on threads without a core"),
     ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
+    ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
+    ("single_thread", "threads", "threads without a core slow all but one"),
+    ("memory_layout", "background_thread", "the layouts were compared while it computed"),
+    ("launch_bound", "stalled", "the host launches nothing while it waits"),
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
     ("launch_bound", "synchronisation", "the device idles because the host waits for it"),
     ("small_batch", "synchronisation", "the device idles because the host waits for it"),
@@ -47,11 +52,16 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
 LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "upsampled"),
+    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
+    "upsampled",
 )
+AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run that had none whole pays too much for them
 UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
+TIE = 0.15  # of the largest share: what is lost to others differs by less than from run to run
+FEWEST_STEPS = 6  # measured, from which on the least and the greatest enclose the median 95 times in 100
+EVIDENT = 0.25  # of training: with fewer steps less than this is not told
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
@@ -90,11 +100,16 @@ def diagnose(record: Record) -> list[Finding]:
     A finding is left out if less than 3% is predicted, if that may be no gain at all (unless the run itself lost the
     time, ``LOST``), if it rests on a ceiling that is wrong, if one that gains more explains it (``EXPLAINED``) or
     changes some of the same. Where each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
-    larger batch is a remedy for that. A run without a measured step has no findings.
+    larger batch is a remedy for that. A run without a measured step has no findings; one of fewer than ``FEWEST_STEPS``
+    has the largest part alone, if that is evident, and no other.
     """
     if (step := step_of(record)) is None:
         return []
-    shares = {(part.cause, part.subject): part.share for part in attribution(record, step)}
+    whole = of_an_epoch(record)
+    shares = {
+        (part.cause, part.subject): part.share * (whole if part.cause in AT_ENDS else 1.0)
+        for part in attribution(record, step)
+    }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     found = [replace(finding, lost=_lost(finding, shares)) for finding in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
@@ -103,13 +118,15 @@ def diagnose(record: Record) -> list[Finding]:
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
         rests = wrong and finding.cause not in LOST
         # What is itself explained explains nothing.
-        if _helps(finding) and not rests and not any(_covers(stronger, finding) for stronger in kept):
+        if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
             kept.append(finding)
+    kept = _in_order(kept)
+    if few := _few(record):
+        kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one)][:1]
     if not kept:
         return [_with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
-    kept.sort(key=lambda finding: (-(finding.lost or 0.0), finding.cause))
     payers = [one for one in kept if one.cause in PER_STEP]
-    if batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
+    if few or batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
         return kept
     sure = batch.predicted_speedup.low > 1 and not wrong
     remedies = (Remedy(batch.advice, batch.overrides, batch.predicted_speedup),) if sure else ()
@@ -139,7 +156,10 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if not findings:
         return f"{begin}No finding."
     first = findings[0]
-    end = _first_step(record, findings)
+    end = f"{_as_much(findings)}{_first_step(record, findings)}"
+    if few := _few(record):
+        told = first.evidence if first.cause == "nothing" else f"So far: {first.title}."
+        return f"{begin}{few} {told}{end}"
     if first.cause == "nothing":
         return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
     if gained := gain(first.as_dict()):
@@ -180,15 +200,52 @@ def command(record: Record, overrides: Sequence[str]) -> str:
     return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], overrides))
 
 
-def _helps(finding: Finding) -> bool:
+def _few(record: Record) -> str:
+    """That the run has too few measured steps, and what would settle it; empty if it has enough."""
+    measured = record.count("steps", "measured") or 0
+    if measured >= FEWEST_STEPS:
+        return ""
+    were = "was" if measured == 1 else "were"
+    return f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
+
+
+def _is_evident(finding: Finding) -> bool:
+    """Whether so few steps as there are show it: they themselves lost the time, and much of it."""
+    return finding.cause in LOST and (finding.lost or 0.0) >= EVIDENT
+
+
+def _in_order(found: Sequence[Finding]) -> list[Finding]:
+    """The largest part first; of those that are about as large what the steps themselves show, by ``LOST``.
+
+    So does the same configuration say the same, though each run measures a little less or more.
+    """
+    ordered = sorted(found, key=lambda one: (-(one.lost or 0.0), one.cause, one.subject))
+    equal = [one for one in ordered if (one.lost or 0.0) >= (1 - TIE) * (ordered[0].lost or 0.0)]
+    places = {cause: place for place, cause in enumerate(LOST)}
+    equal.sort(key=lambda one: (places.get(one.cause, len(LOST)), one.cause, one.subject))
+    return [*equal, *ordered[len(equal) :]]
+
+
+def _as_much(findings: Sequence[Finding]) -> str:
+    """A sentence about a second finding that is about as large as the first; empty if there is none."""
+    first, second = findings[0], findings[1] if len(findings) > 1 else None
+    losses = [one.lost or 0.0 for one in (first, second) if one]
+    if second is None or min(losses) < (1 - TIE) * max(losses):
+        return ""
+    return f" About as much: {second.title[:1].lower()}{second.title[1:]}."
+
+
+def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
     predicted = finding.predicted_speedup
-    sure = finding.cause in LOST or predicted.low >= 1
+    observed = finding.cause == "workers_hurt" and (finding.cause, finding.subject) in shares
+    sure = finding.cause in LOST or observed or predicted.low >= 1
     return finding.cause != "nothing" and predicted.median >= WORTH and sure
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
     """The share of training that goes to a cause: by attribution, else what is predicted to be saved."""
-    if finding.cause in (*LOST, "small_batch") and finding.cause not in UNATTRIBUTED:
+    known = (finding.cause, finding.subject) in shares
+    if (finding.cause in (*LOST, "small_batch") or known) and finding.cause not in UNATTRIBUTED:
         return shares.get((finding.cause, finding.subject), 0.0)
     return max(0.0, 1 - 1 / finding.predicted_speedup.median)
 

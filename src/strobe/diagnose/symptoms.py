@@ -2,10 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from strobe.diagnose.predict import Step
 from strobe.records.run import Record, as_number
 
+INTERVAL = "trainer.val_check_interval"
+EPOCHS = "trainer.check_val_every_n_epoch"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: what a measurement may be off
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
@@ -64,6 +67,22 @@ def crowded(record: Record, step: Step) -> bool:
 def all_steps(record: Record) -> float:
     """How many steps the run made, measured or not."""
     return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
+
+
+def of_an_epoch(record: Record) -> float:
+    """What is done at the end of each epoch falls on the steps of a whole one, also where the run had fewer."""
+    steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
+    often = record.whole(EPOCHS) is None or times_an_epoch(interval, batches) > 1
+    return steps / batches if batches and 0 < steps < batches and not often else 1.0
+
+
+def times_an_epoch(interval: Any, batches: float | None) -> float:
+    """How often validation runs in an epoch: Lightning takes a float as a share of it, a whole number as batches."""
+    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
+        return 1.0
+    if isinstance(interval, float):
+        return max(1.0, 1 / interval)
+    return max(1.0, math.floor(batches / interval)) if batches else 1.0
 
 
 def start_share(record: Record) -> float | None:

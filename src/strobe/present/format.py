@@ -42,6 +42,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def cores(number: float) -> str:
+    """So much computing: 1 core, 0.25 cores, 1.9 cores."""
+    return f"{number:.2g} core{'s' * (f'{number:.2g}' != '1')}"
+
+
 def milliseconds(seconds: float) -> str:
     """Seconds as milliseconds without the unit: 0.33, 43.7, 1,314."""
     value = seconds * 1e3

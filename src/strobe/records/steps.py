@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from strobe.callbacks.columns import CPU, DEVICE, GAPS, OWNED, PHASES
+from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
 FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven, or become longer
@@ -39,11 +39,14 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
         "between_seconds": {
             name: statistics.fmean(row.get(name, 0.0) for row in rows) if rows else None for name in GAPS
         },
-        "cores_used": _cores_used(counted),
+        "cores_used": _cores_used(counted, CPU),
+        "main_used": _cores_used(counted, MAIN),
+        "garbage_seconds": statistics.fmean(row.get(COLLECTING, 0.0) for row in counted) if counted else None,
         "uneven": _uneven(counted) if len(counted) >= FEWEST_TO_TELL else None,
         "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_TELL else None,
         "callbacks": _callbacks(counted),
-        "updates": statistics.fmean(row.get("updates", 1.0) for row in counted) if counted else None,
+        "after": _after(rows),
+        "updates": statistics.fmean(_updates(row) for row in counted) if counted else None,
         "epoch_starts": {"count": len(waits), "data_wait": statistics.fmean(waits) if waits else None},
         "first_step_seconds": rows[0]["total"] if rows else None,
     }
@@ -74,27 +77,39 @@ def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str =
     return {name: statistics.fmean(row.get(prefix + name, 0.0) for row in rows) if rows else None for name in names}
 
 
-def _cores_used(rows: Sequence[dict[str, float]]) -> dict[str, float | None]:
-    """Cores on which this process computed in each phase, on the mean of the steps of which that was asked."""
-    asked = [row for row in rows if CPU[0] in row]
+def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dict[str, float | None]:
+    """Cores on which this process, or its main thread, computed in each phase, in the steps asked for it."""
+    asked = [row for row in rows if columns[0] in row]
     seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
-    computed = {phase: sum(row.get(f"cpu_{phase}", 0.0) for row in asked) for phase in PHASES}
+    computed = {
+        phase: sum(row.get(column, 0.0) for row in asked) for phase, column in zip(PHASES, columns, strict=True)
+    }
     return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
 
 
 def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """How many steps take far longer than usual, and what that costs a mean step; in which phase most of it is."""
-    usual = _usual(rows, "total")
-    long = [row for row in rows if row["total"] > FAR * usual]
-    extra = {phase: sum(row.get(phase, 0.0) - _usual(rows, phase) for row in long) for phase in PHASES}
+    """How many steps take far longer than usual, and what that costs a mean step; in which phase most of it is.
+
+    Usual are steps with as many updates: where gradients are accumulated, or a second optimizer steps now and then,
+    those with an update are longer by design.
+    """
+    alike = {count: [row for row in rows if _updates(row) == count] for count in set(map(_updates, rows))}
+    usual = {count: {name: _usual(some, name) for name in ("total", *PHASES)} for count, some in alike.items()}
+    long = [row for row in rows if row["total"] > FAR * usual[_updates(row)]["total"]]
+    extra = {name: sum(row.get(name, 0.0) - usual[_updates(row)][name] for row in long) for name in ("total", *PHASES)}
     return {
         "steps": len(long),
-        "usual_seconds": usual,
+        "usual_seconds": _usual(rows, "total"),
         "long_seconds": statistics.median(row["total"] for row in long) if long else None,
-        "extra_seconds": sum(row["total"] - usual for row in long) / len(rows),
-        "phase": max(extra, key=lambda phase: extra[phase]) if long else None,
+        "extra_seconds": extra["total"] / len(rows),
+        "garbage_seconds": sum(row.get(COLLECTING, 0.0) for row in long) / len(rows),
+        "phase": max(PHASES, key=lambda phase: extra[phase]) if long else None,
         "files": None,  # of the batches that were waited for, where somebody looks at them
     }
+
+
+def _updates(row: dict[str, float]) -> float:
+    return row.get("updates", 1.0)
 
 
 def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -119,6 +134,14 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
             calls = sum(1 for value in values if value > CALLED * max(values))
             found.append({"name": name, "mean": statistics.fmean(values), "longest": max(values), "calls": calls})
     return sorted(found, key=lambda one: -one["mean"])
+
+
+def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
+    """Seconds a step of each callback's, and the module's, hooks between steps, the longest first."""
+    columns = [column for column in rows[0] if column.startswith(AFTER)] if rows else []
+    means = {column: statistics.fmean(row.get(column, 0.0) for row in rows) for column in columns}
+    found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
+    return sorted(found, key=lambda one: -float(str(one["mean"])))
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:

@@ -11,6 +11,7 @@ from strobe.measure.environment import usable_cores
 from strobe.overrides import joined
 
 FAULTS = "strobe.validation.injected_faults"
+PYTHON = "strobe.validation.injected_python"
 KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
 SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, NORMS, PENALTY = (
     f"model._target_={FAULTS}.{kind}Classifier" for kind in (*KINDS, "Locked", "GradientNorms", "LazyPenalty")
@@ -125,6 +126,15 @@ def developed(cores: int) -> Iterator[Cell]:
         ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
         ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),
         ("tiny-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=2 {CLEAN}"),
+        ("busy-thread", "background_thread", f"{PHOTOS} {SMALL} {ADDED}={PYTHON}.BusyThread {CLEAN}"),
+        ("python-loop", "single_thread", f"{PHOTOS} model._target_={PYTHON}.LoopingClassifier {CLEAN}"),
+        ("littering", "garbage_collection", f"{PHOTOS} model._target_={PYTHON}.LitteringClassifier {CLEAN}"),
+        (
+            "slow-epochs",
+            "between",
+            f"{PHOTOS} {SMALL} {CLEAN} trainer.limit_train_batches=10 {ADDED}={PYTHON}.SlowEpochs "
+            "+callbacks.added.seconds=1",
+        ),
         ("control-photos", None, f"{CLEAN} {PHOTOS} {SMALL}"),
         ("control-large-batch", None, f"{CLEAN} {PHOTOS} {SMALL} {FULL} {PLAIN}"),
         ("control-accumulation", None, f"{CLEAN} {PHOTOS} {SMALL} trainer.accumulate_grad_batches=4"),

@@ -1,12 +1,13 @@
 """Does ``python -m strobe.tune`` find what an exhaustive grid finds, with fewer measurements, and are its predictions
 right?
 
-    python -m strobe.validation.search DATA [KEY=VALUE ...] [--budget 5m] [--seconds 3] [--keep FOLDER] [--seed N]
+    python -m strobe.validation.search DATA [KEY=VALUE ...] [--searches 1] [--budget 6m] [--seconds 1.5]
+                                      [--finalists 2] [--keep FOLDER] [--seed N]
 
 DATA is eurosat, cifar10 or sample; KEY=VALUE goes to every training. The search starts from the slowest corner of the
 grid. Every cell of the grid then trains in a fresh process of its own, in random order, for so many seconds. The
-fastest few of the grid and what the search found take turns at the end: a single measurement of each of many cells
-favours those that were lucky.
+fastest few of the grid and what each search recommends take turns at the end: a single measurement of each of many
+cells favours those that were lucky.
 """
 
 import argparse
@@ -55,7 +56,6 @@ TILES = _axes(("loader=rasterio", "loader=skimage", "loader=native"), (32, 64, 1
 IMAGES = _axes(("loader.batched=false", "loader.batched=true"), (32, 128, 512))
 GRIDS = {"eurosat": TILES, "cifar10": IMAGES, "sample": TILES}
 LEFT_OUT: dict[str, tuple[str, ...]] = {"cifar10": ("data.verify=false",)}
-FINALISTS = 3  # of the grid: the fastest of many single measurements is seldom the fastest
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     common = [f"data={options.data}", *LEFT_OUT.get(options.data, ()), *options.overrides]
     cells = [applied(common, cell) for cell in grid(GRIDS[options.data])]
     with folder_of(options.keep) as folder:
-        tuning = search(cells[0], folder / "tune", options)
+        tunings = [search(cells[0], folder / f"tune-{number}", options) for number in range(options.searches)]
         began = time.perf_counter()
         rated = []
         for number, cell in enumerate(shuffled(cells, options.seed), 1):
@@ -82,26 +82,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
             told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
             say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
         took = time.perf_counter() - began
-        final = finals(tuning["best"], rated, folder / "finals", options.seconds)
-    table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
-    for one, result in final:
-        table.add_row(
-            " ".join(one.overrides), f"{one.images_per_second:,.0f}", f"{times(result.ratio.as_record())} as fast"
-        )
-    console.print(table)
-    say(console, *lines(tuning, rated, final, took))
+        for number, tuning in enumerate(tunings):
+            final = finals(tuning["recommended"], rated, folder / f"finals-{number}", options)
+            table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
+            for one, result in final:
+                ratio = f"{times(result.ratio.as_record())} as fast"
+                table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", ratio)
+            console.print(table)
+            say(console, *lines(tuning, rated, final, took))
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """``data``, ``overrides``, ``budget``, ``seconds``, ``keep`` and ``seed``; exits on a wrong one."""
+    """``data``, ``overrides``, ``searches``, ``budget``, ``seconds``, ``finalists`` ...; exits on a wrong one."""
     parser = arguments_of("strobe.validation.search", "The search against a grid.", seed="of the order of cells")
     parser.add_argument("data", choices=list(GRIDS), help="the data set")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
-    parser.add_argument("--budget", default="5m", help="of the search (5m)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each cell of the grid, once it is warm (3)")
+    parser.add_argument("--searches", type=int, default=1, help="one after the other, from the same start (1)")
+    parser.add_argument("--budget", default="6m", help="of a search (6m)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="of a turn, once it is warm (1.5)")
+    parser.add_argument("--finalists", type=int, default=2, help="of the grid, that take turns with what was found (2)")
     given = parser.parse_intermixed_args(arguments)
     if not 0 < given.seconds < math.inf:
         parser.error(f"--seconds {given.seconds:g} is out of range; it must be above 0")
+    for name in ("searches", "finalists"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} {getattr(given, name)} is out of range; it must be at least 1")
     return given
 
 
@@ -136,17 +141,21 @@ def rate(overrides: Sequence[str], folder: Path, seconds: float) -> Rated:
         return Rated(list(overrides), turn.rate, None)
 
 
-def finals(best: Sequence[str], rated: Sequence[Rated], folder: Path, seconds: float) -> list[tuple[Rated, Duel]]:
+def finals(
+    best: Sequence[str], rated: Sequence[Rated], folder: Path, options: argparse.Namespace
+) -> list[tuple[Rated, Duel]]:
     """What the search found in turns with each of the grid's fastest."""
     fastest = sorted((one for one in rated if one.images_per_second), key=lambda one: -(one.images_per_second or 0.0))
     found = []
     with Trainee(best, folder / "tuned", timeout=TIMEOUT) as tuned:
         if isinstance(failure := tuned.start(), Failure):
             raise SystemExit(f"What was found cannot be trained again: {failure.reason}")
-        for place, one in enumerate(fastest[:FINALISTS], 1):
+        for place, one in enumerate(fastest[: options.finalists], 1):
             with Trainee(one.overrides, folder / str(place), timeout=TIMEOUT) as other:
                 ready = other.start()
-                result = ready if isinstance(ready, Failure) else duel(other, tuned, seconds=seconds, early=False)
+                result = (
+                    ready if isinstance(ready, Failure) else duel(other, tuned, seconds=options.seconds, early=False)
+                )
                 if isinstance(result, Duel):
                     found.append((one, result))
     return found
@@ -163,15 +172,16 @@ def lines(
         final: the grid's fastest with the turns that they took with the search's best.
         took: seconds of the grid.
     """
-    gain = f"{tuning['proof']['ratio']['median']:.2f} times as fast as the start" if tuning["proof"] else "as the start"
+    gain = f"{tuning['proof']['ratio']['median']:.2f} times as fast as the start" if tuning["proof"] else "the start"
     least = min((result.ratio for _, result in final), key=lambda ratio: ratio.middle, default=None)
     trials = [one for one in tuning["trials"] if one["measured"] and one["predicted"] and not one["bounded"]]
     trainings, alternatives = tuning["trainings"], sum(one.get("alternatives", 0) for one in tuning["looks"])
+    alternatives += len(tuning.get("sides", []))
     return [
-        f"the search's best: {gain}; {estimate(recorded(least), '{:.2f}'.format) or 'unknown'} of the grid's best "
-        "(aim 0.95)",
+        f"found: {gain}: {' '.join(tuning['recommended'])}",
+        f"found/grid's best: {estimate(recorded(least), '{:.2f}'.format) or 'unknown'} (aim 0.95)",
         f"trainings: {trainings} beside {len(rated)} of the grid, {trainings / len(rated):.0%} (aim 25%), and "
-        f"{alternatives} of a loader or a model alone; {tuning['seconds']:.0f} s beside {took:.0f}; "
+        f"{alternatives} of a loader or a model alone; {tuning['seconds']:.0f} s (aim 360) beside {took:.0f}; "
         f"{sum(one.error is not None for one in rated)} cells failed",
         scored([(one["predicted"], one["measured"]["median"]) for one in trials]),
     ]

@@ -39,8 +39,8 @@ def test_it_keeps_what_is_faster_and_nothing_else(tmp_path: Path) -> None:
     assert tuning.proof is not None
     assert tuning.proof["ratio"]["median"] == pytest.approx(1.4 * 1.3)
     assert machine.compared[-1] == (["data=eurosat"], tuning.best)  # the proof
-    assert [trial["kept"] for trial in tuning.trials] == [True, True, False, True]
-    assert [trial.get("left_out", False) for trial in tuning.trials] == [False, False, False, True]
+    assert [trial["kept"] for trial in tuning.trials] == [True, True, True, False]
+    assert [trial.get("left_out", False) for trial in tuning.trials] == [False, False, True, False]
 
 
 def test_it_probes_again_after_each_change_and_only_then(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_it_goes_to_the_best_combination_at_once(tmp_path: Path) -> None:
     assert tuning.trials[0]["predicted"]["median"] == pytest.approx(tuning.proof["ratio"]["median"], rel=0.02)
     assert tuning.trials[0]["images"] == (32, 256)
     assert machine.trainings < 15
-    assert len(machine.asked) < 30
+    assert len(machine.asked) < 40
 
 
 def test_what_drifts_meanwhile_does_not_count_as_a_choice(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.callbacks import StepRecorder
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
@@ -109,6 +110,8 @@ class Run:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         finally:
             self.machine = contention.between(before, contention.read(), usable_cores())
+            recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
+            self.machine["threads"] = recorders[0].threads.cores() if recorders else []
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
         self._keep_metrics()

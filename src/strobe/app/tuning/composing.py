@@ -22,6 +22,7 @@ BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
+LONG = 1.0  # seconds to load a batch of the size that was found: beyond, they would take long to measure
 MOST_LARGER = 6  # times that a batch is doubled
 
 Changes = tuple[str, ...]
@@ -42,6 +43,11 @@ class Combination:
         both = [text for side in (self.loading, self.computing) if side for text in side.overrides]
         places = list(DIMENSIONS)
         return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
+
+    @property
+    def images(self) -> float:
+        """Of a step; 0 where computing is the run's own."""
+        return (self.computing.images if self.computing else None) or 0.0
 
     @property
     def size(self) -> int:
@@ -89,7 +95,7 @@ class Composer:
         found = [self._together(loader, model) for loader in loaders for model in models if loader or model]
         found = sorted((one for one in found if one.overrides), key=lambda one: -one.predicted.median)
         as_good = [one for one in found if one.predicted.median * AS_GOOD >= found[0].predicted.median]
-        first = min(as_good, key=lambda one: (one.size, -one.predicted.median), default=None)
+        first = min(as_good, key=lambda one: (one.size, one.images, -one.predicted.median), default=None)
         return [first, *(one for one in found if one is not first)] if first else []
 
     def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
@@ -167,7 +173,8 @@ class Composer:
             step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
         if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
             return
-        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing else ()
+        quick = step.images * step.pace <= LONG  # else a loader is measured with the batches of the run
+        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing and quick else ()
         if size:
             self._choose(side, (), [size])
         own, side.step = size if size in side.found else (), step
@@ -216,21 +223,23 @@ class Composer:
         also: Sequence[Changes] = (),
         climbing: bool = False,
     ) -> Changes:
-        """The best of ``best`` with each of the values, of ``also``, and itself, which is measured beside them.
+        """The best of ``best`` with each of the values, of ``also``, and itself, by turns with which they are measured.
 
-        A machine's speed drifts: what is measured now counts as a ratio to ``best`` as it is now. ``climbing`` ends at
-        the first that cannot be measured, and at the second in a row that is not better than what was.
+        A machine's speed drifts: what is measured counts as a ratio to ``best`` as it was just before and just after.
+        ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
         """
-        top, scale, idle = best, None, 0
+        top, idle = best, 0
+        own: Alternative | None = None
         for key in [*(_key(applied(best, value)) for value in values), *also]:
             if key not in side.found:
-                if scale is None:
-                    again = self.measure(side.name, best)
-                    if again is None:
-                        return top
-                    scale = side.found[best].rate.median / again.rate.median
-                if (entry := self.measure(side.name, key)) is not None:
+                own = own or self.measure(side.name, best)
+                entry = self.measure(side.name, key) if own else None
+                then = self.measure(side.name, best) if entry else None
+                if own and entry:
+                    beside = math.sqrt(own.rate.median * (then or own).rate.median)
+                    scale = side.found[best].rate.median / beside
                     side.found[key] = replace(entry, rate=_bounded(entry.rate, scale))
+                own = then or own
             if key not in side.found:
                 if climbing:
                     break

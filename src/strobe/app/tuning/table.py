@@ -12,7 +12,7 @@ from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of, key_of
-from strobe.present.format import pace
+from strobe.present.format import interval, pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
@@ -88,8 +88,8 @@ def times(ratio: Interval | None) -> str:
     """A ratio with its interval: 1.42 times (1.31 to 1.55)."""
     if ratio is None:
         return ""
-    told = f"{ratio['median']:.2f} times"
-    return told if ratio["low"] is None else f"{told} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+    told, ends = f"{ratio['median']:.2f} times", interval(ratio["low"], ratio["high"], "{:.2f}".format)
+    return f"{told} ({ends})" if ends else told
 
 
 def _fate(trial: Mapping[str, Any]) -> str:

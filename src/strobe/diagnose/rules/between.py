@@ -1,16 +1,14 @@
 """What is not in the steady state: validation and checkpoints between steps, and the first step."""
 
 import math
-from typing import Any
 
+from strobe.diagnose.attribution import after_steps
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import all_steps, start_share
+from strobe.diagnose.symptoms import EPOCHS, INTERVAL, all_steps, of_an_epoch, start_share, times_an_epoch
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
 
-INTERVAL = "trainer.val_check_interval"
-EPOCHS = "trainer.check_val_every_n_epoch"
 SAVES = "checkpoint.every_n_epochs"
 
 
@@ -55,6 +53,29 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
     )
 
 
+def between(record: Record, step: Step) -> list[Finding]:
+    """Hooks at the starts and ends of epochs, by whose they are, and what else lies there."""
+    found = []
+    for name, each in after_steps(record).items():
+        seconds = each * of_an_epoch(record)
+        if (share := seconds / step.images / step.total) >= NOTABLE:
+            told = f"{duration(each * all_steps(record))} altogether, {duration(seconds)} for each training step"
+            found.append(
+                Finding(
+                    "between",
+                    f"{f'{name} takes' if name else 'What lies between epochs takes'} {percent(share)} of training",
+                    f"Between steps it takes {told} of {duration(step.seconds)}.",
+                    f"Make {name or 'hooks at the starts and ends of epochs'} cheaper, or have it work less often."
+                    if name
+                    else "Look at what begins and ends an epoch: samplers that are made anew, metrics, hooks.",
+                    (),
+                    without(step, between=seconds),
+                    subject=name,
+                )
+            )
+    return found
+
+
 def first_step(record: Record, step: Step) -> Finding | None:
     """Compiling costs more time than it saves in a run as short as this one.
 
@@ -88,18 +109,11 @@ def _saves_an_epoch(every: int, validated: int) -> float:
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
     """Seconds a step of something between steps, its share of training, and how much less to do it; None if short."""
-    seconds = (record.number("between_seconds", what) or 0.0) * _of_an_epoch(record)
+    seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
     factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
     return None if share < NOTABLE else (seconds, share, factor)
-
-
-def _of_an_epoch(record: Record) -> float:
-    """What is done at the end of each epoch falls on the steps of a whole one, also where the run had fewer."""
-    steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
-    often = record.whole(EPOCHS) is None or _times_an_epoch(interval, batches) > 1
-    return steps / batches if batches and 0 < steps < batches and not often else 1.0
 
 
 def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
@@ -110,7 +124,7 @@ def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, st
             every = interval * int(factor)
             return (f"{INTERVAL}={every}",), 1 / factor, f"Validate every {every} batches."
         return (), 1 / factor, "Validate less often, or on fewer images."
-    times = _times_an_epoch(interval, record.number("batches_per_epoch"))
+    times = times_an_epoch(interval, record.number("batches_per_epoch"))
     overrides: list[str] = []
     left = 1.0
     if times > 1 and record.has(INTERVAL):
@@ -125,12 +139,3 @@ def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, st
         return (), 1 / factor, "Validate on fewer images, with trainer.limit_val_batches."
     often = "once an epoch" if every <= epochs == 1 else f"every {max(every, epochs)} epochs"
     return tuple(overrides), left, f"Validate {often}."
-
-
-def _times_an_epoch(interval: Any, batches: float | None) -> float:
-    """How often validation runs in an epoch: Lightning takes a float as a share of it, a whole number as batches."""
-    if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
-        return 1.0
-    if isinstance(interval, float):
-        return max(1.0, 1 / interval)
-    return max(1.0, math.floor(batches / interval)) if batches else 1.0

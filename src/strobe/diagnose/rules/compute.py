@@ -2,17 +2,31 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 
-from strobe.diagnose.attribution import COMPUTING, OPTIMIZER_SHARE, SLEEPING, fixed_cost, stalls
+from strobe.diagnose.attribution import (
+    COMPUTING,
+    OPTIMIZER_SHARE,
+    PLACES,
+    SLEEPING,
+    cores_to_compute,
+    fixed_cost,
+    garbage_seconds,
+    held,
+    lonely,
+    stalls,
+    threads_beside,
+)
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import cores_of_a_rank
-from strobe.present.format import counted, duration, pace, percent
+from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
 KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little
 TARGET = 0.05  # of the step, that an update may take once it is shared by several steps
 MOST_ACCUMULATED = 8
+GARBAGE = 0.03  # of the step, for garbage collection
 ACCUMULATE = "trainer.accumulate_grad_batches"
 
 
@@ -28,11 +42,14 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     faster = {size: entry for size, entry in larger.items() if _is_faster(entry, step)}
     if not faster:
         return None
-    best = max(entry.rate.median for entry in faster.values())
-    knee = min(size for size, entry in faster.items() if entry.rate.median >= KNEE * best)
+    best = max((entry.rate for entry in faster.values()), key=lambda rate: rate.median)
+    # The smallest that is not shown to be slower: beyond it lies noise.
+    knee = min(size for size, entry in faster.items() if entry.rate.high >= KNEE * best.low)
     chosen = faster[knee]
     images = chosen.images or step.images * knee / now
-    measured = ", ".join(f"{pace(entry.rate.median)} at {size}" for size, entry in sorted(larger.items()))
+    measured = ", ".join(
+        f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
+    )
     own = f"{pace(step.model.median)} at {now}, " if step.model else ""
     accumulated = _accumulated(record)
     fewer = math.ceil(accumulated * now / knee)
@@ -45,9 +62,8 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         meaning = "As many images as now share an update, so the learning rate stays as it is."
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    slower = update * (now / knee) * (accumulated / fewer - 1)
-    rate = _slowed(chosen.rate, slower)
-    ratio, kept = chosen.ratio, rate.median / chosen.rate.median
+    then = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
+    ratio, kept = chosen.ratio, then.median / chosen.rate.median
     if ratio is not None:
         ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
     return Finding(
@@ -56,7 +72,7 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         f"The model alone computes {own}{measured}.",
         f"{how}. {meaning}",
         chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
-        with_model(step, rate, images=images, ratio=ratio),
+        with_model(step, then, images=images, ratio=ratio),
     )
 
 
@@ -69,12 +85,11 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     evidence = f"The optimizer takes {duration(seconds)} of {duration(step.seconds)} a step."
     used = record.number("cores_used", "optimizer")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It computes on {used:.2g} cores meanwhile: most of that time it waits for something."
+        evidence += f" It computes on {cores(used)} meanwhile: most of that time it waits for something."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
-        rate = fused[0].rate
-        overrides, predicted = fused[0].overrides, with_model(step, rate, ratio=fused[0].ratio)
-        evidence += f" With a fused one the model alone reaches {pace(rate.median)}."
+        overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
+        evidence += f" With a fused one the model alone reaches {pace(fused[0].rate.median)}."
         advice = "Let the optimizer update all weights in one kernel."
     else:
         now = _accumulated(record)
@@ -94,7 +109,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
 def stalled(record: Record, step: Step) -> list[Finding]:
     """A computing phase in which hardly any core computes: it sleeps, or waits for a file, a lock or a server."""
     found = []
-    for phase, seconds in stalls(record).items():
+    for phase, seconds in stalls(record, step).items():
         if seconds >= NOTABLE * step.seconds:
             name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
             whole = record.number("step_seconds", phase) or 0.0
@@ -102,7 +117,7 @@ def stalled(record: Record, step: Step) -> list[Finding]:
                 Finding(
                     "stalled",
                     f"{name[0].upper()}{name[1:]} stands still for {percent(seconds / step.seconds)} of each step",
-                    f"It takes {duration(whole)} of {duration(step.seconds)} a step, and computes on {used:.2g} cores.",
+                    f"It takes {duration(whole)} of {duration(step.seconds)} a step, and computes on {cores(used)}.",
                     "Look for what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
                     (),
                     without(step, compute=seconds),
@@ -110,6 +125,69 @@ def stalled(record: Record, step: Step) -> list[Finding]:
                 )
             )
     return found
+
+
+def background_thread(record: Record, step: Step) -> Finding | None:
+    """Other threads of this process compute, and the one that trains waits meanwhile: most likely for Python's lock."""
+    lost = sum(held(record, step).values())
+    if lost < NOTABLE * step.seconds:
+        return None
+    name, busiest = threads_beside(record)[0]
+    return Finding(
+        "background_thread",
+        f"Training waits for {percent(lost / step.seconds)} of each step while other threads of its process compute",
+        f"The thread {name} computes on {cores(busiest)}, while the one that trains neither computes nor stands "
+        f"ready for {duration(lost)} of {duration(step.seconds)} a step. Only one thread at a time can run Python: a "
+        "busy one holds up each operation of training.",
+        f"Move what {name} does into a process of its own, or let it sleep; py-spy dump names its lines.",
+        (),
+        _up_to(lost, step),
+    )
+
+
+def single_thread(record: Record, step: Step) -> list[Finding]:
+    """A computing phase that keeps one thread busy, where torch may compute on several: Python, or what has no kernel.
+
+    What a step costs however small it is, is ``small_batch``'s.
+    """
+    found, many = [], cores_to_compute(record)
+    for phase, seconds in lonely(record).items():
+        lost, name = seconds * (1 - 1 / many), PLACES[phase]
+        if lost < NOTABLE * step.seconds:
+            continue
+        found.append(
+            Finding(
+                "single_thread",
+                f"{name[0].upper()}{name[1:]} computes on one of {many:g} cores",
+                f"It takes {duration(seconds)} of {duration(step.seconds)} a step, all of it computed by one thread, "
+                "and hardly any by torch's other threads. That is Python code "
+                "(a loop, a metric that is not vectorised), or operations that have no parallel kernel.",
+                "profiler=python names the lines; do their work in a few operations on whole tensors.",
+                (),
+                _up_to(lost, step),
+                subject=phase,
+            )
+        )
+    return found
+
+
+def garbage_collection(record: Record, step: Step) -> Finding | None:
+    """Python's garbage collector goes through many objects, again and again."""
+    seconds = garbage_seconds(record)
+    if seconds < GARBAGE * step.seconds:
+        return None
+    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
+    within = record.number("uneven", "garbage_seconds") or 0.0
+    uneven = f", most of it in {long:.0f} of {measured:.0f} steps" if within > seconds / 2 else ""
+    return Finding(
+        "garbage_collection",
+        f"Python's garbage collection takes {percent(seconds / step.seconds)} of each step",
+        f"It takes {duration(seconds)} of a mean step of {duration(step.seconds)}{uneven}.",
+        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; and keep "
+        "fewer Python objects (lists of numbers as one array).",
+        (),
+        without(step, compute=seconds),
+    )
 
 
 def memory_layout(record: Record, step: Step) -> Finding | None:
@@ -146,7 +224,6 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     fitting = max(1, math.floor(own))
     if _changing(record, "threads") or fitting >= count:
         return None
-    most = without(step, compute=(step.compute - step.per_step) * step.images * (1 - fitting / count))
     return Finding(
         "threads",
         title,
@@ -154,8 +231,14 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         "measured.",
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
-        Figure(math.sqrt(most.median), 1.0, most.high),
+        _up_to((step.compute - step.per_step) * step.images * (1 - fitting / count), step),
     )
+
+
+def _up_to(lost: float, step: Step) -> Figure:
+    """Between nothing and all of so many seconds of a step."""
+    most = without(step, compute=lost)
+    return Figure(math.sqrt(most.median), 1.0, most.high)
 
 
 def _setting(

@@ -2,7 +2,7 @@
 
 import math
 
-from strobe.diagnose.attribution import SLEEPING
+from strobe.diagnose.attribution import SLEEPING, lack_of_cores
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
@@ -38,7 +38,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
     Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
     """
-    if steady_waiting(record, step) < max(NOTABLE, step.noise):
+    if steady_waiting(record, step) < max(NOTABLE, step.noise) or lack_of_cores(record, step):
         return None
     remedies: list[_Remedy] = [
         (
@@ -68,7 +68,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
 
 def workers_hurt(record: Record, step: Step) -> Finding | None:
-    """Workers take cores that training needs, and fewer of them are predicted to be faster."""
+    """Workers take cores that training needs: fewer are predicted to be faster, or no core is idle while it waits."""
     if not crowded(record, step):
         return None
     fewer = [
@@ -77,17 +77,25 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         if entry.changes.keys() == {WORKERS} and (count := workers_of(entry, step)) < step.workers
     ]
     predicted, best = max(fewer, key=lambda pair: pair[0].median, default=(None, None))
-    if predicted is None or best is None:
+    lacking = lack_of_cores(record, step) and steady_waiting(record, step) >= NOTABLE
+    if lacking and (predicted is None or predicted.median < WORTH):
+        most = without(step, wait=step.wait * step.images)
+        predicted = Figure(math.sqrt(most.median), 1.0, most.high)
+    if predicted is None:
         return None
     own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
     wanting = f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
-    left = workers_of(best, step)
+    left = workers_of(best, step) if best else max(1, math.floor(own) - 1)
+    idle = percent(record.number("machine", "idle") or 0.0)
+    if lacking and step.loader:
+        wanting += f", of which {idle} is idle; {percent(step.waiting)} of each step waits for data, though the loader "
+        wanting += f"alone reaches {pace(step.loader.median)}"
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
-        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}.",
+        f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}." if best else f"{wanting}.",
         f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
-        best.overrides,
+        best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
     )
 

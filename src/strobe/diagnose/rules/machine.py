@@ -3,7 +3,7 @@
 from strobe.diagnose.attribution import taken
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.rules import Finding
-from strobe.present.format import percent
+from strobe.present.format import cores, percent
 from strobe.records.run import Figure, Record, as_number
 
 
@@ -17,9 +17,9 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     evidence = f"Training stood ready for {percent(lost)} of its time, and had no core. Of the cores' time others took "
     evidence += f"{percent(others + stolen)}, and this training {percent(own)}; {percent(idle)} was idle."
     named = [
-        f"{entry.get('name')} (process {entry.get('pid')}) {cores:.2g} cores"
+        f"{entry.get('name')} (process {entry.get('pid')}) {cores(used)}"
         for entry in record.items("machine", "busiest")
-        if isinstance(entry, dict) and (cores := as_number(entry.get("cores")))
+        if isinstance(entry, dict) and (used := as_number(entry.get("cores")))
     ]
     evidence += f" The busiest: {', '.join(named)}." if named else " They came and went meanwhile."
     return Finding(

@@ -1,0 +1,82 @@
+"""Who has hooks in a training: callbacks, the module, gradient clipping and schedulers, by the names of their time."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from lightning import LightningModule
+from lightning.pytorch import Callback
+
+STEP_HOOKS = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_save_checkpoint",
+)
+MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
+BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
+CLIPPING, SCHEDULER = "Gradient clipping", "Learning-rate scheduler"
+
+
+def owners(trainer: Any) -> list[str]:
+    """Names of what has hooks in a step, as the phases name them: callbacks, the module, clipping, schedulers."""
+    known = names(trainer.callbacks)
+    found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, Callback, STEP_HOOKS)]
+    module = trainer.lightning_module
+    if _overrides(module, LightningModule, MODULE_HOOKS):
+        found.append(type(module).__name__)
+    found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
+    return list(dict.fromkeys(found))
+
+
+def owners_between(trainer: Any) -> list[str]:
+    """Names of what has hooks at the starts and ends of epochs."""
+    known, module = names(trainer.callbacks), trainer.lightning_module
+    found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, Callback, BETWEEN_HOOKS)]
+    return list(dict.fromkeys(found + [type(module).__name__] * _overrides(module, LightningModule, BETWEEN_HOOKS)))
+
+
+def checkpoint_names(trainer: Any) -> set[str]:
+    """Which of them write checkpoints."""
+    return {names(trainer.callbacks)[callback.state_key] for callback in trainer.checkpoint_callbacks}
+
+
+def names(callbacks: Iterable[Callback]) -> dict[str, str]:
+    """A name for each callback's state key: its class, numbered when there are several of it."""
+    names: dict[str, str] = {}
+    for key in dict.fromkeys(callback.state_key for callback in callbacks):
+        name, number = class_of(key), 2
+        while name in names.values():
+            name, number = f"{class_of(key)} {number}", number + 1
+        names[key] = name
+    return names
+
+
+def class_of(state_key: str) -> str:
+    """The class of a callback, of whose state key it is the beginning."""
+    return state_key.partition("{")[0]
+
+
+def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
+    return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
+
+
+def _clips(trainer: Any) -> bool:
+    """Whether gradients are clipped, by Lightning or by the module."""
+    module = trainer.lightning_module
+    return bool(trainer.gradient_clip_val) or _overrides(module, LightningModule, ["configure_gradient_clipping"])
+
+
+def idle_hooks(trainer: Any) -> set[str]:
+    """Actions of hooks that no callback of that name overrides, nor the module."""
+    callbacks, module = trainer.callbacks, trainer.lightning_module
+    idle, busy = set[str](), set[str]()
+    for callback in callbacks:
+        for hook in dir(Callback):
+            into = busy if _overrides(callback, Callback, [hook]) else idle
+            into.add(f"[Callback]{callback.state_key}.{hook}")
+    hooks = [hook for hook in MODULE_HOOKS if not _overrides(module, LightningModule, [hook])]
+    hooks += ["configure_gradient_clipping"] * (not _clips(trainer))
+    return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

@@ -1,0 +1,56 @@
+"""Threads of this process that compute beside the one that trains; they may hold Python's interpreter."""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
+
+
+@dataclass
+class _Thread:
+    name: str
+    before: float  # core-seconds
+    now: float
+
+
+class ThreadsBeside:
+    """How much the threads that Python knows compute, the calling one left out; also such as end meanwhile."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._looked = 0.0
+        self._threads: dict[int, _Thread] = {}
+
+    def look(self) -> None:
+        """Read their clocks, unless that was done a moment ago."""
+        if (now := time.monotonic()) - self._looked < EVERY:
+            return
+        own, first = threading.get_native_id(), self._began is None
+        self._began, self._looked = self._began or now, now
+        for thread in threading.enumerate():
+            number = thread.native_id
+            if number is None or number == own or (used := _core_seconds(number)) is None:
+                continue
+            known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
+            known.now = max(known.now, used)
+
+    def cores(self) -> list[dict[str, Any]]:
+        """``name`` and ``cores`` of each that computed, the busiest first; empty after a single look."""
+        if self._began is None or self._looked <= self._began:
+            return []
+        seconds = self._looked - self._began
+        found = sorted(((one.now - one.before) / seconds, one.name) for one in self._threads.values())
+        return [{"name": name, "cores": cores} for cores, name in reversed(found) if cores > 0]
+
+
+def _core_seconds(number: int) -> float | None:
+    """Of a thread by its number in Linux: the clock that ``pthread_getcpuclockid`` gives, None when it has ended.
+
+    By ``include/linux/posix-timers_types.h``: the number's bits inverted, 4 for a thread, 2 for the scheduler's time.
+    """
+    try:
+        return time.clock_gettime((~number << 3) | 6)
+    except OSError:
+        return None

@@ -1,0 +1,63 @@
+"""Bottlenecks of Python itself, for the grid too: a thread, a loop, garbage, and what is done between epochs."""
+
+import gc
+import threading
+import time
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+
+from strobe.validation.injected_faults import SmallClassifier, compute
+
+
+class BusyThread(Callback):
+    """Has a thread that runs Python beside training, as one that watches something without a pause."""
+
+    def on_train_start(self, *_: Any) -> None:
+        """Start it."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            pass
+
+    def on_train_end(self, *_: Any) -> None:
+        """End it."""
+        self._over.set()
+        self._thread.join()
+
+
+class SlowEpochs(Callback):
+    """Waits ``seconds`` at the end of each epoch, as one that writes a report."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """Wait."""
+        time.sleep(self.seconds)
+
+
+class LoopingClassifier(SmallClassifier):
+    """One that goes through the images of each batch in Python, so long for each."""
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        """Go through them, and train."""
+        for _ in batch[1]:
+            compute(2e-4)
+        return super().training_step(batch, *given)
+
+
+class LitteringClassifier(SmallClassifier):
+    """One that keeps many objects, and makes many more in each step, which refer to each other."""
+
+    def training_step(self, *given: Any) -> Any:
+        """Make them, and train."""
+        self.kept = getattr(self, "kept", None) or [[number] for number in range(400_000)]
+        for _ in range(20_000):
+            cycle: list[Any] = []
+            cycle.append(cycle)
+        gc.collect()
+        return super().training_step(*given)
