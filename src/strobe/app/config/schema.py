@@ -240,7 +240,7 @@ class TuneConfig:
     over: list[str] | None = knob(None, choices=list(OVER))  # null: all that applies here
     save: str | None = None  # write conf/experiment/NAME.yaml with what was found
     look_seconds: float = knob(6.0, above=0, max=3600)  # of training, before ceilings are measured
-    ceilings_seconds: float = knob(1.5, above=0, max=3600)  # at most for each of these measurements
+    ceilings_seconds: float = knob(1.0, above=0, max=3600)  # at most for each of these measurements
     turns: int = knob(6, min=4, max=100)  # of each side in a comparison; up to four times as many if it is close
     turn_seconds: float = knob(1.0, above=0, max=600)  # of a turn; two steps at least
     timeout_seconds: float = knob(600.0, above=0, max=86400)  # of one training, or of what it prepares
