@@ -259,3 +259,12 @@ def test_an_interval_without_bounds_ends_in_no_error() -> None:
 )
 def test_without_a_measured_step_there_is_none(seconds: object) -> None:
     assert step_of(Record({"batch_size": 32, "step_seconds": seconds})) is None
+
+
+def test_a_ratio_by_turns_is_known_better_than_the_two_rates() -> None:
+    rates = replace(SERIAL, model=about(1 / (1.8 * MILLI), 0.2), drift=0.3, noise=0.01)
+    new = about(2 / (1.8 * MILLI), 0.2)
+    apart, turns = with_model(rates, new), with_model(rates, new, ratio=about(2.0, 0.02))
+    assert turns.median == pytest.approx(apart.median)
+    assert turns.high / turns.low < 1.1
+    assert apart.high / apart.low > 1.5
