@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +46,21 @@ def test_own_children_are_not_others() -> None:
     shares = [found[name] for name in ("own", "others", "stolen", "idle")]
     assert all(share >= 0 for share in shares)
     assert sum(shares) >= 0.8
+
+
+def test_clocks_and_heat_are_read_where_the_machine_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in os.sched_getaffinity(0):
+        for name, value in (("cpufreq/scaling_cur_freq", 2_500_000), ("thermal_throttle/core_throttle_count", 3)):
+            file = tmp_path / f"cpu{core}" / name
+            file.parent.mkdir(parents=True)
+            file.write_text(f"{value}\n")
+    monkeypatch.setattr(contention, "_CORES", tmp_path)
+    before = contention.read()
+    file.write_text("5\n")
+    found = contention.between(before, contention.read(), usable_cores())
+    assert found["hertz"] == [2.5e9, 2.5e9]
+    assert found["throttles"] == (2 if len(os.sched_getaffinity(0)) <= contention.MOST_CORES else 0)
+    monkeypatch.setattr(contention, "_CORES", tmp_path / "none")
+    found = contention.between(before, contention.read(), usable_cores())
+    assert found["hertz"] == [2.5e9, None]
+    assert found["throttles"] is None

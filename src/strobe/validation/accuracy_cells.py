@@ -13,8 +13,9 @@ from strobe.overrides import joined
 FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, NORMS, PENALTY = (
-    f"model._target_={FAULTS}.{kind}Classifier" for kind in (*KINDS, "Locked", "GradientNorms", "LazyPenalty")
+SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
+    f"model._target_={FAULTS}.{kind}Classifier"
+    for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
 )
 BASE = (
     "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.limit_val_batches=2 "
@@ -35,6 +36,7 @@ CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
 SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=data/small_photos"
+HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
 ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"
 RESNET18 = "+model.small=false data.batch_size=16"  # in a class of faults
@@ -122,6 +124,7 @@ def developed(cores: int) -> Iterator[Cell]:
         ("uneven-disk", "uneven_steps", f"{TILES} {UNEVEN_DISK}=0.4 {SMALL} {CLEAN}"),
         ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
         ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
+        ("hoarding-workers", "growing_memory", f"{TILES} {SMALL} {HOARDING} engine.num_workers=1 {CLEAN}"),
         ("upsampled-photos", "upsampled", f"{SMALL_PHOTOS} {SMALL} data.batch_size=32 {CLEAN}"),
         ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
         ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),
@@ -158,10 +161,11 @@ def held_out(cores: int) -> Iterator[Cell]:
         ("paced-stream", "loader", "mild", f"{SMALL} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
         ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
         ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
+        ("metric-loop", "single_thread", "strong", f"{LOOP} +model.times=1000"),
+        ("metric-loop-resnet18", "single_thread", "mild", f"{LOOP} {RESNET18} +model.times=25000"),
         ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
         ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
         ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
-        ("collecting", "callback", "strong", f"{SMALL} {ADDED}={FAULTS}.Collecting +callbacks.added.objects=500000"),
         ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),
         ("many-tensors", "optimizer", "strong", MANY_TENSORS),
         ("some-tensors", "optimizer", "mild", SOME_TENSORS),
