@@ -5,7 +5,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register, told_by_hydra
+from strobe.app.config.entry import command, task
+from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
 
 register()
@@ -17,12 +18,13 @@ def main(cfg: DictConfig) -> None:
     quieten_kineto()
     from strobe.app.run.train import run
 
-    with told_by_hydra():
+    with task():
         run(cfg)
 
 
 if __name__ == "__main__":
     try:
-        main()
+        with command("config"):
+            main()
     except KeyboardInterrupt:  # before the run began
         sys.exit(130)

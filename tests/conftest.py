@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hydra._internal.utils
 import pytest
 import torch
 from filelock import FileLock
@@ -22,8 +21,6 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 
 # Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
 torch.set_num_threads(1)
-# Hydra takes the tracer of coverage for a debugger, under which it raises errors instead of reporting them.
-hydra._internal.utils.is_under_debugger = lambda: False
 
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
 WHOLE = ("profiler=trace", "ceilings=true", "ceilings_seconds=0.3")

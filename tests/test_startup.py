@@ -33,7 +33,8 @@ def imported(folder: Path, *arguments: str, **environment: str) -> tuple[set[str
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        ("--help", "data: cifar10, eurosat"),
+        ("--help", "data        cifar10, eurosat"),
+        ("--help loader", "loader.scale=device"),
         ("data=cifar10 loader=rasterio", "loader=rasterio does not read data=cifar10"),
     ],
 )

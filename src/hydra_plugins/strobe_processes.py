@@ -30,11 +30,8 @@ class ProcessLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Measure these cells; a sweeper may come again with more."""
-        from strobe.app.config.register import told_by_hydra
-
         assert self.processes is not None
-        with told_by_hydra():
-            return self.processes.measure(job_overrides)
+        return self.processes.measure(job_overrides)
 
 
 # It takes no values of its own; ``sweep.repeats`` and its like are the application's.

@@ -4,17 +4,13 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.compose import recomposed
-from strobe.app.config.register import register, workers_beside
-from strobe.errors import StrobeError
+from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
 from strobe.process.launch import quieten_kineto
 
@@ -26,7 +22,6 @@ NAMES = {
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
 }
-CONF = Path(__file__).parents[2] / "conf"
 EXAMPLES = """
 Each is measured for ceilings_seconds (5) at most, once it is warm. Nothing is trained that is kept, and nothing is
 written. Exit code 1: something is missing or wrong, and one sentence says what.
@@ -48,11 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="GROUP=CHOICE or KEY=VALUE, as for train.py")
     parser.add_argument("--json", action="store_true", help="print the record, as in summary.json")
     given = parser.parse_args(arguments)
-    register()
     try:
         record, cfg = _measure(given.overrides)
-    except (HydraException, OmegaConfBaseException, StrobeError) as error:
-        raise SystemExit(" ".join(str(error).split())) from None
+    except MISTAKES as error:
+        raise SystemExit(sentence(error, overrides=given.overrides)) from None
     if given.json:
         print(json.dumps(record, indent=2))
     else:
@@ -65,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
     """The record's ``ceilings``, and the configuration; torch is imported when that is known to make sense."""
-    with initialize_config_dir(str(CONF), version_base="1.3"), recomposed(overrides) as cfg:
+    with composing(), recomposed(overrides) as cfg:
         quieten_kineto()
         import lightning
 
@@ -102,8 +96,8 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
         console.print(table)
     if record["reason"] is not None:
         console.print(f"Not measured: {record['reason']}", markup=False, highlight=False, soft_wrap=True)
-    for sentence in explain(record, workers=workers):
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    for told in explain(record, workers=workers):
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
 def explain(record: dict[str, Any], *, workers: int) -> list[str]:

@@ -5,7 +5,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register, told_by_hydra
+from strobe.app.config.entry import command, task
+from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible
 
@@ -16,7 +17,7 @@ def tune(cfg: DictConfig) -> None:
     quieten_kineto()
     from strobe.app.tuning.command import run
 
-    with told_by_hydra():
+    with task():
         run(cfg)
 
 
@@ -26,7 +27,7 @@ def main() -> None:
     if {"-m", "--multirun"} & set(sys.argv[1:]):
         sys.exit("python -m strobe.tune takes no -m: run one search after the other")
     try:
-        with interruptible():
+        with interruptible(), command("tune"):
             tune()
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))

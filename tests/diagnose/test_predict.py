@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from strobe.diagnose.predict import Step, step_of, with_loader, with_model, without, without_waiting
+from strobe.diagnose.predict import Step, after, step_of, with_both, with_loader, with_model, without, without_waiting
 from strobe.records.run import Figure, Record
 from support.recorded import CAUSES, example
 
@@ -35,6 +35,20 @@ SERIAL = Step(
     loader_cpu=3 * MILLI,
     model_cpu=3.6 * MILLI,
 )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loading_and_computing_that_change_together_are_predicted_together(workers: int) -> None:
+    step = replace(SERIAL, workers=workers, wait=(1 if workers else 3) * MILLI)
+    both = with_both(
+        step, about(2 / (3 * MILLI)), about(2 / (1.8 * MILLI)), workers=workers, images=32, cpus=(None, None)
+    )
+    # In turn 1.5 ms and 0.9 ms with 0.2 ms of callbacks; beside workers the slower of them.
+    assert both.median == pytest.approx(step.length / ((1.5 if workers else 2.6) * MILLI))
+    assert both.low <= both.median <= both.high
+    later = after(step, about(2 / (1.8 * MILLI)), images=64)
+    assert later.compute == pytest.approx((0.1 + 0.9) * MILLI)  # the callback is paid once for twice as many images
+    assert step.total / later.total == pytest.approx(with_model(step, about(2 / (1.8 * MILLI)), images=64).median)
 
 
 def simulated(
@@ -245,3 +259,12 @@ def test_an_interval_without_bounds_ends_in_no_error() -> None:
 )
 def test_without_a_measured_step_there_is_none(seconds: object) -> None:
     assert step_of(Record({"batch_size": 32, "step_seconds": seconds})) is None
+
+
+def test_a_ratio_by_turns_is_known_better_than_the_two_rates() -> None:
+    rates = replace(SERIAL, model=about(1 / (1.8 * MILLI), 0.2), drift=0.3, noise=0.01)
+    new = about(2 / (1.8 * MILLI), 0.2)
+    apart, turns = with_model(rates, new), with_model(rates, new, ratio=about(2.0, 0.02))
+    assert turns.median == pytest.approx(apart.median)
+    assert turns.high / turns.low < 1.1
+    assert apart.high / apart.low > 1.5

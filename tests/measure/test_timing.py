@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from strobe.measure import timing
-from strobe.measure.timing import Block, Meter, Window, mirrored, repeated, rounds, shuffled
+from strobe.measure.timing import Block, Meter, Window, by_turns, mirrored, repeated, rounds, shuffled
 from strobe.probe.model import Stepping
 from support.fitting import fit
 
@@ -171,3 +172,27 @@ def test_each_round_holds_every_item_in_an_order_of_its_own() -> None:
 
 def test_a_steady_drift_cancels_in_two_rounds() -> None:
     assert [mirrored("AB", number) for number in range(3)] == [["A", "B"], ["B", "A"], ["A", "B"]]
+
+
+@pytest.mark.parametrize(("step", "pairs"), [(0.01, 6), (0.5, 4)])
+def test_sides_that_take_turns_are_compared_whatever_the_machine_loses_meanwhile(step: float, pairs: int) -> None:
+    taken: list[tuple[str, float]] = []
+
+    def side(name: str, rate: float) -> Callable[[float], Block]:
+        def turn(seconds: float) -> Block:
+            taken.append((name, seconds))
+            slower = 0.9 ** len(taken)  # in each turn than in the one before
+            return Block(images=round(1e9 * rate * slower), seconds=1.0, steps=1)
+
+        return turn
+
+    ratios = by_turns([side("A", 2.0), side("B", 3.0)], 2.4, step=step)
+    assert math.exp(sum(map(math.log, ratios)) / len(ratios)) == pytest.approx(1.5)
+    assert "".join(name for name, _ in taken) == "ABBAABBAABBA"[: 2 * pairs]
+    assert sum(seconds for _, seconds in taken) == pytest.approx(2.4)
+
+
+def test_a_window_without_a_warm_up_counts_from_the_start(clock: Clock) -> None:
+    window = Window(1.0, warmup=0, least=1, clock=clock)
+    assert drive(window, clock, [0.4]) == 3
+    assert window.block == Block(images=30, seconds=pytest.approx(1.2), steps=3)

@@ -8,8 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from strobe.app.config.compose import CONF
-from strobe.app.config.register import register
+from strobe.app.config.register import CONF, register
 
 
 def configured(name: str, *overrides: str) -> DictConfig:

@@ -84,9 +84,18 @@ class Made:
 class Sided(Made):
     """Loads and computes in turn, at known speeds of either side (images/s, by settings); findings say nothing."""
 
-    def __init__(self, folder: Path, loader: Rate, model: Rate, *, images: int = 10_000, callback: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        loader: Rate,
+        model: Rate,
+        *,
+        callback: float = 0.0,
+        loaders: Sequence[str] = ("native", "skimage"),
+    ) -> None:
         super().__init__(folder, self.trains, ())
-        self.loader, self.model, self.images, self.callback = loader, model, images, callback
+        self.loaders = list(loaders)
+        self.loader, self.model, self.callback = loader, model, callback
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
     def trains(self, chosen: Mapping[str, str]) -> float:
@@ -121,8 +130,8 @@ class Sided(Made):
             "accelerator": "cpu",
             "num_workers": workers,
             "threads": 2,
-            "train_images": self.images,
-            "loaders": ["native", "skimage"],
+            "train_images": 10_000,
+            "loaders": self.loaders,
             "environment": {"usable_cores": 2, "cpu_bfloat16": True},
             "ceilings": {
                 **sides,

@@ -8,7 +8,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from strobe.app.config.register import register, told_by_hydra
+from strobe.app.config.entry import command, task
+from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible
 
@@ -23,7 +24,7 @@ def measure(cfg: DictConfig) -> None:
     from strobe.errors import StrobeError
 
     try:
-        with told_by_hydra() if HydraConfig.get().mode != RunMode.MULTIRUN else nullcontext():
+        with task() if HydraConfig.get().mode != RunMode.MULTIRUN else nullcontext():
             codes.append(run(cfg))
     except StrobeError as error:
         print(error, file=sys.stderr)  # the others are measured all the same
@@ -42,10 +43,8 @@ def main() -> None:
         except StrobeError as error:
             sys.exit(str(error))
         return
-    if {"--help", "-h"} & set(sys.argv[1:]) and not any(given.startswith("suite=") for given in sys.argv[1:]):
-        sys.argv.append("suite=loading")  # Hydra composes before it helps
     try:
-        with interruptible():
+        with interruptible(), command("bench"):
             measure()
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))

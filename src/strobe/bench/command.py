@@ -15,14 +15,13 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
-from strobe.app.config.compose import CONF
+from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.register import CONF
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite
@@ -190,11 +189,13 @@ def show(overrides: Sequence[str]) -> None:
         try:
             with initialize_config_dir(str(CONF), version_base="1.3"):
                 cfg = compose("bench", [f"suite={name}", *others], return_hydra_config=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(" ".join(str(error).split())) from error
+        except MISTAKES as error:
+            raise ConfigError(sentence(error, "bench")) from error
         HydraConfig.instance().set_config(cfg)
         check(cfg)
         suite = declared(cfg)
-        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", style="bold", markup=False)
-        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)):
+        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", markup=False, highlight=False)
+        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)) if asked else ():
             console.print(line, markup=False, highlight=False)
+    if not asked:
+        console.print("\npython -m strobe.bench --list suite=NAME lists its cells", markup=False, highlight=False)

@@ -49,7 +49,10 @@ def candidates(record: Record) -> list[Candidate]:
 def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
     """Everything that was measured beside the run's own settings, with its estimated speed-up."""
     loaders = [(entry, estimate_of_loader(record, step, entry)) for entry in record.alternatives("loader")]
-    models = [(entry, with_model(step, entry.rate, images=entry.images)) for entry in record.alternatives("model")]
+    models = [
+        (entry, with_model(step, entry.rate, images=entry.images, ratio=entry.ratio))
+        for entry in record.alternatives("model")
+    ]
     return [(entry, speedup) for entry, speedup in (*loaders, *models) if speedup is not None]
 
 

@@ -201,8 +201,11 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
     return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
 
 
-def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figure:
-    """With computing that alone reaches so many images/s, in steps of so many images (as now if None)."""
+def with_model(step: Step, rate: Figure, *, images: float | None = None, ratio: Figure | None = None) -> Figure:
+    """With computing that alone reaches so many images/s, in steps of so many images (as now if None).
+
+    ``ratio``, to the run's own model by turns, is known better than both rates, and no drift is in it.
+    """
     costs, work, own = _computing(step, images or step.images)
 
     def cases(new: float, old: float) -> Cases:
@@ -211,6 +214,8 @@ def with_model(step: Step, rate: Figure, *, images: float | None = None) -> Figu
         best, likely, worst = (_beside_loader(step, costs + seconds) for seconds in _spread(added, scaled))
         return _floor((best, likely, worst), step.busy * old / new)
 
+    if ratio is not None and step.model is not None:
+        return _speedup(replace(step, drift=0.0), lambda times, old: cases(times * old, old), ratio, own)
     return _speedup(step, cases, rate, own)
 
 

@@ -1,12 +1,15 @@
 """Which of two trainings is faster, measured by turns: both are alive, and one stands still while the other trains.
 
     python -m strobe.duel [OPTIONS] -- python train.py OVERRIDES_A -- python train.py OVERRIDES_B
+    python -m strobe.duel [OPTIONS] --commit A --commit B -- python train.py OVERRIDES
 
-A is what B is held against. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
+A is what B is held against. A commit is whatever git knows, or . for the working tree as it is. Exit code: 0; with
+--fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
 import argparse
 import contextlib
+import os
 import shlex
 import sys
 import tempfile
@@ -18,15 +21,19 @@ from statistics import median
 from rich.console import Console
 
 from strobe.app.tuning.trainee import Trainee
+from strobe.duel.commits import WORKING_TREE, Repository
+from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Defeat, duel
 from strobe.errors import ConfigError, StrobeError
 from strobe.measure.gate import Case, parse_share, rule
+from strobe.overrides import quoted
 from strobe.present.format import estimate, pace
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 
 FLAG = "--fail-if-slower "
+SCRIPT = "train.py"
 TIMEOUT = 600.0  # seconds, until a training is warm
 
 Begin = Callable[..., AbstractContextManager[Trainee]]
@@ -39,9 +46,18 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
     options = _parser().parse_args(given[:first])
     try:
         limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
-        sides = _commands(given[first:])
-        with interruptible():
-            sys.exit(_duel(sides, options, limit, begin, output()))
+        commands = _commands(given[first:], options.commit)
+        sides: Sequence[tuple[str, Trainee | Foreign]]
+        with interruptible(), contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
+            if options.commit:
+                sides = _of_commits(options.commit, commands[0], folder, stack)
+            else:
+                sides = [
+                    (f"train.py {shlex.join(each)}", stack.enter_context(begin(each, folder / name, timeout=TIMEOUT)))
+                    for name, each in zip("AB", commands, strict=True)
+                ]
+            sys.exit(_duel(sides, options, limit, output()))
     except StrobeError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
@@ -50,19 +66,16 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
 
 
 def _duel(
-    sides: Sequence[list[str]], options: argparse.Namespace, limit: float | None, begin: Begin, console: Console
+    sides: Sequence[tuple[str, Trainee | Foreign]], options: argparse.Namespace, limit: float | None, console: Console
 ) -> int:
-    with tempfile.TemporaryDirectory(prefix="strobe-duel-") as folder, contextlib.ExitStack() as stack:
-        trainings = []
-        for name, overrides in zip("AB", sides, strict=True):
-            training = stack.enter_context(begin(overrides, Path(folder) / name, timeout=TIMEOUT))
-            console.print(f"{name} starts: train.py {shlex.join(overrides)}", markup=False, highlight=False)
-            if isinstance(started := training.start(), Failure):
-                raise StrobeError(f"{name} cannot train: {started.reason}")
-            trainings.append(training)
-        found = duel(*trainings, turns=options.quads, seconds=options.seconds, early=False)
-        if isinstance(found, Defeat):
-            raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
+    for name, (told, training) in zip("AB", sides, strict=True):
+        console.print(f"{name} starts: {told}", markup=False, highlight=False, soft_wrap=True)
+        if isinstance(started := training.start(), Failure):
+            raise StrobeError(f"{name} cannot train: {started.reason}")
+    first, second = (training for _, training in sides)
+    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False)
+    if isinstance(found, Defeat):
+        raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio = found.ratio
     words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no difference was found")
     console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
@@ -79,15 +92,40 @@ def _duel(
     return ruling.code
 
 
-def _commands(given: Sequence[str]) -> list[list[str]]:
-    """The overrides of the two commands, each of which follows a ``--``."""
+def _of_commits(
+    commits: Sequence[str], overrides: Sequence[str], folder: Path, stack: contextlib.ExitStack
+) -> list[tuple[str, Foreign]]:
+    """The same command by two commits, each in a work tree and, where it requires other packages, its environment."""
+    repository, sides = Repository(Path.cwd()), []
+    names = [repository.resolved(commit) for commit in commits]
+    if repository.dirty and WORKING_TREE not in names:
+        print("The working tree has changes that neither commit holds; --commit . takes it as it is", file=sys.stderr)
+    for side, given, name in zip("AB", commits, names, strict=True):
+        python = repository.interpreter(name)
+        tree = stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
+        if not (tree / SCRIPT).is_file():
+            raise ConfigError(f"--commit {given} has no {SCRIPT}; give another commit")
+        words = [python, str(tree / SCRIPT), *overrides, f"hydra.run.dir={quoted(folder / side)}"]
+        variables = os.environ | {"PYTHONPATH": str(tree / "src")}
+        training = Foreign(words, folder / side, variables=variables, timeout=TIMEOUT)
+        sides.append((f"{SCRIPT} {shlex.join(overrides)} of {given}", stack.enter_context(training)))
+    return sides
+
+
+def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
+    """The overrides of the two commands, each of which follows a ``--``, or of the one for two commits."""
     commands: list[list[str]] = []
     for word in given:
         if word == "--":
             commands.append([])
         else:
             commands[-1].append(word)
-    if len(commands) != 2:
+    if commits and (len(commits), len(commands)) != (2, 1):
+        raise ConfigError(
+            f"a duel of commits is of two commits and one command, and {len(commits)} and {len(commands)} came: give "
+            "python -m strobe.duel --commit main --commit . -- python train.py loader=native"
+        )
+    if not commits and len(commands) != 2:
         raise ConfigError(
             f"a duel is of two commands, and {len(commands)} came: give each after a --, as in "
             "python -m strobe.duel -- python train.py loader=skimage -- python train.py loader=native"
@@ -100,7 +138,7 @@ def _overrides(command: Sequence[str]) -> list[str]:
     words = list(command)
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
-    if not words or Path(words[0]).name != "train.py":
+    if not words or Path(words[0]).name != SCRIPT:
         raise ConfigError(f"{shlex.join(command) or 'an empty command'} is not a command of this project's train.py")
     return words[1:]
 
@@ -108,11 +146,15 @@ def _overrides(command: Sequence[str]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m strobe.duel",
-        usage="%(prog)s [OPTIONS] -- python train.py OVERRIDES_A -- python train.py OVERRIDES_B",
+        usage="%(prog)s [OPTIONS] -- python train.py A -- python train.py B\n"
+        "       %(prog)s [OPTIONS] --commit A --commit B -- python train.py OVERRIDES",
         description="Which of two trainings is faster: they take turns, A B B A, on this machine.",
     )
     parser.add_argument("--seconds", type=_positive, default=1.0, help="of a turn (1)")
     parser.add_argument("--quads", type=_count, default=6, help="of turns, A B B A or B A A B, by chance; even (6)")
+    parser.add_argument(
+        "--commit", action="append", default=[], help="A, and then B, with one command; . is the working tree as it is"
+    )
     parser.add_argument(
         "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
     )

@@ -26,6 +26,7 @@ BLOCKS = 8  # at least, before a rate can be well known
 WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
 WIDEST = 3  # times its lower end: an interval that reaches further tells nothing, and is not shown
 SOON = 1.0  # seconds after which a well-known rate is believed
+PAIRS, FEWEST_PAIRS = 6, 4  # of turns, in which two sides are compared; fewer where steps are long
 
 Clock = Callable[[], float]
 T = TypeVar("T")
@@ -205,6 +206,8 @@ class Window(_Timing):
         self.epoch = epoch
         self.block: Block | None = None
         self._limit, self._multiple, self._least, self._most = seconds, multiple, least, most
+        if not warmup:
+            self._begin()
 
     @property
     def seconds(self) -> float:
@@ -286,3 +289,19 @@ def rounds(items: Sequence[T], numbers: Sequence[int], seed: int) -> Iterator[tu
 def mirrored(pair: Sequence[T], number: int) -> list[T]:
     """Two sides, A B in even rounds and B A in odd ones: a steady drift that adds to one is taken from the next."""
     return list(pair if number % 2 == 0 else reversed(pair))
+
+
+def by_turns(sides: Sequence[Callable[[float], Block]], seconds: float, *, step: float) -> list[float]:
+    """How many times as fast the second side is as the first: a ratio of rates for each pair of turns, A B B A ...
+
+    Args:
+        sides: each works for so many seconds, and tells what it has done.
+        seconds: that all turns take, if steps are short enough for that.
+        step: seconds of the longest step, by which the number of pairs is chosen.
+    """
+    pairs = PAIRS if 2 * PAIRS * step <= seconds else FEWEST_PAIRS
+    ratios = []
+    for number in range(pairs):
+        rates = {place: sides[place](seconds / (2 * pairs)).rate for place in mirrored((0, 1), number)}
+        ratios.append(rates[1] / rates[0])
+    return ratios

@@ -1,9 +1,11 @@
 """The model's ceiling: Lightning's own loop over one batch that lies on the device already."""
 
 import copy
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Protocol, Self
 
 import torch
 from lightning import LightningDataModule, LightningModule, Trainer
@@ -13,11 +15,12 @@ from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
-from strobe.measure.timing import Meter, Rate, clock
+from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import let_go
 from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
+LONG = 0.05  # seconds of a step, from which on cold caches do not weigh
 ENDLESS = 1_000_000_000  # steps; a learning-rate schedule needs a number
 ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, writes or validates
     "logger": False,
@@ -96,6 +99,98 @@ def measure_model(
     return meter.rate()
 
 
+class Standing:
+    """A model that trains on one batch when it is told to, as :func:`measure_model` does.
+
+    It trains in a thread of its own, so that several are there at once and take turns; one trains at a time. Its
+    operators compute on as many threads as those of the thread that makes it.
+
+    Args:
+        make_model: makes the model.
+        make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
+        batch: as the loader gives it; left as it is.
+        data: whose hooks make a batch ready; left as it is.
+
+    Attributes:
+        step: seconds of its last step of the warm-up.
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], LightningModule],
+        make_trainer: Callable[[], Trainer],
+        batch: Any,
+        *,
+        data: LightningDataModule,
+    ) -> None:
+        trainer = make_trainer()
+        self.step = 0.0
+        self._threads, self._multiple = torch.get_num_threads(), trainer.accumulate_grad_batches
+        self._clock = clock(trainer.strategy.root_device)
+        self._told: SimpleQueue[float | None] = SimpleQueue()
+        self._answers: SimpleQueue[Block | BaseException] = SimpleQueue()
+        self._window = Window(0.0, warmup=WARMUP, least=1, clock=self._clock)
+        trainer.callbacks.append(Stepping(self._add))  # type: ignore[attr-defined]
+        given = (trainer, make_model(), _Replay(data, batch, self))
+        self._thread = threading.Thread(target=self._train, args=given, daemon=True)
+
+    def start(self) -> Self:
+        """Train until it is warm; raises what training raises, and has ended then."""
+        self._thread.start()
+        try:
+            self.step = self._answer().seconds
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def turn(self, seconds: float) -> Block:
+        """Train for so long, a step at least; raises what training raises."""
+        self._told.put(seconds)
+        return self._answer()
+
+    def close(self) -> None:
+        """End training, at the end of the turn if it is in one. A second call does nothing."""
+        self._told.put(None)
+        self._thread.join()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def exclude(self, seconds: float) -> None:
+        """Take time out of the turn."""
+        self._window.exclude(seconds)
+
+    def _answer(self) -> Block:
+        found = self._answers.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _train(self, trainer: Trainer, model: LightningModule, data: LightningDataModule) -> None:
+        torch.set_num_threads(self._threads)
+        try:
+            trainer.fit(model, datamodule=data)
+            self._answers.put(RuntimeError("training ended by itself"))
+        except BaseException as error:
+            self._answers.put(error)
+
+    def _add(self, images: int) -> bool:
+        if not self._window.add(images):
+            return False
+        assert self._window.block is not None
+        self._answers.put(self._window.block)
+        if (seconds := self._told.get()) is None:
+            return True
+        torch.set_num_threads(self._threads)
+        cold = int(self.step < LONG or self._clock is not time.perf_counter)
+        self._window = Window(seconds, warmup=cold, multiple=self._multiple, least=self._multiple, clock=self._clock)
+        return False
+
+
+class _Excluding(Protocol):
+    def exclude(self, seconds: float) -> None: ...
+
+
 def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> None:
     """Tell ``note`` once the height and width on which the first convolution computes; never where there is none."""
 
@@ -110,7 +205,7 @@ def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> Non
 class _Replay(LightningDataModule):
     """One batch again and again, made ready on the device by the hooks of ``data``."""
 
-    def __init__(self, data: LightningDataModule, batch: Any, meter: Meter) -> None:
+    def __init__(self, data: LightningDataModule, batch: Any, meter: _Excluding) -> None:
         super().__init__()
         self.data = copy.copy(data)  # it will have another trainer
         self.batch = batch
@@ -137,7 +232,7 @@ class _Replay(LightningDataModule):
 class _Again:
     """Endlessly the same batch; of floats, which hooks may change in place, copies."""
 
-    def __init__(self, batch: Any, meter: Meter) -> None:
+    def __init__(self, batch: Any, meter: _Excluding) -> None:
         self.batch = batch
         self.meter = meter
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -19,6 +20,11 @@ from strobe.process.signals import noted
 LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
 PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
 GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
+TAIL = 1 << 16  # bytes of the output in which its last line is looked for
+TRAILING = re.compile(
+    r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
+)  # below Hydra's own errors
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
 BEGIN = None  # the first message to each, and of a guard
 
@@ -143,6 +149,15 @@ def print_into(path: Path) -> None:
     with contextlib.suppress(OSError):
         os.close(0)
         os.open(os.devnull, os.O_RDONLY)
+
+
+def last_said(output: Path) -> str:
+    """The last line of what a process has printed into a file that tells anything; empty where there is none."""
+    with contextlib.suppress(OSError), output.open("rb") as file:
+        file.seek(max(0, output.stat().st_size - TAIL))
+        lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
+    return ""
 
 
 def members(session: int) -> list[int]:

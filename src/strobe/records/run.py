@@ -39,7 +39,8 @@ class Figure:
 class Alternative:
     """What the run's loader, or its model, would reach alone with other settings, as measured after the run.
 
-    ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are those of a step.
+    ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are those of a step. ``ratio`` is that
+    to the run's own rate, where both were measured by turns.
     """
 
     side: str  # loader | model
@@ -47,6 +48,7 @@ class Alternative:
     rate: Figure
     cpu_seconds: float | None
     images: float | None
+    ratio: Figure | None = None
 
     @property
     def changes(self) -> dict[str, str]:
@@ -105,7 +107,9 @@ class Record:
             if rate is not None and isinstance(overrides, list) and overrides:
                 texts = tuple(str(override) for override in overrides)
                 cpu, images = as_number(entry.get("cpu_seconds")), as_number(entry.get("images_per_step"))
-                found.append(Alternative(side, texts, rate, cpu, images))
+                ratio = entry.get("ratio")
+                turns = measured(ratio[0], ratio[1:]) if isinstance(ratio, list) and len(ratio) == 3 else None
+                found.append(Alternative(side, texts, rate, cpu, images, turns))
         return found
 
     def has(self, key: str) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from strobe.app.tuning.search import PROPOSALS
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.paired_trial import Duel, duel, quads
 from strobe.errors import DataError
@@ -29,7 +30,6 @@ from strobe.process.signals import exit_code, interruptible
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override, say
 
-PROPOSALS = 10  # of a search, which share its false alarms
 AIM = 0.05  # of trials, or whole searches, of equals may find the candidate faster
 TURNS = 6  # of each side, until a trial is looked at for the first time
 TIMEOUT = 300.0  # seconds until a training is warm

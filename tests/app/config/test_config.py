@@ -79,7 +79,10 @@ def forms() -> dict[str, str]:
 
 
 @each_choice(among=lambda *_: True)
-def test_every_choice_composes_passes_the_checks_and_is_what_its_target_takes(group: str, name: str) -> None:
+def test_every_choice_composes_passes_the_checks_and_is_what_its_target_takes(
+    group: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strobe.app.config.lightning.has_gpu", lambda: True)
     yaml = YAMLS[group, name]
     read = [f"data={data}" for data, form in forms().items() if form in yaml.reads][:1] if group == "loader" else []
     cfg = composed(f"{group}={name}", *read)

@@ -53,7 +53,7 @@ def test_each_callback_is_named(train: Train) -> None:
 
 @pytest.mark.parametrize("place", ["measure", "alternative"])
 def test_ctrl_c_ends_the_measuring_and_not_the_run(train: Train, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Ceilings, place, interrupted)

@@ -1,6 +1,7 @@
 """What is measured of a run's parts, and of what could replace them; that it orders rightly and changes nothing."""
 
 import copy
+import itertools
 import json
 import logging
 import math
@@ -39,6 +40,8 @@ def test_measuring_fills_the_record_and_changes_nothing(sample_root: Path, worke
         record = ceilings.measure()
         assert ceilings.alternative("model", ["data.batch_size=8"]) is not None
         assert ceilings.alternative("loader", ["loader=rasterio", "threads=2"]) is not None
+        record["alternatives"].append(ceilings.alternative("model", ["data.batch_size=8", "threads=2"], turns=True))
+        ceilings.close()
         assert random_states() == before
         assert order(data) == orders
         assert vars(data) == attributes
@@ -53,7 +56,7 @@ def test_measuring_fills_the_record_and_changes_nothing(sample_root: Path, worke
     assert record["transfer"] is record["intervals"]["transfer"] is None
     assert record["batch_bytes"] == 4 * (3 * 64 * 64 * 2 + 8)
     assert record["seconds"] > 0
-    assert record["alternatives"] == []
+    assert [entry["overrides"][0] for entry in record["alternatives"]] == ["data.batch_size=8"]
     if workers == 0:  # loading and training take turns
         assert record["shared_cores"] is True
         assert record["joint"] == pytest.approx(1 / (1 / record["loader"] + 1 / record["model"]))
@@ -306,3 +309,51 @@ def test_the_own_ceiling_is_measured_again(sample_root: Path) -> None:
     assert high >= first_high
     assert record["joint"] == pytest.approx(1 / (1 / record["loader"] + 1 / record["model"]))
     assert record["model"] == first["model"]
+
+
+def test_an_alternative_takes_turns_with_the_runs_own_model(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[tuple[int, int]] = []
+    before_each_step(monkeypatch, lambda _, batch: steps.append((len(batch[0]), torch.get_num_threads())))
+    threads, running = torch.get_num_threads(), threading.active_count()
+    with composed(sample_root) as (cfg, data, given):
+        ceilings = Ceilings(cfg, data, given)
+        record = ceilings.measure()
+        steps.clear()
+        entry = ceilings.alternative("model", ["data.batch_size=12", "threads=3"], turns=True)
+        assert entry is not None
+        record["alternatives"].append(entry)
+        first = record["model"]
+        ceilings.settle(record)
+        ceilings.close()
+        ceilings.close()
+    assert set(steps) == {(4, threads), (12, 3)}  # each with its own threads
+    turns = [images for images, _ in itertools.groupby(images for images, _ in steps)]
+    assert turns == [4, 12, 4, 12, 4, 12, 4, 12, 4][: len(turns)]  # warm-ups, then A B B A ...
+    assert len(turns) >= 6
+    low, middle, high = (entry["ratio"][place] for place in (1, 0, 2))
+    assert 0 < low <= middle <= high
+    assert entry["rate"] == pytest.approx(record["model"] * middle)
+    assert abs(math.log(record["model"] / first)) == pytest.approx(record["drift"] / 2)
+    assert threading.active_count() == running
+    json.dumps(record, allow_nan=False)
+
+
+def test_what_cannot_train_beside_the_runs_own_model_is_measured_alone(
+    sample_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[int] = []
+
+    def full(_: object, batch: Batch) -> None:
+        if len(batch[0]) == 12 and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("out of memory")
+        trained.append(len(batch[0]))
+
+    before_each_step(monkeypatch, full)
+    running = threading.active_count()
+    with composed(sample_root) as (cfg, data, given):
+        ceilings = Ceilings(cfg, data, given)
+        entry = ceilings.alternative("model", ["data.batch_size=12"], turns=True)
+    assert entry is not None
+    assert (entry["ratio"], entry["rate"] > 0) == (None, True)
+    assert trained[-1] == 12
+    assert threading.active_count() == running  # the own one makes room

@@ -36,9 +36,9 @@ def test_the_record_can_be_had_as_json(sample_root: Path, capsys: pytest.Capture
     ("overrides", "words"),
     [
         (["data.batch_size=0"], "data.batch_size=0 is out of range"),
-        (["data.batchsize=2"], "Could not override 'data.batchsize'"),
-        (["loader=nothing"], "Could not find 'loader/nothing'"),
-        (["data.batch_size=="], "Error parsing override"),
+        (["data.batchsize=2"], "data.batchsize is not a key"),
+        (["loader=nothing"], "loader=nothing is not a choice"),
+        (["data.batch_size=="], "cannot be read; give KEY=VALUE"),
         (["data=eurosat", "data.root=/nowhere"], "data.root=/nowhere is not a folder"),
     ],
 )

@@ -58,11 +58,11 @@ def test_a_run_that_is_stopped_leaves_a_trace(
 def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
     ended = train(
         "profiler=trace",
-        "profiler.active=6",
+        "profiler.active=10",
         "profiler.warmup=2",
         "profiler.repeat=1",
         "engine.num_workers=2",
-        "trainer.limit_train_batches=11",
+        "trainer.limit_train_batches=15",
         "loader=tifffile",
     )
     assert ended.code == 0, ended.output
@@ -73,7 +73,7 @@ def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     assert not crossing(events)
     steps = [event for event in events if event["name"].startswith("ProfilerStep#")]
-    assert len(steps) == 6
+    assert len(steps) == 10
     work = [event for event in events if event.get("cat") == "loader"]
     assert {event["pid"] for event in work} == workers.keys()
     batches = {event["args"]["batch"]: event for event in work if event["name"] == "batch"}

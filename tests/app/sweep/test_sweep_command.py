@@ -80,8 +80,8 @@ def test_without_a_completed_run_the_exit_code_tells(
     [
         (["-m", "sweep.repeats=0"], "sweep.repeats=0 is out of range; it must be at least 1 and at most 1000"),
         (["-m", "sweep.repeats=1,2"], "sweep.repeats is of the sweep as a whole"),
-        (["-m", "seed=1,2", "data.batchsize=1"], "Key 'batchsize' not in 'SampleConfig'"),
-        (["-m", "loader=native,nothing"], "Could not find 'loader/nothing'"),
+        (["-m", "seed=1,2", "data.batchsize=1"], "data.batchsize is not a key"),
+        (["-m", "loader=native,nothing"], "loader=nothing is not a choice"),
         (
             ["-m", "seed=1,2", "sweep.repeats=3", "hydra/launcher=basic"],
             "with hydra/launcher=basic give seed=1,2,3 for three runs of each cell",

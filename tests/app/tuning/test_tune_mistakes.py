@@ -8,8 +8,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException
 
 from strobe.app.config.checks import check
-from strobe.app.config.compose import CONF, endings, require_one_device
-from strobe.app.config.register import register
+from strobe.app.config.compose import endings, require_one_device
+from strobe.app.config.register import CONF, register
 from strobe.app.tuning import command, saving
 from strobe.errors import ConfigError
 from support.refusals import refusal

@@ -11,8 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 
-from strobe.app.config.compose import CONF
-from strobe.app.config.register import register
+from strobe.app.config.register import CONF, register
 from strobe.app.tuning.command import run
 from strobe.errors import ConfigError, StrobeError
 from support.landscape import Made, Rate

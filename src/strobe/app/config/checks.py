@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import operator
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
+from strobe.app.config.lightning import check_trainer
+from strobe.app.config.mistakes import MISTAKES, keys, sentence, suggestion
+from strobe.app.config.schema import PUBLISHED, Config
 from strobe.errors import ConfigError
+from strobe.overrides import key_of
 from strobe.present.format import counted
 
 MOST_THREADS = 8  # for each core: more only ever wait
@@ -30,7 +35,12 @@ LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 def check(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value or combination that cannot work."""
+    if lacking := [knob.name for knob in dataclasses.fields(Config) if knob.name not in cfg]:
+        raise ConfigError(f"~{lacking[0]} deletes what every run needs; leave it out")
     check_bounds(cfg)
+    _check_added(cfg)
+    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    check_trainer(arguments)
     _check_pair(cfg)
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
@@ -74,6 +84,39 @@ def check_bounds(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
     for key, value, rules in _knobs(cfg):
         _check_bounds(key, value, rules)
+
+
+def _check_added(cfg: DictConfig) -> None:
+    """A key that is added with ``+`` must be one that is read: Lightning's, or of a class of the user's own."""
+    task = HydraConfig.get().overrides.task
+    given, known = {key_of(override) for override in task}, set(schema_keys(cfg))
+    for override in task:
+        group, _, leaf = (key := key_of(override)).rpartition(".")
+        node = OmegaConf.select(cfg, group) if group else cfg
+        free = group.partition(".")[0] in known and OmegaConf.get_type(node) is dict
+        read = free or leaf in schema_keys(node) or f"{group}._target_" in given or re.search("[/@]", key)
+        if override.startswith("+") and not read:
+            raise ConfigError(f"{override} is not read by anything; {suggestion(key, keys(cfg))}")
+
+
+def schema_keys(node: Any) -> list[str]:
+    """The keys that the schema of a part of the configuration has; none where there is no schema."""
+    schema = OmegaConf.get_type(node)
+    return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
+
+
+def _check_root(cfg: DictConfig) -> None:
+    """The data must be there, unless it is made or fetched."""
+    choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
+    if choice == "sample" or cfg.data.get("download") or root.is_dir():
+        return
+    title, url, size = PUBLISHED.get(choice, ("", "", ""))
+    where = (
+        f"download {title} from {url} ({size}) with data.download=true"
+        if url
+        else "give the folder that holds the class folders"
+    )
+    raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
 
 
 def _check_engine(cfg: DictConfig) -> None:
@@ -181,9 +224,11 @@ class Preflight(Callback):
         HydraConfig.instance().set_config(config)
         try:
             check(without_hydra(config))
-        except ConfigError as error:
+            if "suite" not in config:  # which makes its input where there is none
+                _check_root(config)
+        except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
-            sys.exit(str(error))
+            sys.exit(sentence(error))
         _require_directory("hydra.run.dir", config.hydra.run.dir)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:

@@ -3,22 +3,20 @@
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from strobe.app.config.checks import check, without_hydra
-from strobe.app.config.register import register
+from strobe.app.config.register import composing
 from strobe.errors import ConfigError
 from strobe.overrides import as_typed, split
 
-CONF = Path(__file__).parents[4] / "conf"
 SHORT = (  # a training that a few other overrides end
     "trainer.max_epochs=-1",
     "trainer.limit_val_batches=0",
@@ -56,8 +54,7 @@ def endless(overrides: Sequence[str]) -> DictConfig:
 
 def composed(overrides: Sequence[str]) -> DictConfig:
     """The application's own configuration; it becomes Hydra's current one, which raises its own errors."""
-    register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with composing():
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)
     return cfg

@@ -1,4 +1,4 @@
-"""Makes the schema and the resolvers known to Hydra, and Hydra tell a user's mistake. Imports no torch."""
+"""Makes the schema and the resolvers known to Hydra. Imports no torch."""
 
 import os
 import re
@@ -9,15 +9,15 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from strobe.app.config import schema
-from strobe.errors import StrobeError
 from strobe.overrides import split
 from strobe.process.launch import started_by_torchrun
 
+CONF = Path(__file__).parents[4] / "conf"
 MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time and the sweep's number
 
 
@@ -51,6 +51,14 @@ def register() -> None:
     OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
+@contextmanager
+def composing() -> Iterator[None]:
+    """A block in which Hydra's ``compose`` takes configurations from ``conf/``."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
 def start_time(form: str) -> str:
     """The local time at which the run started; under torchrun that of the ranks' common parent, to agree on it."""
     seconds = _process_start(os.getppid()) if started_by_torchrun() else time.time()
@@ -77,12 +85,3 @@ def run_name(overrides: Sequence[str]) -> str:
             continue
         parts.append(re.sub(r"[^\w.-]+", "_", f"{key.rpartition('.')[2]}-{value}", flags=re.ASCII).strip("_"))
     return ("-" + "+".join(parts))[:MAX_NAME] if parts else ""
-
-
-@contextmanager
-def told_by_hydra() -> Iterator[None]:
-    """Within ``hydra.main``: let Hydra print a user's mistake as one sentence, with HYDRA_FULL_ERROR=1 all of it."""
-    try:
-        yield
-    except StrobeError as error:
-        raise CompactHydraException(str(error)) from error  # the only kind that it prints without a traceback

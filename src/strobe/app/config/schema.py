@@ -8,6 +8,11 @@ from typing import Any
 
 from omegaconf import MISSING
 
+PUBLISHED = {  # of ``data``: its name, where it is fetched from, and how much that is
+    "eurosat": ("EuroSAT", "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1", "2.1 GB"),
+    "cifar10": ("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "170 MB"),
+}
+
 
 def knob(default: Any, **rules: Any) -> Any:
     """A field whose values are bounded: ``min``, ``max`` (inclusive), ``above``, ``below``, or ``choices``."""
@@ -40,8 +45,8 @@ class TilesConfig(DataConfig):
 class SampleConfig(TilesConfig):
     """The generated stand-in for EuroSAT."""
 
-    tiles_per_class: int = knob(60, min=10)
-    generator_seed: int = knob(42, min=0)
+    tiles_per_class: int = knob(60, min=10)  # images of each of the ten classes
+    generator_seed: int = knob(42, min=0)  # of the tiles
 
 
 @dataclass
@@ -57,7 +62,7 @@ class CIFAR10Config(DataConfig):
 
     form: str = knob("array", choices=["tiles", "photos", "array"])
     val_fraction: float = knob(0.1, above=0, below=1)  # of the training images
-    download: bool = False
+    download: bool = False  # fetch the archive (170 MB) when the folder has no images
     verify: bool = True  # false accepts a subset or an altered copy
 
 
@@ -66,6 +71,7 @@ class ImageFolderConfig(DataConfig):
     """Class folders of photos."""
 
     form: str = knob("photos", choices=["tiles", "photos", "array"])
+    # the whole photo, or a random part of it in each epoch
     framing: str = knob("random_resized_crop", choices=["resize", "random_crop", "random_resized_crop"])
     size: int = knob(224, min=8, max=4096)  # side of the square that a photo becomes, in pixels
     train_fraction: float = knob(0.8, above=0, below=1)  # as of tiles; where train/ and val/ are given, not used
@@ -119,6 +125,7 @@ class TorchConfig(EngineConfig):
     prefetch_factor: int = knob(2, min=1)  # batches each worker keeps ready
     persistent_workers: bool = True  # keep workers between epochs
     pin_memory: bool | None = None  # null: when a GPU is used
+    # how workers start; null: as Linux does
     multiprocessing_context: str | None = knob(None, choices=["fork", "forkserver", "spawn"])
 
 
@@ -126,7 +133,7 @@ class TorchConfig(EngineConfig):
 class SpdlConfig(EngineConfig):
     """Threads of the training process."""
 
-    num_workers: int = knob(1, min=0)
+    num_workers: int = knob(1, min=0)  # threads that load, for each device
     prefetch_factor: int = knob(2, min=1)  # batches each thread keeps ready
     pin_memory: bool | None = None  # null: when a GPU is used
     ordered: bool = True  # false: batches come as they are done, in another order each time
@@ -144,16 +151,16 @@ class ModelConfig:
     _target_: str = MISSING
     stem: str = knob("imagenet", choices=["imagenet", "cifar"])  # 7x7/2 + max-pool, or 3x3/1
     weights: str | None = None  # null | imagenet | a file
-    channels_last: bool = False
-    compile: bool = False
-    label_smoothing: float = knob(0.0, min=0, below=1)
-    optimizer: str = knob("adam", choices=["adam", "adamw", "sgd"])
-    lr: float = knob(1e-3, above=0)
-    weight_decay: float = knob(0.0, min=0)
+    channels_last: bool = False  # memory layout of images and weights
+    compile: bool = False  # torch.compile
+    label_smoothing: float = knob(0.0, min=0, below=1)  # share of a label that is spread over all classes
+    optimizer: str = knob("adam", choices=["adam", "adamw", "sgd"])  # of torch.optim
+    lr: float = knob(1e-3, above=0)  # learning rate
+    weight_decay: float = knob(0.0, min=0)  # of the optimizer
     fused: bool | None = None  # the optimizer's update in one kernel; null: as torch chooses
     momentum: float = knob(0.9, min=0, below=1)  # sgd without a schedule; one_cycle moves it from 0.95 to 0.85 and back
-    scheduler: str = knob("none", choices=["none", "one_cycle"])
-    lr_scaling: str = knob("none", choices=["none", "linear"])
+    scheduler: str = knob("none", choices=["none", "one_cycle"])  # of the learning rate
+    lr_scaling: str = knob("none", choices=["none", "linear"])  # linear: lr grows with the batch, from lr_batch_size on
     lr_batch_size: int = knob(32, min=1)  # the batch size for which lr was chosen
 
 
@@ -171,16 +178,16 @@ class TraceConfig(ProfilerConfig):
 
     directory: str = "tensorboard"
     tables: str | None = "tables"  # operator tables over all cycles; null: none
-    skip_first: int = knob(0, min=0)
-    skip_first_wait: int = knob(0, min=0)
-    wait: int = knob(1, min=0)
-    warmup: int = knob(1, min=0)
-    active: int = knob(3, min=1)
+    skip_first: int = knob(0, min=0)  # steps before the first cycle
+    skip_first_wait: int = knob(0, min=0)  # 1: the first cycle does not wait
+    wait: int = knob(1, min=0)  # steps of a cycle that are not profiled
+    warmup: int = knob(1, min=0)  # steps that are profiled and thrown away
+    active: int = knob(3, min=1)  # steps that are recorded
     repeat: int = knob(2, min=0)  # 0: until the end
-    record_shapes: bool = True
-    profile_memory: bool = False
-    with_stack: bool = False
-    with_flops: bool = False
+    record_shapes: bool = True  # of the operators' inputs
+    profile_memory: bool = False  # allocations
+    with_stack: bool = False  # which line of Python called an operator
+    with_flops: bool = False  # estimated floating-point operations
     max_mb: float | None = knob(None, above=0)  # of one trace file; records fewer steps, then without options
     keep: int | None = knob(None, min=1)  # newest traces of a rank; null: all
     stop_after: bool = False  # end training when the last cycle is recorded
@@ -190,9 +197,9 @@ class TraceConfig(ProfilerConfig):
 class MemoryProfilerConfig(ProfilerConfig):
     """In which training steps allocations are recorded."""
 
-    wait: int = knob(1, min=0)
-    warmup: int = knob(1, min=0)
-    active: int = knob(3, min=1)
+    wait: int = knob(1, min=0)  # steps that are not recorded
+    warmup: int = knob(1, min=0)  # steps more that are not recorded
+    active: int = knob(3, min=1)  # steps that are recorded
     max_entries: int = knob(100_000, min=1)  # events that a snapshot of the GPU's memory goes back
 
 
@@ -201,7 +208,7 @@ class PythonProfilerConfig(ProfilerConfig):
     """How Python code is profiled, and in which training steps."""
 
     kind: str = knob("events", choices=["events", "sampling"])  # cProfile, or pyinstrument
-    skip_first: int = knob(3, min=0)
+    skip_first: int = knob(3, min=0)  # steps that are not profiled
     steps: int = knob(20, min=0)  # 0: until the end
     interval: float = knob(0.001, above=0)  # seconds between samples
 
@@ -240,7 +247,7 @@ class TuneConfig:
     over: list[str] | None = knob(None, choices=list(OVER))  # null: all that applies here
     save: str | None = None  # write conf/experiment/NAME.yaml with what was found
     look_seconds: float = knob(6.0, above=0, max=3600)  # of training, before ceilings are measured
-    ceilings_seconds: float = knob(1.5, above=0, max=3600)  # at most for each of these measurements
+    ceilings_seconds: float = knob(1.0, above=0, max=3600)  # at most for each of these measurements
     turns: int = knob(6, min=4, max=100)  # of each side in a comparison; up to four times as many if it is close
     turn_seconds: float = knob(1.0, above=0, max=600)  # of a turn; two steps at least
     timeout_seconds: float = knob(600.0, above=0, max=86400)  # of one training, or of what it prepares
@@ -257,7 +264,7 @@ class LoadingSuiteConfig(SuiteConfig):
 
     tables: list[str] | None = knob(None, choices=["load", "floors", "crop_policies"])  # null: all that fit the data
     loaders: list[str] | None = None  # such as [skimage,"skimage loader.scale=torch"]; null: all that fit the data
-    batch_sizes: list[int] | None = knob(None, min=1)
+    batch_sizes: list[int] | None = knob(None, min=1)  # images a batch; null: 1, 32, 64 and 1024
     threads: list[int] | None = knob(None, min=1)  # of torch, and of loader=native and packed
     batches: int = knob(10, min=1)  # that one repetition loads
     cold_batch_size: int | None = knob(32, min=1)  # also measured with files that are not in the page cache; null: none

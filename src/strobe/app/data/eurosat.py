@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+from strobe.app.config.schema import PUBLISHED
 from strobe.app.data.download import extract_zip, fetch
 from strobe.app.data.synthetic import is_generated
 from strobe.app.data.tiles import GENERATED, Tiles, tile_roots
 from strobe.errors import DataError
 from strobe.process.locks import locked
 
-URL = "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1"
+_, URL, SIZE = PUBLISHED["eurosat"]
 MD5 = "091174add3c8e680a49244acf185b9f0"
-SIZE = "2.1 GB"
 FOLDER = "EuroSAT_MS"
 
 

@@ -113,14 +113,21 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
                     )
                 summary["uneven"]["files"] = found
         tried = candidates(Record(summary, _plain(cfg))) if record["loader"] or record["model"] else []
+        found = record["alternatives"]
         for number, candidate in enumerate(tried, 1):
             log.info("Measuring %d of %d: %s", number, len(tried), " ".join(candidate.overrides))
-            found = ceilings.alternative(candidate.side, candidate.overrides)
-            if found is not None:
-                record["alternatives"].append(found)
+            if (entry := ceilings.alternative(candidate.side, candidate.overrides, turns=True)) is not None:
+                found.append(entry)
             save()
-        for side in sorted({found["side"] for found in record["alternatives"]}):
-            ceilings.again(side, record)
+        for side in sorted({entry["side"] for entry in found}):
+            best = max((entry for entry in found if entry["side"] == side), key=lambda entry: entry["rate"])
+            # The best of several was lucky too: what it gives is what it gives once more.
+            if len(found) > 1 and (again := ceilings.alternative(side, best["overrides"], turns=True)) is not None:
+                found[found.index(best)] = again
+            if all(entry["ratio"] is None for entry in found if entry["side"] == side):
+                ceilings.again(side, record)
+        ceilings.settle(record)
+        ceilings.close()
         if too_low(Record(summary)):
             log.info("Training was faster than its ceilings: they are measured again")
             for side in ("loader", "model"):
@@ -130,6 +137,8 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
     except (KeyboardInterrupt, SIGTERMException):
         log.warning("Measuring was interrupted: what is not measured is missing below; the training is complete")
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
+    finally:
+        ceilings.close()
 
 
 def report(

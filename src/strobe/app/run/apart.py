@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,14 +13,13 @@ from types import MappingProxyType
 from typing import IO, Any, Literal
 
 from strobe.overrides import quoted
-from strobe.process.fork import end_session, ending
+from strobe.process.fork import end_session, ending, last_said
 from strobe.process.signals import interruptible
 from strobe.records.run import read_summary
 
 ROOT = Path(__file__).parents[4]
 OUTPUT = "output.txt"
 PATIENCE = 30.0  # seconds in which a run that is told to end can write its record
-TAIL = 1 << 16  # bytes of the output in which its last line is looked for
 NOTHING: Mapping[str, str] = MappingProxyType({})
 # In the new process, before it becomes the training: end it when this one dies, however that happens (prctl(2)), and
 # let it hear Ctrl-C, which a shell's background commands ignore.
@@ -34,10 +32,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.pthread_sigmask(signal.SIG_SETMASK, [])
 os.execv(sys.argv[2], sys.argv[2:])
 """
-TRAILING = re.compile(
-    r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
-)  # below Hydra's own errors
-COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -135,11 +129,7 @@ def _why(record: Mapping[str, Any], output: Path, code: int) -> str:
     message = (record.get("error") or {}).get("message")
     if message:
         return " ".join(str(message).split())
-    said = ""
-    with contextlib.suppress(OSError), output.open("rb") as file:
-        file.seek(max(0, output.stat().st_size - TAIL))
-        lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
-        said = next((line.strip() for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
+    said = last_said(output)
     if code >= 0:
         return said or ending(code)
     return ending(code) + (f"; it last said: {said}" if said else "")

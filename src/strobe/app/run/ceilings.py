@@ -24,11 +24,12 @@ from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
-from strobe.measure.timing import Rate
+from strobe.measure.statistics import interval, paired
+from strobe.measure.timing import Block, Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
-from strobe.probe.model import measure_model, note_input
+from strobe.probe.model import Standing, measure_model, note_input
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,15 @@ class Ceilings:
         self._batch: Batch | None = None
         self._image_size: tuple[int, ...] | None = None
         self._failures: list[str] = []
+        self._own: Standing | None = None  # the run's own model, while others take turns with it
+        self._turns: list[float] = []  # its rates in these
+
+    def close(self) -> None:
+        """Let the run's own model go, if it still stands. A second call does nothing."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+            torch.set_num_threads(torch.get_num_threads())  # of threads that begin from now on
 
     def measure(self) -> dict[str, Any]:
         """The record's ``ceilings``, in images/s and core-seconds per image, without alternatives.
@@ -107,11 +117,20 @@ class Ceilings:
                 let_go(error)
                 return None
 
-    def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
-        """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be."""
+    def alternative(self, side: str, overrides: Sequence[str], *, turns: bool = False) -> dict[str, Any] | None:
+        """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be.
+
+        With ``turns``, another model takes turns with the run's own, which stands from then on until :meth:`close`:
+        ``ratio`` says how many times as fast it is, in images/s, whatever the machine's speed was meanwhile.
+        """
         self._failures = []
         rate: Rate | None = None
         images: int | None = None
+        ratio: list[float | None] | None = None
+        turns = turns and side == "model" and not self.cfg.model.compile
+        if turns and self._own is None:
+            with self._measuring(self.cfg):
+                self._own = self._standing(self.cfg, self.data)
         try:
             with recomposed(applied(self.overrides, overrides)) as cfg, self._measuring(cfg):
                 trainer = lone_trainer(cfg)
@@ -121,7 +140,10 @@ class Ceilings:
                 images = cfg.data.batch_size
                 if images > len(data.datasets["train"]):
                     raise StrobeError(f"data.batch_size={images} is more than the training images")
-                rate = self._attempt(side, cfg, data, trainer)
+                if turns and not cfg.model.compile:
+                    rate, ratio = self._beside(cfg, data)
+                if rate is None:
+                    rate = self._attempt(side, cfg, data, trainer)
         except (HydraException, OmegaConfBaseException, StrobeError) as error:
             self._failures.append(in_one_line(error))
         if rate is None:
@@ -132,9 +154,22 @@ class Ceilings:
             "side": side,
             "rate": rate.median,
             "interval": [rate.low, rate.high],
+            "ratio": ratio,
             "cpu_seconds": rate.cpu_seconds,
             "images_per_step": images,
         }
+
+    def settle(self, record: dict[str, Any]) -> None:
+        """Add what the run's own model reached in its turns, and tell the others' rates by their ratios to it."""
+        if not self._turns or record["model"] is None:
+            return
+        found = interval(self._turns)
+        self._merge("model", record, found.middle, found.low or found.middle, found.high or found.middle)
+        self._turns = []
+        for entry in record["alternatives"]:
+            if entry["ratio"] is not None:
+                middle, *ends = (record["model"] * value for value in entry["ratio"])
+                entry["rate"], entry["interval"] = middle, ends
 
     def again(self, side: str, record: dict[str, Any]) -> None:
         """Measure the run's own ``loader`` or ``model`` once more, after what it is compared with.
@@ -145,11 +180,49 @@ class Ceilings:
         with self._measuring(self.cfg):
             rate = self._attempt(side, self.cfg, self.data, lone_trainer(self.cfg))
         if rate is not None and record[side] is not None:
-            low, high = record["intervals"][side]
-            record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate.median / record[side])))
-            record[side] = math.sqrt(record[side] * rate.median)
-            record["intervals"][side] = [min(low, rate.low), max(high, rate.high)]
-            record["joint"] = self._joint(record) if record["shared_cores"] else None
+            self._merge(side, record, rate.median, rate.low, rate.high)
+
+    def _merge(self, side: str, record: dict[str, Any], *again: float) -> None:
+        """Take a side's rate, low and high, which were measured later, into the record."""
+        rate, low, high = again
+        before = record["intervals"][side]
+        record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate / record[side])))
+        record[side] = math.sqrt(record[side] * rate)
+        record["intervals"][side] = [min(before[0], low), max(before[1], high)]
+        record["joint"] = self._joint(record) if record["shared_cores"] else None
+
+    def _standing(self, cfg: DictConfig, data: ImageData) -> Standing | None:
+        """A model of this configuration, warm; None where it cannot train."""
+        try:
+            batch, settings = self._fitting(cfg, data), unweighted(cfg)
+            return Standing(lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data).start()
+        except Exception as error:
+            let_go(error)
+            return None
+
+    def _beside(self, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
+        """Another model by turns with the run's own: its rate, and the ratio of the two with its interval.
+
+        None where they cannot both train, as memory may hold one only; the own one is then let go.
+        """
+        own, other = self._own, self._standing(cfg, data)
+        rates: tuple[list[float], list[float]] = ([], [])
+        try:
+            if own is None or other is None:
+                self.close()
+                return None, None
+            turns = [noting(side.turn, kept) for side, kept in zip((own, other), rates, strict=True)]
+            found = paired(by_turns(turns, cfg.ceilings_seconds, step=max(own.step, other.step)))
+        except Exception as error:
+            let_go(error)
+            self.close()
+            return None, None
+        finally:
+            if other is not None:
+                other.close()
+        self._turns += rates[0]
+        rate = interval(rates[1])
+        return Rate(rate.middle, rate.low or 0.0, rate.high or math.inf, None), [found.middle, found.low, found.high]
 
     @contextmanager
     def _measuring(self, cfg: DictConfig) -> Iterator[None]:
@@ -244,8 +317,7 @@ def train_on(
     """
     if cfg.model.compile:
         torch.compiler.reset()  # or another batch size would be compiled as one that varies
-    settings = cfg.copy()
-    settings.model.weights = None  # what they are makes no difference
+    settings = unweighted(cfg)
 
     def make() -> LightningModule:
         model = build_model(settings, data)
@@ -254,6 +326,24 @@ def train_on(
         return model
 
     return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds)
+
+
+def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[float], Block]:
+    """A side's turn, whose rate is kept."""
+
+    def noted(seconds: float) -> Block:
+        block = turn(seconds)
+        rates.append(block.rate)
+        return block
+
+    return noted
+
+
+def unweighted(cfg: DictConfig) -> DictConfig:
+    """The configuration of a model that starts with no file's weights, as what they are makes no difference."""
+    settings = cfg.copy()
+    settings.model.weights = None
+    return settings
 
 
 def load_batch(data: ImageData) -> Batch:

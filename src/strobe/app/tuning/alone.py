@@ -50,17 +50,15 @@ def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
     print_into(folder / OUTPUT)
     try:
         import torch
-        from hydra import initialize_config_dir
 
         from strobe.app.build.instantiate import build_data
-        from strobe.app.config.compose import CONF, recomposed
-        from strobe.app.config.register import register
+        from strobe.app.config.compose import recomposed
+        from strobe.app.config.register import composing
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.train import quieten
 
-        register()
         quieten()
-        with initialize_config_dir(str(CONF), version_base="1.3"), recomposed(overrides) as cfg:
+        with composing(), recomposed(overrides) as cfg:
             if cfg.threads is not None:
                 torch.set_num_threads(cfg.threads)
             torch.manual_seed(cfg.seed)

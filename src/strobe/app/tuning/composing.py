@@ -2,7 +2,7 @@
 
 A second of loading, or of computing, tells of a choice what a training of it would take twenty for. The model's
 choices depend on each other: they are measured together, axis by axis on the best so far, and at the size of batch
-that was found each once more the other way round. The loader's are measured with that size.
+that was found each once more the other way round.
 """
 
 import math
@@ -22,7 +22,6 @@ BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
-LONG = 1.0  # seconds to load a batch of the size that was found: beyond, they would take long to measure
 MOST_LARGER = 6  # times that a batch is doubled
 
 Changes = tuple[str, ...]
@@ -43,6 +42,11 @@ class Combination:
         both = [text for side in (self.loading, self.computing) if side for text in side.overrides]
         places = list(DIMENSIONS)
         return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
+
+    @property
+    def images(self) -> float:
+        """Of a step; 0 where computing is the run's own."""
+        return (self.computing.images if self.computing else None) or 0.0
 
     @property
     def size(self) -> int:
@@ -85,12 +89,11 @@ class Composer:
         own = self.computing.found.get(())
         best = self._compute() if own else ()
         self._load(self.computing.found.get(best))
-        loaders: list[Alternative | None] = [None, *self._entries(self.loading)]
-        models: list[Alternative | None] = [None, *self._entries(self.computing)]
+        loaders, models = ([None, *side.changed()] for side in (self.loading, self.computing))
         found = [self._together(loader, model) for loader in loaders for model in models if loader or model]
         found = sorted((one for one in found if one.overrides), key=lambda one: -one.predicted.median)
         as_good = [one for one in found if one.predicted.median * AS_GOOD >= found[0].predicted.median]
-        first = min(as_good, key=lambda one: (one.size, -one.predicted.median), default=None)
+        first = min(as_good, key=lambda one: (one.size, one.images, -one.predicted.median), default=None)
         return [first, *(one for one in found if one is not first)] if first else []
 
     def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
@@ -98,20 +101,12 @@ class Composer:
         if loader is None and model is not None:
             return Combination(None, model, with_model(step, model.rate, images=model.images))
         assert loader is not None
-        workers, changes = self._workers(loader), tuple(text for text in loader.overrides if not _is_size(text))
-        loader = replace(loader, overrides=changes)
+        workers = self._workers(loader)
         if model is None:
             return Combination(loader, None, with_loader(step, loader.rate, workers=workers, cpu=loader.cpu_seconds))
         cpus = loader.cpu_seconds, model.cpu_seconds
         predicted = with_both(step, loader.rate, model.rate, workers=workers, images=model.images, cpus=cpus)
         return Combination(loader, model, predicted)
-
-    def _entries(self, side: "_Side") -> list[Alternative]:
-        """What was measured of a side and changes it: of loading, more than the size of its batches."""
-        entries = [entry for key, entry in side.found.items() if key]
-        if side is self.loading:
-            entries = [entry for entry in entries if not all(map(_is_size, entry.overrides))]
-        return entries
 
     def _compute(self) -> Changes:
         """The changes of the model's side with which an image takes least."""
@@ -168,18 +163,14 @@ class Composer:
             step = after(step, computing.rate, images=computing.images, cpu=computing.cpu_seconds)
         if (1 - NOTABLE) * step.total < max(step.undisturbed, step.busy) + step.between:
             return
-        quick = step.images * step.pace <= LONG  # else a loader is measured with the batches of the run
-        size = _key(text for text in computing.overrides if key_of(text) == BATCH_SIZE) if computing and quick else ()
-        if size:
-            self._choose(side, (), [size])
-        own, side.step = size if size in side.found else (), step
-        current = record.text("choices", "loader")
+        side.step, current = step, record.text("choices", "loader")
         loaders = [(f"loader={name}",) for name in record.items("loaders") if name != current]
         loaders += [("loader.batched=true",)] if record.setting("loader.batched") is False else []
         loaders += [("loader.scale=device",)] if record.setting("loader.scale", "device") != "device" else []
-        best = self._choose(side, own, self._allowed(loaders))
-        best = self._choose(side, best, self._allowed(self._worker_counts(step)))
-        self._choose(side, best, self._engines(step))
+        best: Changes = ()
+        for values in (loaders, self._engines(step), self._worker_counts(step)):
+            if "engine=resident" not in best:  # beside which no worker loads
+                best = self._choose(side, best, self._allowed(values))
 
     def _worker_counts(self, step: Step) -> Iterator[Changes]:
         limit, record = worker_limit(self.record, self.step), self.record
@@ -194,10 +185,10 @@ class Composer:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
         images, each = self.record.number("train_images") or math.inf, step.pace or step.length
         if engine != "resident" and images * each <= RESIDENT_SHARE * self.budget:
-            yield from self._allowed([("engine=resident",)])
+            yield ("engine=resident",)
         if engine != "spdl" and find_spec("spdl") and limit:
             threads = (f"{WORKERS}={min(max(1, step.workers), limit.workers)}",)
-            yield from self._allowed([("engine=spdl", *(threads if "workers" in self.wanted else ()))])
+            yield ("engine=spdl", *(threads if "workers" in self.wanted else ()))
 
     def _workers(self, entry: Alternative) -> int:
         """The workers beside training of a way of loading."""
@@ -264,6 +255,10 @@ class _Side:
             {(): Alternative(name, (), _bounded(own), cpu, step.images)} if own is not None else {}
         )
 
+    def changed(self) -> list[Alternative]:
+        """All but the run's own."""
+        return [entry for key, entry in self.found.items() if key]
+
 
 def _key(overrides: Iterable[str]) -> Changes:
     return tuple(sorted(overrides, key=key_of))  # a group before its settings, which choosing it would drop
@@ -271,10 +266,6 @@ def _key(overrides: Iterable[str]) -> Changes:
 
 def _pairs(first: Sequence[Changes], second: Sequence[Changes]) -> list[Changes]:
     return [(*one, *other) for one in first for other in second]
-
-
-def _is_size(override: str) -> bool:
-    return DIMENSIONS.get(key_of(override)) == "batch_size"
 
 
 def _bounded(rate: Figure, scale: float = 1.0) -> Figure:

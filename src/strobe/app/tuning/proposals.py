@@ -66,13 +66,19 @@ def _composed(record: Record, step: Step, combinations: Sequence[Combination]) -
         return
     first = worth[0]
     yield _combined(record, step, first)
-    others = (one for one in worth if one.loading != first.loading)
-    rival = next((one for one in others if one.predicted.median >= RIVAL * first.predicted.median), None)
+    near = (one for one in worth if one.predicted.median >= RIVAL * first.predicted.median)
+    rival = next((one for one in near if _loads_otherwise(one, first)), None)
     if rival is not None:
         yield replace(_combined(record, step, rival), rival=True)
     if first.loading and first.computing:
         sides = ((first.loading, None), (None, first.computing))
         yield from (_combined(record, step, one) for one in worth if (one.loading, one.computing) in sides)
+
+
+def _loads_otherwise(one: Combination, other: Combination) -> bool:
+    """Whether neither has all changes of the other's loading: leaving changes out is what pruning does."""
+    sides = [set(side.overrides) if (side := each.loading) else set() for each in (one, other)]
+    return not (sides[0] <= sides[1] or sides[1] <= sides[0])
 
 
 def _combined(record: Record, step: Step, one: Combination) -> Proposal:

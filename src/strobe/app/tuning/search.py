@@ -16,6 +16,7 @@ from strobe.records.run import Alternative, Figure, Record, load_record
 NOTHING, BUDGET, ENOUGH = "nothing else helps", "the budget is spent", "as many changes were tried as one search may"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
+PROOF = 1.5  # times as long as a usual trial it takes
 ALONE = 0.25  # of the budget, that measuring sides alone may take
 
 
@@ -56,6 +57,7 @@ class Search:
     clock: Callable[[], float] = time.perf_counter
     _since: float = field(default=0.0, init=False)
     _before: int = field(default=0, init=False)  # trainings of earlier sessions
+    _pruned: list[list[str]] = field(default_factory=list, init=False)  # changes that were left out once
     _heard: int = field(default=0, init=False)  # how many of the sides that were measured have been asked for
 
     def run(self) -> None:
@@ -71,7 +73,7 @@ class Search:
                 tuning.advice = advice(record)
                 if not self._improve(record) and tuning.ended is None:
                     tuning.ended = NOTHING
-            self._prune()
+                self._prune()
             self._prove()
         except KeyboardInterrupt:
             self._end("interrupted")
@@ -165,19 +167,24 @@ class Search:
     def _prune(self) -> None:
         """Leave out each change of several once, and for good if training is as fast without it."""
         tuning = self.tuning
-        parts = tuning.parts
-        for part in parts if len(parts) > 1 else ():
+        for part in self._unpruned():
             if tuning.parts == [part]:
                 break  # which is what the proof is about
             before = tuning.without(part)
             trial = tuning.tried(before, tuning.best)
             if trial is None:
-                if self._left() < SLACK * 2 * tuning.usual_trial:
+                if self._left() < SLACK * (1 + PROOF) * tuning.usual_trial:
                     break
                 proposal = Proposal(tuple(part), "is it needed, beside the rest?", None)
                 trial = self._try(proposal, before, tuning.best, left_out=True)
+            self._pruned.append(part)
             if not trial["kept"]:
                 tuning.best = before
+
+    def _unpruned(self) -> list[list[str]]:
+        """The changes that were not left out yet; none if there is one change only."""
+        parts = self.tuning.parts
+        return [part for part in parts if part not in self._pruned] if len(parts) > 1 else []
 
     def _prove(self) -> None:
         """Compare the best with what was given, anew: each change was kept for its ratio, which flatters it."""
@@ -189,8 +196,7 @@ class Search:
 
     def _reserved(self, trials: int) -> float:
         """Seconds that so many trials take, leaving each change out once, and the proof."""
-        parts = len(self.tuning.parts)
-        return (trials + (parts if parts > 1 else 0) + 1) * self.tuning.usual_trial
+        return (trials + len(self._unpruned()) + PROOF) * self.tuning.usual_trial
 
     def _left(self) -> float:
         return float(self.tuning.header["budget"]) - (self.clock() - self._since)

@@ -12,7 +12,7 @@ from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of, key_of
-from strobe.present.format import interval, pace
+from strobe.present.format import WIDEST, interval, pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
@@ -96,7 +96,8 @@ def _fate(trial: Mapping[str, Any]) -> str:
     """What became of a change."""
     if trial.get("left_out"):
         return "stays" if trial["kept"] else "left out"
-    return "kept" if trial["kept"] else str(trial["verdict"])
+    wide = trial["measured"] and WIDEST * (trial["measured"]["low"] or 0.0) < (trial["measured"]["high"] or 0.0)
+    return "kept" if trial["kept"] else "not known" if wide else str(trial["verdict"])
 
 
 def _table(tuning: Tuning) -> Table:

@@ -63,13 +63,16 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
     then = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
+    ratio, kept = chosen.ratio, then.median / chosen.rate.median
+    if ratio is not None:
+        ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
     return Finding(
         "small_batch",
         f"Batches of {now} are too small: each pays {duration(fixed_cost(record, step))} whatever its size",
         f"The model alone computes {own}{measured}.",
         f"{how}. {meaning}",
         chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
-        with_model(step, then, images=images),
+        with_model(step, then, images=images, ratio=ratio),
     )
 
 
@@ -85,7 +88,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         evidence += f" It computes on {cores(used)} meanwhile: most of that time it waits for something."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
-        overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate)
+        overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
         evidence += f" With a fused one the model alone reaches {pace(fused[0].rate.median)}."
         advice = "Let the optimizer update all weights in one kernel."
     else:
@@ -249,7 +252,9 @@ def _setting(
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
-    return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate))
+    return Finding(
+        cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate, ratio=best.ratio)
+    )
 
 
 def _threads(count: str) -> str:
@@ -280,7 +285,9 @@ def _changing(record: Record, key: str) -> list[Alternative]:
 
 
 def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Beyond what noise explains: the two intervals do not overlap."""
+    """Beyond what noise explains: by turns, or because the two intervals do not overlap."""
+    if entry.ratio is not None:
+        return entry.ratio.low > 1
     return step.model is not None and entry.rate.low > step.model.high
 
 

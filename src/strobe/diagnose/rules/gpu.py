@@ -75,7 +75,10 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
     if not is_idle or kernel >= computing / kernels:
         return None
-    measured = [(with_model(step, entry.rate, images=entry.images), entry) for entry in _fewer_launches(record)]
+    measured = [
+        (with_model(step, entry.rate, images=entry.images, ratio=entry.ratio), entry)
+        for entry in _fewer_launches(record)
+    ]
     predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
     overrides: tuple[str, ...] = best.overrides if best else ()
     if predicted is None or predicted.median < WORTH:
@@ -154,7 +157,7 @@ def precision(record: Record, step: Step) -> Finding | None:
         return None
     step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
-    predicted = with_model(step, entry.rate, images=entry.images) if entry else None
+    predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
         return None
     used = as_number(record.mapping("trace_evidence").get("tensor_core_share"))

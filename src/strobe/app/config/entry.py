@@ -1,0 +1,42 @@
+"""What commands do around ``hydra.main``: help, and a user's mistake as one sentence. Imports no torch."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
+from hydra.types import RunMode
+
+from strobe.app.config.help import text
+from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.errors import StrobeError
+
+
+@contextmanager
+def command(name: str) -> Iterator[None]:
+    """Around a function of ``hydra.main`` with the configuration ``name``: help, and a mistake as one sentence."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
+    try:
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
+            sys.exit()
+        yield
+    except MISTAKES as error:
+        sys.exit(sentence(error, name, sys.argv[1:]))
+    except Exception:  # a mistake of ours
+        traceback.print_exc()
+        sys.exit(1)
+
+
+@contextmanager
+def task() -> Iterator[None]:
+    """Within such a function: a mistake ends the command at once; a launcher of many jobs takes it as an exception."""
+    try:
+        yield
+    except StrobeError as error:
+        if HydraConfig.get().mode == RunMode.RUN:
+            sys.exit(str(error))
+        raise CompactHydraException(str(error)) from error

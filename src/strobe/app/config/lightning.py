@@ -1,0 +1,102 @@
+"""Checks of Lightning's own arguments, from its source: a mistake need not wait until it and torch are imported."""
+
+import ast
+import builtins
+import os
+import sys
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from strobe.errors import ConfigError
+
+COUNTS = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval")
+OURS = ("logger", "callbacks", "default_root_dir", "use_distributed_sampler")  # what a run sets itself
+PRECISIONS = (
+    *("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true"),
+    *("transformer-engine", "transformer-engine-float16"),
+)
+ALSO = (16, 32, 64, "16", "32", "64", "bf16", None)  # older names of these
+GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
+
+
+def check_trainer(arguments: Mapping[str, Any]) -> None:
+    """Raise a :class:`ConfigError` for what Lightning's Trainer, or this machine, would refuse of ``trainer.*``."""
+    hints = trainer_hints()
+    for key, value in arguments.items():
+        if key not in hints:
+            near = get_close_matches(str(key), hints, 1)
+            meant = f"did you mean trainer.{near[0]}?" if near else "leave it out"
+            raise ConfigError(f"trainer.{key}={value} is not an argument of Lightning's Trainer; {meant}")
+        if key in OURS:
+            raise ConfigError(f"trainer.{key} is set by each run itself; leave it out")
+        if not _is_a(value, hints[key]):
+            raise ConfigError(f"trainer.{key}={value} has a wrong type; Lightning takes {_words(hints[key])}")
+        if key in COUNTS and value == 0:
+            raise ConfigError(f"trainer.{key}=0 is out of range; it must be at least 1")
+    if (precision := arguments.get("precision")) not in (*PRECISIONS, *ALSO):
+        raise ConfigError(f"trainer.precision={precision} is not a choice; choose one of {', '.join(PRECISIONS)}")
+    if (accelerator := arguments.get("accelerator")) in ("gpu", "cuda") and not has_gpu():
+        raise ConfigError(f"trainer.accelerator={accelerator}, but there is no GPU here; give trainer=cpu")
+
+
+def has_gpu() -> bool:
+    """Whether there may be a GPU that torch can use; where only torch can tell, there may be one."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    root = Path("/")
+    return sys.platform != "linux" or any(any(root.glob(pattern[1:])) for pattern in GPUS)
+
+
+@cache
+def trainer_hints() -> dict[str, Any]:
+    """The types of the Trainer's arguments by their names, as far as values of a configuration can be of them."""
+    package = find_spec("lightning")
+    assert package is not None
+    assert package.origin is not None
+    source = Path(package.origin).with_name("pytorch") / "trainer" / "trainer.py"
+    (trainer,) = (node for node in ast.parse(source.read_text()).body if getattr(node, "name", "") == "Trainer")
+    (start,) = (node for node in ast.walk(trainer) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    annotated = {each.arg: each.annotation for each in start.args.kwonlyargs if each.annotation}
+    return {
+        name: eval(compile(ast.Expression(annotation), source, "eval"), {}, _Names())
+        for name, annotation in annotated.items()
+    }
+
+
+class _Object:
+    """Stands for classes of Lightning and torch."""
+
+
+class _Names(dict[str, Any]):
+    """What annotations name; of Lightning's aliases, such as ``_PATH``, only Lightning knows what fits."""
+
+    def __missing__(self, name: str) -> Any:
+        other = Any if name.startswith("_") else _Object
+        return getattr(typing, name, getattr(builtins, name, other))
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) is Union else (hint,)
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    for option in _options(hint):
+        kind = get_origin(option) or option
+        if kind is int:
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        else:
+            fits = kind is Any or isinstance(value, (int, float) if kind is float else kind)
+        if fits:
+            return True
+    return False
+
+
+def _words(hint: Any) -> str:
+    """A type as a person writes it."""
+    kinds = [get_origin(option) or option for option in _options(hint)]
+    return ", ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)

@@ -1,0 +1,120 @@
+"""A user's mistake as one sentence, where Hydra prints several lines of its own. Imports no torch."""
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from strobe.app.config.lightning import trainer_hints
+from strobe.app.config.register import composing
+from strobe.errors import StrobeError
+from strobe.overrides import key_of
+
+MISTAKES = (HydraException, OmegaConfBaseException, StrobeError)
+ADDED = {  # what has no key until it is added
+    "callbacks": "+callbacks.NAME._target_=CLASS adds a callback, +callbacks.NAME.KEY=VALUE its arguments",
+    "trainer": "+{}=VALUE gives this argument to Lightning's Trainer",
+    "logger": "+{}=VALUE gives this argument to the logger",
+}
+WANTED = {
+    r"could not be converted to Integer": "a whole number",
+    r"could not be converted to Float": "a number",
+    r"is not a valid bool": "true or false",
+    r"is not Optional": "a value other than null",
+    r"is not a ListConfig, list or tuple": "a list, such as [1,2]",
+    r"is not a (subclass|dict)|cannot be assigned|to a (dict|DictConfig)": "a group of keys",
+}
+QUOTING = "give KEY=VALUE, and quote a value with spaces or any of ,={}[]()$, such as \"data.root='my data'\""
+NEAR = 0.7  # of get_close_matches: a typing mistake, no other word
+NEARER = 0.8  # in another group
+
+
+def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> str:
+    """What is wrong with which override, and what fits; an error that is not known comes as it is, in one line.
+
+    Args:
+        error: of Hydra, OmegaConf or Strobe.
+        name: of the configuration that could not be composed, for the keys that it has.
+        overrides: that were given.
+    """
+    text, cause = str(error), str(error.__cause__ or "").partition("\n")[0]
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        told = f"{group}={choice} is not a choice; choose one of {', '.join(error.options)}"
+    elif isinstance(error, OverrideParseException):
+        told = f"{error.override} cannot be read; {QUOTING}"
+    elif found := re.match(r"Could not (?:override|delete from config\.) '([^']+)'", text):
+        told = _unknown(found[1], name, overrides)
+    elif found := re.match(r"Could not append to config\. An item is already at '([^']+)'", text):
+        told = f"+{found[1]} is a key already; give {found[1]}=VALUE, without the +"
+    elif found := re.match(r"Error merging override (.+)", text):
+        told = f"{found[1]} does not fit; {_wanted(cause)}"
+    elif found := re.match(r"Multiple values for ([^.\s]+)\.", text):
+        told = f"{found[1]} has a choice already; give {found[1]}=CHOICE, without a +"
+    elif found := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
+        told = f"{found[1]} has several values; sweep over them with -m, or give a list: '{found[2]}=[{found[3]}]'"
+    else:
+        place = re.search(r"full_key: (\S+)", text)
+        told = " ".join(re.sub(r"\s*(?:full_key|object_type|reference_type)[:=].*", "", text).split())
+        told = f"{place[1]}: {told}" if place else told
+    return told
+
+
+def _wanted(cause: str) -> str:
+    """What to give in place of a value of a wrong type, by what OmegaConf says of it."""
+    return next((f"give {wanted}" for pattern, wanted in WANTED.items() if re.search(pattern, cause)), cause)
+
+
+def suggestion(key: str, known: Sequence[str]) -> str:
+    """What may have been meant by a key that is not one of the ``known``."""
+    group, _, leaf = key.rpartition(".")
+    leaves = [(other.rpartition(".")[2], other) for other in known if other != key]
+    meant = [other for name, other in leaves if name == leaf]
+    meant = meant or [other for name, other in leaves if leaf in name.split("_")]
+    for near, below in ((NEAR, f"{group}."), (NEARER, "")):
+        names = {name: other for name, other in reversed(leaves) if other.startswith(below)}
+        meant = meant or [names[name] for name in get_close_matches(leaf, names, 2, near)]
+    return f"did you mean {' or '.join(meant[:2])}?" if meant else "--help lists the keys"
+
+
+def keys(cfg: Any) -> list[str]:
+    """All keys of a configuration, Hydra's own last."""
+    return sorted(_flat(OmegaConf.to_container(cfg, resolve=False)), key=lambda key: key.startswith("hydra."))
+
+
+def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
+    """That there is no such key, and which ones are like it."""
+    known = _keys(name, [given for given in overrides if given[:1] != "-" and key_of(given) != key])
+    if any(other.startswith(f"{key}.") for other in known):
+        return f"{key} is a group; give {key}=CHOICE, or one of its keys: {key}.KEY=VALUE"
+    group, _, leaf = key.partition(".")
+    meant = suggestion(key, known)
+    if group in ADDED and (leaf in trainer_hints() if group == "trainer" else not meant.startswith("did")):
+        meant = ADDED[group].format(key)
+    return f"{key} is not a key; {meant}"
+
+
+def _keys(name: str, overrides: Sequence[str]) -> list[str]:
+    """All keys of a configuration with these overrides, or without them if another one is wrong as well."""
+    GlobalHydra.instance().clear()
+    with composing():
+        for given in (overrides, ()):
+            try:
+                return keys(compose(name, list(given), return_hydra_config=True))
+            except MISTAKES:
+                continue
+    return []
+
+
+def _flat(node: object, above: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}"

@@ -1,0 +1,89 @@
+"""A training by a script of any tree and environment, that takes turns in a process of its own."""
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from strobe.duel import turning
+from strobe.measure.timing import Block
+from strobe.process.fork import Failure, FreshProcess, last_said, print_into
+
+OUTPUT = "output.txt"
+STOPPED = 10.0  # seconds within which a training that has answered stands still
+
+
+class Foreign:
+    """A script whose Lightning training stands still but for its turns; a context manager.
+
+    It knows nothing of this tree: :mod:`strobe.duel.turning` is run by its path, and speaks for it. When this process
+    ends in whatever way, it ends too.
+
+    Args:
+        command: the interpreter, the script, and its arguments.
+        folder: where ``output.txt`` holds what is printed.
+        variables: the whole environment.
+        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, *, variables: Mapping[str, str], timeout: float) -> None:
+        self._command, self._folder, self._variables, self._timeout = command, folder, variables, timeout
+        self._process: FreshProcess | None = None
+
+    def start(self) -> Block | Failure:
+        """Train until it is warm."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        interpreter, *script = self._command
+        words = [interpreter, turning.__file__], script, dict(self._variables), str(self._folder / OUTPUT)
+        self._process = FreshProcess(_become, *words, guarded=True)
+        return self._answer(self._process, self._timeout)
+
+    def turn(self, seconds: float) -> Block | Failure:
+        """Train for so long, two steps at least; as many steps, or a multiple of it, as there are workers."""
+        if self._process is None:
+            return Failure("its training has ended")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
+            self._process.pipe.send(seconds)
+        self._process.resume()
+        return self._answer(self._process, self._timeout + seconds)
+
+    def close(self) -> None:
+        """End it, and all that it has started. A second call does nothing."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
+        found = process.receive(timeout)
+        if isinstance(found, Failure):
+            self.close()
+            said = last_said(self._folder / OUTPUT)
+            return Failure(said or found.reason, found.memory)
+        deadline = time.monotonic() + STOPPED
+        while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
+            time.sleep(0.001)  # or it might stop itself after it is told to go on
+        process.pause()  # also what it has started in process groups of their own
+        return Block(*found)
+
+
+def _state(pid: int) -> str:
+    """The letter that the kernel has for a process's state; X for one that has gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "X"
+
+
+def _become(pipe: Connection, driver: list[str], script: list[str], variables: dict[str, str], output: str) -> None:
+    """Of the new process: become the script's interpreter, with the pipe."""
+    print_into(Path(output))
+    os.set_inheritable(pipe.fileno(), True)
+    os.execve(driver[0], [*driver, str(pipe.fileno()), *script], variables)

@@ -1,0 +1,165 @@
+"""``python -m strobe.duel --commit A --commit B``: two commits of a small project take turns, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from strobe.duel.__main__ import main
+from strobe.duel.commits import Repository
+from strobe.errors import ConfigError, DataError
+from support.processes import begin, left_running, wait_for
+from support.refusals import refusal
+
+SCRIPT = """
+import sys, time
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from pause import SECONDS
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        time.sleep(SECONDS)
+        return self.layer(batch).mean()
+    def validation_step(self, batch, _):
+        raise RuntimeError("a turn is of training only")
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+assert "loader=native" in sys.argv, "the overrides are those of the command"
+batches = torch.utils.data.DataLoader(torch.rand(24, 4), batch_size=8)
+Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False).fit(Model(), batches, batches)
+"""
+COMMAND = ("--", "python", "train.py", "loader=native")
+
+
+def git(folder: Path, *words: str) -> str:
+    given = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(given, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commits with the tags fast, slow, broken and other, which requires another package; the last one is fast."""
+    folder, scratch = tmp_path / "project", tmp_path / "scratch"
+    (folder / "src").mkdir(parents=True)
+    scratch.mkdir()
+    git(folder, "init", "-q")
+    (folder / "train.py").write_text(SCRIPT)
+    for tag, pause in (("fast", "0.002"), ("slow", "0.02"), ("broken", "1 / 0"), ("fast-again", "0.002")):
+        (folder / "src" / "pause.py").write_text(f"SECONDS = {pause}")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", tag)
+        git(folder, "tag", tag)
+    (folder / "requirements.lock").write_text("torch==1.0\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "other")
+    git(folder, "tag", "other")
+    git(folder, "checkout", "-q", "fast-again")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    return folder
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+
+def nothing_is_left(project: Path) -> bool:
+    """No work tree, and no file but what multiprocessing keeps while this process lives."""
+    left = [path.name for path in (project.parent / "scratch").iterdir() if not path.name.startswith("pymp-")]
+    return git(project, "worktree", "list").count("\n") == 0 and not left
+
+
+def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "train.py").write_text(SCRIPT + "# a change\n")
+    options = ("--seconds", "0.1", "--quads", "4", "--fail-if-slower", "5%")
+    code, text = said(capsys, *options, "--commit", "fast", "--commit", "slow", *COMMAND)
+    assert code == 3, text
+    assert "A starts: train.py loader=native of fast" in text
+    assert "B is slower" in text
+    assert "The working tree has changes that neither commit holds; --commit . takes it as it is" in text
+    assert nothing_is_left(project)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--commit", "fast", *COMMAND), "two commits and one command, and 1 and 1 came"),
+        (("--commit", "fast", "--commit", "slow", *COMMAND, *COMMAND), "and 2 and 2 came"),
+        (("--commit", "fast", "--commit", "gone", *COMMAND), "--commit gone: there is no such commit in"),
+        (("--commit", "--help", "--commit", "fast", *COMMAND), "expected one argument"),
+        (("--commit", "broken", "--commit", "fast", *COMMAND), "A cannot train: ZeroDivisionError: division by zero"),
+        (("--commit", ".", "--commit", "other", *COMMAND), "requires other packages than the working tree"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(
+    arguments: tuple[str, ...],
+    message: str,
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("strobe.duel.commits.shutil.which", lambda name: None if name == "uv" else name)
+    code, text = said(capsys, *arguments)
+    assert code in (1, 2)
+    assert message in text
+    assert "Traceback" not in text
+    assert nothing_is_left(project)
+
+
+def test_without_a_repository_or_git_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "lies in no git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "needs git, which is not installed" in refusal(lambda: Repository(tmp_path), ConfigError)
+
+
+def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_of_its_own(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = Repository(project)
+    assert repository.interpreter("fast") == repository.interpreter(".") == sys.executable
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    case = f'case $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac'
+    uv.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n{case}\n')
+    uv.chmod(0o755)
+    assert "could not be made, see what this says: uv pip sync" in refusal(
+        lambda: repository.interpreter("other"), DataError
+    )
+    (tmp_path / "allowed").touch()
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    python = Path(repository.interpreter("other"))
+    assert python.is_relative_to(tmp_path / "cache")
+    assert repository.interpreter("other") == str(python)  # from the cache
+    assert (tmp_path / "asked").read_text().split() == ["venv", "pip", "venv", "pip"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, project: Path) -> None:
+    options = ("--quads", "400", "--commit", "fast", "--commit", "slow")
+    process = begin("-u", "-m", "strobe.duel", *options, *COMMAND, cwd=project, PYTHONPATH=os.pathsep.join(sys.path))
+    assert process.stdout
+    while "starts" not in process.stdout.readline():
+        assert process.poll() is None
+    if number == signal.SIGINT:  # while both train
+        while "B starts" not in process.stdout.readline():
+            assert process.poll() is None
+    process.send_signal(number)
+    process.wait(60)
+    process.stdout.close()
+    assert process.returncode == 128 + number
+    assert nothing_is_left(project)
+    assert wait_for(lambda: not left_running(), 20)
