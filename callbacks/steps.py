@@ -2,6 +2,8 @@
 
 import csv
 import logging
+import multiprocessing
+import resource
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +25,8 @@ from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
+ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
+PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 _log = logging.getLogger(__name__)
 
@@ -31,7 +35,7 @@ _log = logging.getLogger(__name__)
 class Row:
     """A step that is not written yet: what follows it is not known, or its device is not done."""
 
-    head: Sequence[Any]  # from `step` to `profiled`
+    head: Sequence[Any]  # from `step` to the memory
     lap: Lap
     gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
     device: Mapping[str, float] | None = None
@@ -98,6 +102,31 @@ class StepRows:
             self.write(last=True)
 
 
+class MemoryWatch:
+    """What processes hold of memory that is no file's and not shared, asked twice a second and later more seldom."""
+
+    def __init__(self) -> None:
+        self._began = self._next = time.monotonic()
+
+    def held(self) -> tuple[int | None, int | None]:
+        """Bytes of this process, and of the largest that it started, such as loader workers; None where not asked."""
+        now = time.monotonic()
+        if now < self._next:
+            return None, None
+        self._next = now + max(ASKED_SECONDS, ASKED_SHARE * (now - self._began))
+        children = [held for child in multiprocessing.active_children() if (held := _held(child.pid)) is not None]
+        return _held("self"), max(children, default=None)
+
+
+def _held(pid: int | str | None) -> int | None:
+    """Pages of a process less those that it shares (proc(5), statm), in bytes; None where it has gone."""
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return None
+    return (int(resident) - int(shared)) * PAGE
+
+
 class StepRecorder(Callback):
     """Write a CSV file with one row a training step, in seconds.
 
@@ -107,7 +136,8 @@ class StepRecorder(Callback):
     has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
     written there, and the rest, of which ``after/<name>`` is a callback's or the module's. ``cpu_<phase>`` and
     ``main_<phase>``, in one row of seven, are core-seconds of this process and of the thread that trains;
-    ``garbage_collection`` is Python's, within the phases.
+    ``garbage_collection`` is Python's, within the phases; ``memory`` and ``workers_memory``, in a row now and then, are
+    bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, empty for a kind of batch whose size Lightning cannot tell. ``updates`` counts
     the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler disturbed the
     step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed
@@ -134,6 +164,7 @@ class StepRecorder(Callback):
         self._clock.watch_loggers(trainer.loggers)
         self._checkpoints = checkpoint_names(trainer)
         self._recent.clear()
+        self._memory = MemoryWatch()
         self._validating = 0
         self._recording = False
         if trainer.is_global_zero:
@@ -178,7 +209,7 @@ class StepRecorder(Callback):
         step, total = trainer.fit_loop.epoch_loop.total_batch_idx, sum(phases.values())
         self._recent.append((images or 0, total, phases["data_wait"]))
         if self._rows is not None:
-            self._rows.add([step, trainer.current_epoch, images, lap.updates, int(profiled)], lap)
+            self._rows.add([step, trainer.current_epoch, images, lap.updates, int(profiled), *self._memory.held()], lap)
             self._rows.tell(self._clock.device.ready() if self._clock.device else ())
             self._rows.write()
         if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:

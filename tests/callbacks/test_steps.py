@@ -54,6 +54,24 @@ def seconds(recorder: StepRecorder, name: str) -> list[float]:
     return [float(row[name]) for row in rows(recorder)]
 
 
+class Hoarding(Callback):
+    """Keeps 2 MB of each step, and lets time pass."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.kept = [*getattr(self, "kept", []), torch.ones(500_000)]
+        time.sleep(0.01)
+
+
+def test_memory_that_grows_with_the_steps_is_seen(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "ASKED_SECONDS", 0.0)
+    fit(recorder, Hoarding(), max_epochs=5)
+    growth = measure_steps(recorder.path)["memory_growth"]
+    assert growth["memory"]["steady"]
+    assert growth["memory"]["bytes_per_second"] > 0
+    assert growth["memory"]["last_bytes"] - growth["memory"]["first_bytes"] > 1_000_000 * len(rows(recorder))
+    assert growth["workers_memory"] is None  # there are none
+
+
 @pytest.mark.parametrize(
     "settings",
     [{}, {"accumulate_grad_batches": 4}, SOME_VALIDATION, {"enable_checkpointing": True}],
@@ -252,7 +270,7 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     """A busy one tells of a step when its row has long been there; after an error of it, one is not known."""
     rows = StepRows(tmp_path / "steps.csv", [], device=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0], Lap({"forward": 1}, 1))
+        rows.add([number, 0, 4, 1, 0, None, None], Lap({"forward": 1}, 1))
         if not late:
             rows.tell([{"total": number + 1.0}])
         rows.write()

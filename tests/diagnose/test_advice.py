@@ -127,6 +127,15 @@ def test_images_enlarged_in_the_network_have_no_override() -> None:
     assert "stored with 64x64 pixels, and the network computes on 224x224" in finding.evidence
 
 
+def test_a_processor_that_became_slower_explains_longer_steps() -> None:
+    record = example("slowing_down")
+    assert "cores" not in of("slowing_down", record)[0].evidence
+    record.summary["machine"] |= {"throttles": 7, "hertz": [3.4e9, 1.2e9]}
+    finding = of("slowing_down", record)[0]
+    assert finding.evidence.endswith("too hot 7 times, and slowed down. Their clock fell from 3.40 to 1.20 GHz.")
+    assert "cooling" in finding.advice
+
+
 def test_the_knee_not_the_largest_batch() -> None:
     record = example("small_batch")
     entries = record.summary["ceilings"]["alternatives"]

@@ -9,7 +9,7 @@ from hydra import compose, initialize_config_dir
 from strobe.app.config.register import register
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, verdict
+from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, gain, verdict
 from strobe.records.run import Record
 from support.places import ROOT
 from support.recorded import CAUSES, example, of
@@ -306,6 +306,17 @@ def test_a_validation_at_the_end_of_a_broken_epoch_falls_on_a_whole_one() -> Non
     assert causes(record)[0] == "validation"  # it comes in the middle of epochs, after so many batches
     record.config["trainer"]["val_check_interval"] = 1.0
     assert "validation" not in causes(record)
+
+
+def test_memory_that_is_soon_used_up_comes_before_what_is_slow_and_promises_no_speed() -> None:
+    hook = {"summary__callbacks": [CALLBACK]}
+    assert causes(example("growing_memory", **hook)) == ["growing_memory", "callback"]
+    record = example("growing_memory", summary__environment__memory_free_bytes=4e11, **hook)  # it lasts for hours
+    assert causes(record) == ["callback", "growing_memory"]
+    found = diagnose(example("growing_memory"))
+    assert gain(found[0].as_dict()) == ""
+    assert "grow by 40 MB a second" in verdict(record, found)
+    assert "that are free now last for 9.17 min" in found[0].evidence
 
 
 def test_a_thread_beside_training_is_named_before_what_it_slows() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import all_rules, command, diagnose, verdict
+from strobe.diagnose.rank import ENDANGERS, all_rules, command, diagnose, verdict
 from strobe.overrides import key_of
 from strobe.records.run import Record
 from support.recorded import CAUSES, RECORDED, damages, example, of, recorded
@@ -34,7 +34,7 @@ def test_the_example_of_a_cause_yields_it_first_and_findings_that_can_be_acted_o
     record = example(cause)
     findings = diagnose(record)
     assert findings[0].cause == cause
-    assert (findings[0].predicted_speedup.median > 1) == (cause != "nothing")
+    assert (findings[0].predicted_speedup.median > 1) == (cause not in ("nothing", *ENDANGERS))
     for finding in findings:
         assert finding.cause in RULES
         assert finding.title
@@ -111,6 +111,16 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "upsampled": [
         {"summary__image_size__stored": [200, 180]},
         {"summary__image_size": None, "summary__ceilings__image_size": None},  # nobody knows
+    ],
+    "swapping": [
+        {"summary__machine__swapped_bytes": 10_000_000},  # in a quarter of a minute
+        {"summary__machine__choked": 0.01},  # nobody waited
+        {"summary__machine__choked": None, "summary__machine__idle": 0.01},
+    ],
+    "growing_memory": [
+        {"summary__memory_growth__workers_memory__steady": False},  # a cache that has filled
+        {"summary__memory_growth__workers_memory__last_bytes": 4.1e8},
+        {"summary__environment__memory_free_bytes": 4e12},  # it lasts for more than a day
     ],
     "validation": [{"summary__between_seconds__validation": 0.002}],
     "first_step": [

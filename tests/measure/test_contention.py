@@ -72,6 +72,25 @@ def test_a_quota_is_read_of_either_kind_of_cgroup(
 def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contention, "_CGROUP", tmp_path)
     monkeypatch.setattr(contention, "_PROC", tmp_path)
+    monkeypatch.setattr(contention, "_CORES", tmp_path)
     found = contention.between(contention.read(), contention.read(), 2)
-    unknown = {"others", "stolen", "idle", "throttled", "starved", "delayed", "swapped_bytes"}
+    unknown = {"others", "stolen", "idle", "throttled", "starved", "delayed", "swapped_bytes", "choked", "throttles"}
     assert {name for name, value in found.items() if value is None} == unknown
+
+
+def test_clocks_and_heat_are_read_where_the_machine_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for core in os.sched_getaffinity(0):
+        for name, value in (("cpufreq/scaling_cur_freq", 2_500_000), ("thermal_throttle/core_throttle_count", 3)):
+            file = tmp_path / f"cpu{core}" / name
+            file.parent.mkdir(parents=True)
+            file.write_text(f"{value}\n")
+    monkeypatch.setattr(contention, "_CORES", tmp_path)
+    before = contention.read()
+    file.write_text("5\n")
+    found = contention.between(before, contention.read(), usable_cores())
+    assert found["hertz"] == [2.5e9, 2.5e9]
+    assert found["throttles"] == (2 if len(os.sched_getaffinity(0)) <= contention.MOST_CORES else 0)
+    monkeypatch.setattr(contention, "_CORES", tmp_path / "none")
+    found = contention.between(before, contention.read(), usable_cores())
+    assert found["hertz"] == [2.5e9, None]
+    assert found["throttles"] is None

@@ -54,10 +54,11 @@ LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
-    "upsampled",
+    *("upsampled", "swapping"),
 )
 AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run that had none whole pays too much for them
-UNATTRIBUTED = ("quota", "synchronisation", "slowing_down")  # what lies within the other parts
+UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # what lies within the other parts
+ENDANGERS = ("growing_memory",)  # what slows nothing down, and ends a run
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
 MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: what is lost to others differs by less than from run to run
@@ -112,12 +113,12 @@ def diagnose(record: Record) -> list[Finding]:
         for part in attribution(record, step)
     }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
-    found = [replace(finding, lost=_lost(finding, shares)) for finding in found]
+    found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     wrong = too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
-        rests = wrong and finding.cause not in LOST
+        rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
         # What is itself explained explains nothing.
         if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
             kept.append(finding)
@@ -182,7 +183,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     """
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
-    if finding.get("cause") == "shared_machine":
+    if finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # what they cost besides, in caches and in threads that wait for each other, nobody knows
     if not finding.get("overrides"):
         lost = record.number("lost")  # which older records do not have
@@ -240,7 +241,7 @@ def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
     predicted = finding.predicted_speedup
     observed = finding.cause == "workers_hurt" and (finding.cause, finding.subject) in shares
     sure = finding.cause in LOST or observed or predicted.low >= 1
-    return finding.cause != "nothing" and predicted.median >= WORTH and sure
+    return finding.cause in ENDANGERS or (finding.cause != "nothing" and predicted.median >= WORTH and sure)
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:

@@ -7,7 +7,7 @@ Documentation/accounting/psi.rst; ``cpu.stat`` of a cgroup) at two moments. What
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ NAMED = 3  # other processes, the busiest first
 KERNEL = 2  # the parent of the kernel's own workers
 LEAST_CORES = 0.05  # that a process must have used to be named
 
-_PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
+MOST_CORES = 8  # that are asked for their clocks
+
+_PROC, _CGROUP, _CORES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Reading:
     starved: float | None  # in which some process of the machine waited for a processor
     delayed: float | None  # in which this process's main thread waited for a processor
     swapped: int | None  # bytes
+    choked: float | None  # in which every process of the machine that had to do waited for memory
+    throttles: int | None  # how often a core was slowed down, as it was too hot
+    hertz: float | None  # of the first cores that this process may use, on their mean
     processes: Mapping[int, Process]
 
 
@@ -51,6 +56,7 @@ def read() -> Reading:
     busy, stolen = _processors()
     throttled, periods, stopped = _quota()
     starved = _field(_PROC / "pressure" / "cpu", "some")
+    choked, cores = _field(_PROC / "pressure" / "memory", "full"), sorted(os.sched_getaffinity(0))[:MOST_CORES]
     swapped_in, swapped_out = (_field(_PROC / "vmstat", name) for name in ("pswpin", "pswpout"))
     return Reading(
         time.monotonic(),
@@ -62,6 +68,11 @@ def read() -> Reading:
         None if starved is None else starved / 1e6,
         delayed(),
         None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
+        None if choked is None else choked / 1e6,
+        None
+        if (throttles := _of_cores(cores, "thermal_throttle/core_throttle_count")) is None
+        else int(sum(throttles)),
+        None if (clocks := _of_cores(cores, "cpufreq/scaling_cur_freq")) is None else 1e3 * sum(clocks) / len(clocks),
         {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
     )
 
@@ -71,8 +82,8 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
 
     Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
     ``stolen`` and ``idle``. Shares of the time: ``throttled``, ``starved`` and ``delayed``, in which the main
-    thread of this process could have gone on and had no processor. ``swapped_bytes``. ``busiest`` are other
-    processes: ``name``, ``pid`` and ``cores``.
+    thread of this process could have gone on and had no processor; ``choked``. ``swapped_bytes``, ``throttles``, and
+    ``hertz`` at both moments. ``busiest`` are other processes: ``name``, ``pid`` and ``cores``.
     """
     seconds = max(after.at - before.at, 1e-9)
 
@@ -93,7 +104,11 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         used = (process.seconds - (began.seconds if began and began.name == process.name else 0.0)) / seconds
         if pid not in mine and used >= LEAST_CORES and process.parent != KERNEL:
             found.append((used, process.name, pid))
-    swapped = None if before.swapped is None or after.swapped is None else after.swapped - before.swapped
+
+    def counted(name: str) -> int | None:
+        ends = getattr(before, name), getattr(after, name)
+        return None if None in ends else max(0, ends[1] - ends[0])
+
     return {
         "seconds": seconds,
         "own": own,
@@ -103,7 +118,10 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "throttled": throttled,
         "starved": share("starved"),
         "delayed": share("delayed"),
-        "swapped_bytes": swapped,
+        "swapped_bytes": counted("swapped"),
+        "choked": share("choked"),
+        "throttles": counted("throttles"),
+        "hertz": [before.hertz, after.hertz],
         "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
     }
 
@@ -126,6 +144,13 @@ def _quota() -> tuple[float | None, float | None, float | None]:
         if (throttled := _field(path, name)) is not None:
             return throttled / unit, _field(path, "nr_periods"), _field(path, "nr_throttled")
     return None, None, None
+
+
+def _of_cores(cores: Sequence[int], name: str) -> list[float] | None:
+    """A file of each core below /sys/devices/system/cpu; None where one lacks it, as in most virtual machines."""
+    with contextlib.suppress(OSError, ValueError):
+        return [float((_CORES / f"cpu{core}" / name).read_text()) for core in cores]
+    return None
 
 
 def delayed() -> float | None:

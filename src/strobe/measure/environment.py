@@ -28,6 +28,7 @@ def describe() -> dict[str, Any]:
         "cpu_bfloat16": not BFLOAT16.isdisjoint(_processor("flags|Features").split()),
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_free_bytes": free_memory(),
         "shm_free_bytes": shm and shm.free,  # in which loader workers pass batches on
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
@@ -45,6 +46,20 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
             quota, period = " ".join((cgroup / name).read_text() for name in names).split()
             return cores if quota in ("max", "-1") else max(1, min(cores, ceil(int(quota) / int(period))))
     return cores
+
+
+def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that processes of this container (cgroup v2) can still allocate; None where nothing tells."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        lines = (line.partition(":") for line in meminfo.read_text().splitlines())
+        found += [int(value.split()[0]) * 1024 for name, _, value in lines if name == "MemAvailable"]
+    with contextlib.suppress(OSError, ValueError):
+        limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        cached = int(statistics.get("inactive_file", 0))  # given back when it is needed
+        found += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
+    return min(found, default=None)
 
 
 def peak_memory() -> dict[str, int | None]:

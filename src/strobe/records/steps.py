@@ -3,16 +3,18 @@
 import csv
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, OWNED, PHASES
+from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
 FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven, or become longer
 CALLED = 0.1  # of the longest: a hook that looks whether there is something to do has done nothing
 SHORTEST = 0.01  # seconds of a phase, altogether, below which the CPU's clock says little
+FEWEST_FIGURES = 8  # of memory
+STEADY = 1 / 3  # of the most that memory grew between two quarters: it grew so much between any two
 FAR = 2.0  # times as long as a usual step
 
 
@@ -44,6 +46,7 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
         "garbage_seconds": statistics.fmean(row.get(COLLECTING, 0.0) for row in counted) if counted else None,
         "uneven": _uneven(counted) if len(counted) >= FEWEST_TO_TELL else None,
         "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_TELL else None,
+        "memory_growth": {name: _growth(rows, name) for name in MEMORY},
         "callbacks": _callbacks(counted),
         "after": _after(rows),
         "updates": statistics.fmean(_updates(row) for row in counted) if counted else None,
@@ -122,6 +125,27 @@ def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
     return statistics.median(row.get(name, 0.0) for row in rows)
+
+
+def _growth(rows: Sequence[dict[str, float]], name: str) -> dict[str, Any] | None:
+    """How the memory of a process grew, from the first quarter of its figures to the last, and whether steadily.
+
+    None for fewer than ``FEWEST_FIGURES``.
+    """
+    moments = accumulate(row["total"] + sum(row.get(gap, 0.0) for gap in GAPS) for row in rows)
+    figures = [(moment, row[name]) for moment, row in zip(moments, rows, strict=True) if name in row]
+    if (size := len(figures) // 4) < FEWEST_FIGURES // 4:
+        return None
+    parts = [figures[start : start + size] for start in range(len(figures) - 4 * size, len(figures), size)]
+    times, held = ([statistics.fmean(figure[place] for figure in part) for part in parts] for place in (0, 1))
+    grown = [after - before for before, after in pairwise(held)]
+    return {
+        "first_bytes": figures[0][1],
+        "last_bytes": figures[-1][1],
+        "seconds": figures[-1][0] - figures[0][0],
+        "bytes_per_second": (held[-1] - held[0]) / (times[-1] - times[0]),
+        "steady": min(grown) > max(grown) * STEADY,
+    }
 
 
 def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:

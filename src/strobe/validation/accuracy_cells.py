@@ -35,6 +35,7 @@ CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
 SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=data/small_photos"
+HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
 ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"
 RESNET18 = "+model.small=false data.batch_size=16"  # in a class of faults
@@ -122,6 +123,7 @@ def developed(cores: int) -> Iterator[Cell]:
         ("uneven-disk", "uneven_steps", f"{TILES} {UNEVEN_DISK}=0.4 {SMALL} {CLEAN}"),
         ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
         ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
+        ("hoarding-workers", "growing_memory", f"{TILES} {SMALL} {HOARDING} engine.num_workers=1 {CLEAN}"),
         ("upsampled-photos", "upsampled", f"{SMALL_PHOTOS} {SMALL} data.batch_size=32 {CLEAN}"),
         ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
         ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),

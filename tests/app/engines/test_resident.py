@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from strobe.app.engines.base import read_pinned
-from strobe.app.engines.resident import free_memory
 from strobe.errors import ConfigError
+from strobe.measure.environment import free_memory
 from support.choices import make
 from support.pipeline_parts import CPU, ENGINES, SIZE, batches, dataset, loader
 from support.refusals import refusal
@@ -66,13 +66,13 @@ def test_a_data_set_that_is_gone_needs_no_memory(tmp_path: Path, monkeypatch: py
 def test_free_memory_is_the_least_of_what_is_told(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  2000 kB\nMemAvailable:  1000 kB\n")
-    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
+    assert free_memory(meminfo=meminfo, cgroup=tmp_path) == 1_024_000
     for name, text in {"max": "900000\n", "current": "500000\n", "stat": "anon 1\ninactive_file 100000\n"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 500_000
+    assert free_memory(meminfo=meminfo, cgroup=tmp_path) == 500_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert free_memory(CPU, meminfo=meminfo, cgroup=tmp_path) == 1_024_000
-    assert free_memory(CPU, meminfo=tmp_path / "none", cgroup=tmp_path / "none") is None
+    assert free_memory(meminfo=meminfo, cgroup=tmp_path) == 1_024_000
+    assert free_memory(meminfo=tmp_path / "none", cgroup=tmp_path / "none") is None
 
 
 def test_images_that_vary_are_refused(tmp_path: Path) -> None:

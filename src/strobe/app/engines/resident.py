@@ -4,11 +4,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +22,7 @@ from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import ArraySource
 from strobe.callbacks import spans
 from strobe.errors import ConfigError
+from strobe.measure import environment
 
 log = logging.getLogger(__name__)
 
@@ -172,20 +171,9 @@ def require_memory(splits: Mapping[str, int], batches: int, device: torch.device
         )
 
 
-def free_memory(
-    device: torch.device, *, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")
-) -> int | None:
-    """Bytes that can still be allocated: on a GPU, or in this container (cgroup v2); None where nothing tells."""
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that can still be allocated: on a GPU, or in this container; None where nothing tells."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    found: list[int] = []
-    with suppress(OSError):
-        lines = (line.partition(":") for line in meminfo.read_text().splitlines())
-        found += [int(value.split()[0]) * 1024 for name, _, value in lines if name == "MemAvailable"]
-    with suppress(OSError, ValueError):
-        limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
-        cached = int(statistics.get("inactive_file", 0))  # given back when it is needed
-        found += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
-    return min(found, default=None)
+    return environment.free_memory()

@@ -17,7 +17,7 @@ NOTHING, BUDGET, ENOUGH = "nothing else helps", "the budget is spent", "as many 
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes
-ALONE = 0.25  # of the budget, that measuring sides alone may take
+ALONE = {"model": 0.2, "loader": 0.3}  # of the budget, that measuring sides alone has taken when no more is begun
 
 
 class Machine(Protocol):
@@ -140,7 +140,7 @@ class Search:
         """One side with changes, as measured; only from the given configuration, and for a part of the budget."""
         tuning, asked = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
         earlier, place = tuning.sides[: self._heard], self._heard
-        most, spent = ALONE * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
+        most, spent = ALONE[side] * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
             if base != tuning.header["given"] or spent > most or self._left() < most:
                 return None

@@ -1,10 +1,12 @@
 """The machine: other processes on the same cores, and a quota that stops training."""
 
-from strobe.diagnose.attribution import taken
+from strobe.diagnose.attribution import MOST_TAKEN, taken
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.rules import Finding
-from strobe.present.format import cores, percent
+from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
+
+SWAPPED = 1e6  # bytes a second: less is what systems put away that nobody uses
 
 
 def shared_machine(record: Record, _: Step) -> Finding | None:
@@ -27,6 +29,28 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
         "Train when they have ended, or elsewhere; what is measured beside them holds for this mixture only.",
+        (),
+        _up_to(lost),
+    )
+
+
+def swapping(record: Record, _: Step) -> Finding | None:
+    """Memory was moved to a disk and back: too little of it, for this training and what else runs."""
+    swapped, seconds = (record.number("machine", name) or 0.0 for name in ("swapped_bytes", "seconds"))
+    choked, idle = record.number("machine", "choked"), record.number("machine", "idle") or 0.0
+    lost = min(MOST_TAKEN, idle if choked is None else choked)  # what waits for its memory leaves a core idle
+    if swapped < SWAPPED * seconds or lost < NOTABLE:
+        return None
+    evidence = f"{size(swapped)} were swapped in {duration(seconds)}. "
+    if choked is None:
+        evidence += f"How long processes waited for that is not known here; {percent(idle)} of the cores was idle."
+    else:
+        evidence += f"For {percent(choked)} of the time all that could have run waited for its memory."
+    return Finding(
+        "swapping",
+        f"Memory is short: {size(swapped / max(seconds, 1e-9))} a second were swapped",
+        evidence,
+        "Use fewer loader workers, smaller batches or a smaller cache, or end what else holds memory.",
         (),
         _up_to(lost),
     )

@@ -19,6 +19,7 @@ _PHASES = {
     "other": "what lies outside all phases",
 }
 MOST_NAMED = 3
+SLOWER = 0.9  # times the clock at the beginning
 LARGE = 3.0  # times the bytes of a usual file
 _GROWING = {
     "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
@@ -69,6 +70,16 @@ def _files(record: Record) -> tuple[str, str]:
     return told, f"{what}, leave them out, or let workers prefetch more batches."
 
 
+def _slowed(record: Record) -> str:
+    """The sentence on a processor that became slower meanwhile; empty if it did not, or does not tell."""
+    throttles = record.number("machine", "throttles") or 0.0
+    before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
+    told = f" Its cores were too hot {throttles:.0f} times, and slowed down." if throttles else ""
+    if before and after and after < SLOWER * before:
+        told += f" Their clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
+    return told
+
+
 def _read(seconds: float | None, count: float | None) -> str:
     return f"{duration(seconds or 0.0)}, {size(count or 0.0)}"
 
@@ -82,12 +93,14 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
     if quarters[-1] < GROWN * quarters[0] or any(after < before for before, after in pairwise(quarters)):
         return None
     most = step.seconds / min(step.seconds, quarters[0])
-    told = ", ".join(duration(value) for value in quarters)
+    told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
         f"Steps become longer: {quarters[-1] / quarters[0]:.1f} times from the first quarter of the run to the last",
-        f"A usual step takes {told} in the quarters of the run; most of the growth is {phase}.",
-        _GROWING.get(
+        f"A usual step takes {told} in the quarters of the run; most of the growth is {phase}.{slowed}",
+        "Look at the machine's cooling and power limits, and measure again."
+        if slowed
+        else _GROWING.get(
             record.text("quarters", "phase") or "",
             "Look for what grows with the steps: losses that are kept with their graphs, lists, a model that grows.",
         ),
