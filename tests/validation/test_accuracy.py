@@ -51,7 +51,7 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
     injected = [cell for cell in NAMES.values() if cell.cause is not None and cell.half == "held_out"]
     assert len(controls) == 12
     assert len(injected) >= 30
-    assert len({cell.cause for cell in injected}) >= 14
+    assert len({cell.cause for cell in injected}) >= 15
     kinds = Counter((cell.strength, cell.size) for cell in injected)
     assert min(kinds[strength, size] for strength in ("mild", "strong") for size in ("small", "resnet18")) >= 6
     assert "engine.num_workers=8" in few["many-workers"]

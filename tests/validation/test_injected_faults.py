@@ -1,6 +1,7 @@
 """The bottlenecks that the grid injects: each does what the thing it slows down does, and no less slowly than told."""
 
 import csv
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,14 @@ import torch
 
 from strobe.records.steps import read_rows
 from strobe.validation.injected_faults import (
+    LockedClassifier,
+    ManyTensorsClassifier,
+    PacedStream,
     PooledClassifier,
+    PythonAugmentation,
     SlowCallback,
     SlowLogger,
+    SlowTransform,
     SmallClassifier,
     WideClassifier,
 )
@@ -49,6 +55,11 @@ def test_a_slow_callback_waits_after_each_batch() -> None:
     assert seconds_of(SlowCallback(seconds=0.05).on_train_batch_end) >= 0.05
 
 
+def test_a_slow_callback_waits_after_one_batch_in_so_many() -> None:
+    slow = SlowCallback(seconds=0.05, every=3)
+    assert [seconds_of(slow.on_train_batch_end) >= 0.05 for _ in range(6)] == [False, False, True] * 2
+
+
 def test_a_slow_logger_waits_and_logs(tmp_path: Path) -> None:
     logger = SlowLogger(save_dir=tmp_path, name="", version="", seconds=0.05)
     assert seconds_of(lambda: logger.log_metrics({"loss": 2.5}, step=7)) >= 0.05
@@ -73,9 +84,41 @@ def test_a_slow_disk_gives_the_same_pixels_later(sample_root: Path) -> None:
         assert label == also
 
 
+def test_transforms_wait_by_the_image_or_by_the_batch_and_work_on_a_copy() -> None:
+    pixels = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    before = pixels.clone()
+    common: dict[str, Any] = {"scale": "device", "batched": True}
+    for kind, least in ((SlowTransform, 0.08), (PacedStream, 0.02)):
+        slow = kind(seconds=0.02, **common)
+        assert seconds_of(lambda slow=slow: slow.scaled(pixels, 255.0, 4)) >= least
+    augmented = PythonAugmentation(rounds=2, **common).scaled(pixels, 255.0, 4)
+    one = PythonAugmentation(rounds=2, **common).scaled(pixels[0], 255.0)
+    assert (augmented.shape, augmented.dtype) == (pixels.shape, torch.uint8)
+    assert torch.equal(augmented[0], one)
+    assert not torch.equal(augmented, before)
+    assert torch.equal(pixels, before)
+
+
+def test_a_lock_that_a_thread_holds_delays_the_step_and_ends_with_training() -> None:
+    model, running = LockedClassifier(seconds=0.05, **OPTIONS), threading.active_count()
+    model.on_train_start()
+    while not model.lock.locked():
+        time.sleep(0.001)
+    assert seconds_of(lambda: model.lock.acquire() and model.lock.release()) > 0
+    assert threading.active_count() == running + 1
+    model.on_train_end()
+    while threading.active_count() > running:
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize(
     ("kind", "at_least", "below"),
-    [(SmallClassifier, 1, 30_000), (PooledClassifier, 1, 30_000), (WideClassifier, 1 << 23, 9e6)],
+    [
+        (SmallClassifier, 1, 30_000),
+        (PooledClassifier, 1, 30_000),
+        (WideClassifier, 1 << 23, 9e6),
+        (ManyTensorsClassifier, 1500, 30_000),
+    ],
 )
 def test_the_networks_have_the_size_that_they_are_for(kind: type[SmallClassifier], at_least: int, below: float) -> None:
     model = kind(**OPTIONS)

@@ -14,7 +14,6 @@ from typing import Any
 
 from strobe.errors import ConfigError
 from strobe.measure.statistics import FEWEST, Estimate, needed, together
-from strobe.measure.timing import WIDEST
 
 REGRESSION, UNKNOWN = 3, 4  # exit codes; 0: each cell has passed
 USUAL = 5  # runs, where nothing is known of the spread
@@ -113,7 +112,7 @@ def _told(case: Case) -> str:
     ratio = case.ratio
     if ratio.low is None or ratio.high is None:
         return f"{case.name} is {ratio.middle:.3g} times as fast, of too few runs: it takes {FEWEST} a side"
-    if ratio.high > WIDEST * ratio.low:
+    if ratio.wide:
         return f"{case.name}: not known, its runs differ too much"
     return f"{case.name} is {ratio.middle:.3g} ({ratio.low:.3g} to {ratio.high:.3g}) times as fast"
 

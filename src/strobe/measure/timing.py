@@ -24,7 +24,6 @@ PATIENCE = 2  # times as long as a window, after which its warm-up ends
 BLOCK = 0.1  # seconds that a block of a meter should last, so that neither the clock nor a synchronisation weighs
 BLOCKS = 8  # at least, before a rate can be well known
 WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
-WIDEST = 3  # times its lower end: an interval that reaches further tells nothing, and is not shown
 SOON = 1.0  # seconds after which a well-known rate is believed
 PAIRS, FEWEST_PAIRS = 6, 4  # of turns, in which two sides are compared; fewer where steps are long
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from strobe.measure.timing import WIDEST
+from strobe.measure import WIDEST
 
 TIMES = "\u00d7"
 _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))

@@ -13,8 +13,9 @@ from strobe.overrides import joined
 FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, NORMS, PENALTY = (
-    f"model._target_={FAULTS}.{kind}Classifier" for kind in (*KINDS, "Locked", "GradientNorms", "LazyPenalty")
+SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
+    f"model._target_={FAULTS}.{kind}Classifier"
+    for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
 )
 BASE = (
     "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.limit_val_batches=2 "
@@ -160,10 +161,11 @@ def held_out(cores: int) -> Iterator[Cell]:
         ("paced-stream", "loader", "mild", f"{SMALL} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
         ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
         ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
+        ("metric-loop", "single_thread", "strong", f"{LOOP} +model.times=1000"),
+        ("metric-loop-resnet18", "single_thread", "mild", f"{LOOP} {RESNET18} +model.times=25000"),
         ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
         ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
         ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
-        ("collecting", "callback", "strong", f"{SMALL} {ADDED}={FAULTS}.Collecting +callbacks.added.objects=500000"),
         ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),
         ("many-tensors", "optimizer", "strong", MANY_TENSORS),
         ("some-tensors", "optimizer", "mild", SOME_TENSORS),

@@ -6,7 +6,6 @@ A wait stands for work that another machine does (a network file system, a track
 """
 
 import fcntl
-import gc
 import threading
 import time
 import zlib
@@ -63,17 +62,6 @@ class WeightHistograms(Callback):
         """Count them."""
         for weights in list(pl_module.parameters()) * self.times:
             torch.histc(weights.detach(), bins=64)
-
-
-class Collecting(Callback):
-    """Collects garbage in each step, in a process that holds so many ``objects``."""
-
-    def __init__(self, *, objects: int) -> None:
-        self.objects = [[number] for number in range(objects)]
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Go through all of them."""
-        gc.collect()
 
 
 class SlowLogger(CSVLogger):
@@ -341,6 +329,22 @@ class LockedClassifier(SmallClassifier):
         while not self.ended.wait(1e-3):
             with self.lock:
                 time.sleep(self.seconds)
+
+
+class MetricLoopClassifier(SmallClassifier):
+    """One that counts its labels in Python, image by image, so many ``times``."""
+
+    def __init__(self, *, times: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.times, self.counts = times, dict[int, int]()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        """Count, and train."""
+        labels = batch[1].tolist()
+        for _ in range(self.times):
+            for label in labels:
+                self.counts[label] = self.counts.get(label, 0) + 1
+        return super().training_step(batch, batch_idx)
 
 
 class GradientNormsClassifier(SmallClassifier):

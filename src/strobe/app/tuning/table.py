@@ -10,8 +10,8 @@ from rich.text import Text
 from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
+from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
-from strobe.measure.timing import WIDEST
 from strobe.overrides import command_of, key_of
 from strobe.present.format import interval, pace
 from strobe.records.run import Record

@@ -91,7 +91,8 @@ def first_step(record: Record, step: Step) -> Finding | None:
         return None
     steady = with_model(step, plain[0].rate)
     first, usual = record.number("first_step_seconds") or 0.0, step.seconds
-    predicted = Figure(*(ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high)))
+    median, low, high = (ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high))
+    predicted = Figure(median, low, high, steady.level)
     return Finding(
         "first_step",
         f"Compiling takes {percent(share)} of the run",

@@ -45,13 +45,13 @@ def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...
 def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
     """With a model, and a loader where one was measured, on smaller images."""
     if loader is None or step.loader is None:
-        return with_model(step, model.rate)
+        return with_model(step, model.rate, ratio=model.ratio)
     hidden = step.compute if step.workers else 0.0
     unexplained = max(0.0, step.wait - max(0.0, 1 / step.loader.median - hidden))
     wait = min(step.wait, unexplained + max(0.0, 1 / loader.rate.median - hidden))
     shorter = replace(step, wait=wait, loader=loader.rate)
-    found, gained = with_model(shorter, model.rate), step.total / shorter.total
-    return Figure(found.median * gained, found.low * gained, found.high * gained)
+    found, gained = with_model(shorter, model.rate, ratio=model.ratio), step.total / shorter.total
+    return Figure(found.median * gained, found.low * gained, found.high * gained, found.level)
 
 
 def _by_pixels(record: Record, step: Step) -> Figure:
