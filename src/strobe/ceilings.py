@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
-from strobe.present.format import counted
+from strobe.present.format import counted, interval
 from strobe.process.launch import quieten_kineto
 
 if TYPE_CHECKING:
@@ -89,9 +89,7 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
             continue
         low, high = record["intervals"][side]
         cpu = record["cpu_seconds"].get(side)
-        table.add_row(
-            name, _rate(record[side]), f"{_rate(low)} to {_rate(high)}", "" if cpu is None else f"{cpu * 1e3:,.2f}"
-        )
+        table.add_row(name, _rate(record[side]), interval(low, high, _rate), "" if cpu is None else f"{cpu * 1e3:,.2f}")
     if record["joint"] is not None:
         table.add_row("joint (on shared cores)", _rate(record["joint"]), "", "")
     if table.row_count:

@@ -17,6 +17,12 @@ from support.suite_records import record_of
 FIGURES = {"unwatched", "times", "cost"}
 
 
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is installed besides."""
+    monkeypatch.setattr(profiling, "find_spec", lambda name: None)
+
+
 @pytest.fixture
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "data.batch_size=4")
@@ -45,6 +51,12 @@ def test_every_profiler_has_a_cell_and_tables_can_be_chosen() -> None:
     assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [2, 6, 2, 2]
     assert {cell.row for cell in suite.cells} == {"tiny step", "batch 8"}
     assert {cell.table for cell in declared("profiling", "suite.tables=[spans]").cells} == {"spans"}
+
+
+def test_the_timers_of_others_are_measured_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "TraceML" not in {cell.column for cell in declared("profiling").cells}
+    monkeypatch.setattr(profiling, "find_spec", lambda name: name == "traceml_ai")
+    assert "TraceML" in {cell.column for cell in declared("profiling").cells}
 
 
 def test_a_watched_step_is_held_against_an_unwatched_one_in_either_order() -> None:
@@ -115,6 +127,7 @@ def test_every_figure_is_told() -> None:
     }
     found = {cell.name: [Report([0.102], [32.0], None, figures[cell.table])] * 2 for cell in suite.cells}
     told = profiling.conclude(record_of(suite, found))
+    assert told.pop() == "TraceML was not measured beside them: pip install traceml-ai, and it is."
     assert len(told) == len(suite.cells)
     assert told[0] == "Phase timers: 20.0 us a step, 0.020% of a training step of 100.0 ms."
     assert told[2] == (

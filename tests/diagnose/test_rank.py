@@ -418,3 +418,11 @@ def test_a_knee_is_not_moved_by_noise() -> None:
     assert diagnose(record)[0].overrides == ("data.batch_size=64",)
     record.summary["ceilings"]["alternatives"][-1]["interval"] = [985.0, 995.0]
     assert diagnose(record)[0].overrides == ("data.batch_size=128",)
+
+
+def test_others_are_named_where_nobody_tells_how_long_training_stood_ready() -> None:
+    record = example("shared_machine")
+    record.summary["machine"] |= {"delayed": None, "idle": 0.02}
+    assert causes(record)[0] == "shared_machine"
+    record.summary["machine"]["idle"] = 0.5  # cores enough for both
+    assert "shared_machine" not in causes(record)

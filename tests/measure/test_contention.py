@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,35 @@ def test_own_children_are_not_others() -> None:
     shares = [found[name] for name in ("own", "others", "stolen", "idle")]
     assert all(share >= 0 for share in shares)
     assert sum(shares) >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("place", "line"), [("cpu.stat", "throttled_usec {}000000"), ("cpu/cpu.stat", "throttled_time {}000000000")]
+)
+def test_a_quota_is_read_of_either_kind_of_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, line: str
+) -> None:
+    monkeypatch.setattr(contention, "_CGROUP", tmp_path)
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+
+    def at(seconds: float, throttled: int, periods: int, stopped: int) -> contention.Reading:
+        path.write_text(f"nr_periods {periods}\nnr_throttled {stopped}\n{line.format(throttled)}\n")
+        return replace(contention.read(), at=seconds)
+
+    before = at(0, throttled=0, periods=0, stopped=0)
+    assert contention.between(before, at(10, 4, 100, 80), 1)["throttled"] == pytest.approx(0.4)
+    # Of eight processors: the times of all of them add up.
+    assert contention.between(before, at(10, 32, 100, 80), 1)["throttled"] == pytest.approx(0.8)
+
+
+def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "_CGROUP", tmp_path)
+    monkeypatch.setattr(contention, "_PROC", tmp_path)
+    monkeypatch.setattr(contention, "_CORES", tmp_path)
+    found = contention.between(contention.read(), contention.read(), 2)
+    unknown = {"others", "stolen", "idle", "throttled", "starved", "delayed", "swapped_bytes", "choked", "throttles"}
+    assert {name for name, value in found.items() if value is None} == unknown
 
 
 def test_clocks_and_heat_are_read_where_the_machine_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,3 +60,11 @@ def test_the_record_has_what_the_design_says_and_no_path() -> None:
 def test_peak_memory_is_in_bytes() -> None:
     held_now = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert 0.9 * held_now <= peak_memory()["rss_peak_bytes"] <= describe()["memory_bytes"]
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("100000", 1), ("-1", CORES)])
+def test_cores_by_the_quota_of_an_older_cgroup(tmp_path: Path, quota: str, cores: int) -> None:
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cores(tmp_path) == cores

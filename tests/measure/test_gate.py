@@ -60,6 +60,7 @@ def test_with_enough_runs_it_opens_and_closes() -> None:
 
 EVEN = unpaired([100.0, 101.0, 99.0, 100.5], [100.0, 100.5, 99.5, 101.0])
 SLOW = unpaired([80.0, 81.0, 80.0, 80.5], [100.0, 100.5, 99.5, 101.0])
+WIDE = unpaired([100.0, 250.0, 40.0, 100.0], [100.0, 100.5, 99.5, 101.0])
 NOISY = unpaired([100.0, 130.0, 80.0, 100.0], [100.0, 100.5, 99.5, 101.0])
 
 
@@ -70,8 +71,14 @@ NOISY = unpaired([100.0, 130.0, 80.0, 100.0], [100.0, 100.5, 99.5, 101.0])
         ([Case("a", SLOW)], 3, r"regression: a is 0.8\d+ \(0.7\d+ to 0.8\d+\) times as fast$"),
         ([Case("a", EVEN), Case("b", failed=True)], 3, "regression: b failed"),
         ([Case("a", SLOW), Case("b")], 3, "regression: a is .*; 1 more cannot be judged"),
+        (
+            [Case("a", unpaired([100.0, 300.0], [100.0, 90.0]))],
+            4,
+            "cannot tell: a: not known, its runs differ too much",
+        ),
         ([Case("a", NOISY), Case("b", EVEN)], 4, r"cannot tell: a is .*; about sweep.repeats=\d+ on both sides"),
         ([Case("a", unpaired([1.0], [1.0]))], 4, r"cannot tell: a .* too few runs: .*; about sweep.repeats=5 on"),
+        ([Case("a", WIDE)], 4, "cannot tell: a: not known, its runs differ too much"),
         ([Case("a", EVEN, doubt="1 of 5 runs failed")], 4, "cannot tell: a: 1 of 5 runs failed$"),
         ([Case("a", SLOW, doubt="1 of 5 runs failed")], 3, "regression: a is"),
         ([Case("a", EVEN), Case("b", doubt="not measured in OLD")], 4, "cannot tell: b: not measured in OLD$"),

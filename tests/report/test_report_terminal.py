@@ -66,6 +66,25 @@ def test_a_completed_run(tmp_path: Path) -> None:
     assert value(lines, "traces") == f"1, look at them with: python -m strobe.view {tmp_path} --perfetto"
 
 
+def test_a_rate_that_long_steps_lower_is_shown_too(tmp_path: Path) -> None:
+    lines = shown(plain() | {"overall_images_per_second": 1600.0}, tmp_path)
+    assert "  ".join(lines).count("1,600 over all of them, with long steps and what lies between steps") == 1
+    assert not any("over all" in line for line in shown(plain() | {"overall_images_per_second": 3100.0}, tmp_path))
+
+
+def test_a_single_step_is_not_several(tmp_path: Path) -> None:
+    nothing = {"median": None, "low": None, "high": None}
+    steps = {"measured": 0, "profiled": 0, "skipped": 1}
+    lines = shown(plain() | {"images_per_second": nothing, "steps": steps}, tmp_path)
+    assert value(lines, "images/s") == "none: the only step was warm-up; train longer"
+
+
+def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:
+    assert "resnet18" in value(shown(plain(), tmp_path), "what")
+    told = value(shown(plain() | {"overrides": ["model._target_=theirs.Net"]}, tmp_path), "what")
+    assert told.startswith("EuroSAT, Net, loader")
+
+
 def test_an_interrupted_run_shows_what_there_is(tmp_path: Path) -> None:
     device = {"total": 0.05, "idle": 0.01, "forward": 0.04}
     (tmp_path / "report.html").touch()

@@ -232,7 +232,7 @@ def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float |
         per_step=costs,
         busy=busy,
         model=rate,
-        model_cpu=step.model_cpu if cpu is None else cpu,
+        model_cpu=cpu if cpu or step.model_cpu is None else step.model_cpu * own.median / rate.median,
     )
 
 

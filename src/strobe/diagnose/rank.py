@@ -16,8 +16,9 @@ from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
 from strobe.diagnose.trace import read_evidence
+from strobe.measure import WIDEST
 from strobe.overrides import applied, command_of, key_of
-from strobe.present.format import WIDEST, counted, duration, percent
+from strobe.present.format import counted, duration, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record
 

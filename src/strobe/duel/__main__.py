@@ -79,12 +79,11 @@ def _duel(
     ratio = found.ratio
     words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no difference was found")
     console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
-    console.print(
-        f"B is {estimate(ratio.as_record())} times as fast as A, by {ratio.n} quads of turns (interval of "
-        f"{ratio.level:.0%}): {words}.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    told = f"B is {estimate(ratio.as_record())} times as fast as A, by {ratio.n} quads of turns (interval of "
+    told += f"{ratio.level:.0%}): {words}."
+    if ratio.wide and found.verdict == "no difference":
+        told = f"How fast B is beside A is not known: {ratio.n} quads of turns differ too much; give more --quads."
+    console.print(told, highlight=False, soft_wrap=True)
     if limit is None:
         return 0
     ruling = rule([Case("B", ratio)], limit, FLAG, "--quads")

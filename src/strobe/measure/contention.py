@@ -39,7 +39,9 @@ class Reading:
     at: float
     busy: float | None  # of the processors that this process may use
     stolen: float | None  # by the hypervisor for other machines
-    throttled: float | None  # in which the cgroup's quota was used up
+    throttled: float | None  # in which the cgroup's quota was used up, of each processor that it had
+    periods: float | None  # of the quota so far
+    stopped: float | None  # of them those in which it was used up
     starved: float | None  # in which some process of the machine waited for a processor
     delayed: float | None  # in which this process's main thread waited for a processor
     swapped: int | None  # bytes
@@ -52,14 +54,17 @@ class Reading:
 def read() -> Reading:
     """The counters now; takes some milliseconds."""
     busy, stolen = _processors()
-    throttled, starved = _field(_CGROUP / "cpu.stat", "throttled_usec"), _field(_PROC / "pressure" / "cpu", "some")
+    throttled, periods, stopped = _quota()
+    starved = _field(_PROC / "pressure" / "cpu", "some")
     choked, cores = _field(_PROC / "pressure" / "memory", "full"), sorted(os.sched_getaffinity(0))[:MOST_CORES]
     swapped_in, swapped_out = (_field(_PROC / "vmstat", name) for name in ("pswpin", "pswpout"))
     return Reading(
         time.monotonic(),
         busy,
         stolen,
-        None if throttled is None else throttled / 1e6,
+        throttled,
+        periods,
+        stopped,
         None if starved is None else starved / 1e6,
         delayed(),
         None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
@@ -86,6 +91,9 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         ends = getattr(before, name), getattr(after, name)
         return None if None in ends else max(0.0, ends[1] - ends[0]) / seconds / per
 
+    throttled, periods = share("throttled"), share("periods")
+    if throttled is not None and periods:  # of several processors it adds up, to more than the time that passed
+        throttled = min(throttled, (share("stopped") or 0.0) / periods)
     mine = _family(after.processes)
     own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / usable
     busy, stolen = share("busy", usable), share("stolen", usable)
@@ -107,7 +115,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "others": others,
         "stolen": stolen,
         "idle": None if others is None else max(0.0, 1.0 - own - others - (stolen or 0.0)),
-        "throttled": share("throttled"),
+        "throttled": throttled,
         "starved": share("starved"),
         "delayed": share("delayed"),
         "swapped_bytes": counted("swapped"),
@@ -127,6 +135,15 @@ def _processors() -> tuple[float | None, float | None]:
         return None, None
     computing = sum(user + nice + system + irq + soft for user, nice, system, _, _, irq, soft, *_ in ticks)
     return computing / TICKS, sum(line[7] for line in ticks) / TICKS
+
+
+def _quota() -> tuple[float | None, float | None, float | None]:
+    """Seconds for which the quota stopped this cgroup, its periods, and those in which it did: of version 2 or 1."""
+    for folder, name, unit in ((_CGROUP, "throttled_usec", 1e6), (_CGROUP / "cpu", "throttled_time", 1e9)):
+        path = folder / "cpu.stat"
+        if (throttled := _field(path, name)) is not None:
+            return throttled / unit, _field(path, "nr_periods"), _field(path, "nr_throttled")
+    return None, None, None
 
 
 def _of_cores(cores: Sequence[int], name: str) -> list[float] | None:

@@ -39,13 +39,13 @@ def describe() -> dict[str, Any]:
 
 
 def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: its affinity, and the quota of its container (cgroup v2's ``cpu.max``)."""
+    """Cores that this process may use: its affinity, and the quota of its container, by cgroups of version 2 or 1."""
     cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = (cgroup / "cpu.max").read_text().split()
-        return cores if quota == "max" else max(1, min(cores, ceil(int(quota) / int(period))))
-    except (OSError, ValueError):
-        return cores
+    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = " ".join((cgroup / name).read_text() for name in names).split()
+            return cores if quota in ("max", "-1") else max(1, min(cores, ceil(int(quota) / int(period))))
+    return cores
 
 
 def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -112,6 +112,8 @@ def _told(case: Case) -> str:
     ratio = case.ratio
     if ratio.low is None or ratio.high is None:
         return f"{case.name} is {ratio.middle:.3g} times as fast, of too few runs: it takes {FEWEST} a side"
+    if ratio.wide:
+        return f"{case.name}: not known, its runs differ too much"
     return f"{case.name} is {ratio.middle:.3g} ({ratio.low:.3g} to {ratio.high:.3g}) times as fast"
 
 

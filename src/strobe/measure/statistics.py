@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.measure import WIDEST
+
 FEWEST = 2  # values on either side, below which there is neither an interval nor a verdict
 LEVEL = 0.95
 # Of the interval of a ratio. Runs of a real machine resemble their neighbours, however they are interleaved: with 97%
@@ -65,6 +67,11 @@ class Estimate:
         if self.low is None or self.high is None:
             return "too few runs"
         return "slower" if self.high < 1 else "faster" if self.low > 1 else "no difference"
+
+    @property
+    def wide(self) -> bool:
+        """Whether its ends lie further apart than ``WIDEST``: its runs differ too much."""
+        return self.low is not None and self.high is not None and self.high > WIDEST * self.low
 
     @property
     def within(self) -> float | None:

@@ -4,8 +4,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from strobe.measure import WIDEST
+
 TIMES = "\u00d7"
-WIDEST = 3  # the factor between the ends of an interval, beyond which they are not shown
 _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))
 
 

@@ -8,13 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.present.format import estimate
+from strobe.present.format import counted, estimate
 from strobe.present.format import rate as whole
 from strobe.records.run import Record
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
+DIFFERS = 0.1  # from here on the rate over all steps is shown beside that of a usual one
 _READABLE = 110  # columns; longer lines of prose are hard to read
 
 
@@ -78,13 +79,17 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     rate, steps, metrics = summary["images_per_second"], summary["steps"], summary["metrics"]
     lines = [("what", ", ".join(wording.subject(record)))]
     if rate["median"] is not None:
-        lines.append(("images/s", f"{estimate(rate, whole)}, median of {steps['measured']} steps"))
+        lines.append(("images/s", f"{estimate(rate, whole)}, median of {counted(steps['measured'], 'step')}"))
+        if (overall := record.number("overall_images_per_second")) and abs(overall / rate["median"] - 1) > DIFFERS:
+            lines.append(("", f"{whole(overall)} over all of them, with long steps and what lies between steps"))
         lines.append(("step", _step(record, summary["step_seconds"])))
     elif any(steps.values()):
         why = "warm-up; train longer"
         if steps["profiled"]:
             why = "profiled or warm-up; train longer, or raise profiler.wait"
-        lines.append(("images/s", f"none: all {sum(steps.values())} steps were {why}"))
+        count = sum(steps.values())
+        which = "the only step was" if count == 1 else f"all {count} steps were"
+        lines.append(("images/s", f"none: {which} {why}"))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))

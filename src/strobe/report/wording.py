@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
+from strobe.diagnose.attribution import class_of
 from strobe.diagnose.symptoms import ABOVE
+from strobe.overrides import split
 from strobe.present.format import TIMES, counted, duration, percent, rate
 from strobe.records.run import Record
 
@@ -18,9 +20,11 @@ def subject(record: Record) -> list[str]:
     """What was trained on what: ``EuroSAT``, ``resnet18``, ``loader skimage``, ``batch 32``, ``2 workers``, ..."""
     workers, batch, world = (record.count(key) for key in ("num_workers", "batch_size", "world_size"))
     loader = record.text("choices", "loader")
+    given = [split(text) for text in record.items("overrides") if isinstance(text, str)]
+    own = [value for key, value in given if key == "model._target_"]
     parts = [
         record.text("data") or record.text("choices", "data"),
-        record.text("choices", "model"),
+        class_of(own[-1]) if own else record.text("choices", "model"),
         loader and f"loader {loader}",
         None if batch is None else f"batch {batch}",
         None if workers is None else counted(workers, "worker"),

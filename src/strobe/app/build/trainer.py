@@ -9,6 +9,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from strobe.errors import ConfigError
+from strobe.present.format import counted
 from strobe.probe.model import ALONE
 
 
@@ -29,7 +30,9 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
         raise ConfigError(f"Lightning refuses {given}: {reason}") from error
     cores = os.cpu_count() or 1
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
-        raise ConfigError(f"trainer.devices={trainer.num_devices} on a CPU of {cores} cores; give at most {cores}")
+        raise ConfigError(
+            f"trainer.devices={trainer.num_devices} on a CPU of {counted(cores, 'core')}; give at most {cores}"
+        )
     return trainer
 
 

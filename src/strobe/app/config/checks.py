@@ -20,6 +20,7 @@ from strobe.app.config.mistakes import MISTAKES, keys, sentence, suggestion
 from strobe.app.config.schema import PUBLISHED, Config
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
+from strobe.present.format import counted
 
 MOST_THREADS = 8  # for each core: more only ever wait
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
@@ -58,7 +59,7 @@ def check(cfg: DictConfig) -> None:
     for key in ("threads", "loader.threads"):
         if (OmegaConf.select(cfg, key) or 0) > MOST_THREADS * cores:
             raise ConfigError(
-                f"{key}={OmegaConf.select(cfg, key)} on {cores} cores would keep each other waiting; "
+                f"{key}={OmegaConf.select(cfg, key)} on {counted(cores, 'core')} would keep each other waiting; "
                 f"give at most {MOST_THREADS * cores}"
             )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
@@ -123,8 +124,8 @@ def _check_engine(cfg: DictConfig) -> None:
     most = MOST_WORKERS * (os.cpu_count() or 1)
     if cfg.engine.num_workers > most:
         raise ConfigError(
-            f"engine.num_workers={cfg.engine.num_workers} on {os.cpu_count()} cores would take all memory before a "
-            f"batch is loaded; give at most {most}, and seldom more than there are cores"
+            f"engine.num_workers={cfg.engine.num_workers} on {counted(os.cpu_count() or 1, 'core')} would take all "
+            f"memory before a batch is loaded; give at most {most}, and seldom more than there are cores"
         )
     if cfg.data.form == "photos":
         _check_framing(cfg)

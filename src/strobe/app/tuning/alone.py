@@ -67,7 +67,7 @@ def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
             data.setup()
             ceilings = Ceilings(cfg, data, overrides)
             while True:
-                pipe.send(ceilings.alternative(*pipe.recv()))
+                pipe.send(ceilings.alternative(*pipe.recv(), turns=True))
     except EOFError:
         pass
     except (Exception, SystemExit) as error:

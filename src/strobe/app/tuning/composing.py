@@ -99,7 +99,7 @@ class Composer:
     def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
         step = self.step
         if loader is None and model is not None:
-            return Combination(None, model, with_model(step, model.rate, images=model.images))
+            return Combination(None, model, with_model(step, model.rate, images=model.images, ratio=model.ratio))
         assert loader is not None
         workers = self._workers(loader)
         if model is None:
@@ -209,23 +209,14 @@ class Composer:
         also: Sequence[Changes] = (),
         climbing: bool = False,
     ) -> Changes:
-        """The best of ``best`` with each of the values, of ``also``, and itself, by turns with which they are measured.
+        """The best of ``best`` with each of the values, of ``also``, and itself.
 
-        A machine's speed drifts: what is measured counts as a ratio to ``best`` as it was just before and just after.
         ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
         """
         top, idle = best, 0
-        own: Alternative | None = None
         for key in [*(_key(applied(best, value)) for value in values), *also]:
-            if key not in side.found:
-                own = own or self.measure(side.name, best)
-                entry = self.measure(side.name, key) if own else None
-                then = self.measure(side.name, best) if entry else None
-                if own and entry:
-                    beside = math.sqrt(own.rate.median * (then or own).rate.median)
-                    scale = side.found[best].rate.median / beside
-                    side.found[key] = replace(entry, rate=_bounded(entry.rate, scale))
-                own = then or own
+            if key not in side.found and (entry := self._measured(side, key)) is not None:
+                side.found[key] = entry
             if key not in side.found:
                 if climbing:
                     break
@@ -235,6 +226,16 @@ class Composer:
             if climbing and idle == 2:
                 break
         return top
+
+    def _measured(self, side: "_Side", key: Changes) -> Alternative | None:
+        """A choice, by its ratio to the run's own, which took turns with it or is measured next: machines drift."""
+        entry = self.measure(side.name, key)
+        own = self.measure(side.name, ()) if entry and entry.ratio is None else None
+        if entry is None or (entry.ratio is None and own is None):
+            return None
+        scale = side.found[()].rate.median / (own or entry).rate.median
+        rate = entry.ratio or entry.rate
+        return replace(entry, rate=_bounded(rate, side.found[()].rate.median if entry.ratio else scale))
 
     def _seconds(self, side: "_Side", key: Changes) -> float:
         """What an image takes: of computing, with what is paid once a step; of a training with such a loader."""

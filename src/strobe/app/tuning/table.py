@@ -10,9 +10,10 @@ from rich.text import Text
 from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE
 from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
+from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of, key_of
-from strobe.present.format import WIDEST, interval, pace
+from strobe.present.format import interval, pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}

@@ -1,5 +1,6 @@
 """What the cells of ``suite=profiling`` do: the same steps watched and not watched by turns, in one process."""
 
+import importlib
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from strobe.app.config.compose import configure
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.steady import fit
+from strobe.bench.suites.profiling.suite import TRACEML
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure.timing import Meter, mirrored
@@ -50,16 +52,18 @@ def beside(images: int, watched: float, unwatched: float, more: Mapping[str, flo
 def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
     """Steps that do next to nothing, with a callback and without it."""
     quieten()
+    made: Callable[[Path], Callback] = {
+        "phase timers": lambda folder: StepRecorder(folder / "steps.csv"),
+        "trace that waits": lambda folder: TraceProfiler(folder, skip_first=NEVER),
+        "TraceML": lambda _: importlib.import_module(f"{TRACEML}.integrations.lightning").TraceMLCallback(),
+    }[kind]
     with TemporaryDirectory(prefix="strobe-") as scratch:
         folder, numbers = Path(scratch), count()
 
         def one(watched: bool) -> Done:
             if not watched:
                 return Done(1, tiny_step())
-            timers = kind == "phase timers"
-            return Done(
-                1, tiny_step(StepRecorder(folder / "steps.csv") if timers else TraceProfiler(folder, skip_first=NEVER))
-            )
+            return Done(1, tiny_step(made(folder)))
 
         yield Work(lambda: by_turns(one, numbers))
 

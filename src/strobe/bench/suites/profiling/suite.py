@@ -1,6 +1,7 @@
 """``suite=profiling``: what phase timers, traces, spans and Python profiles cost the steps that they watch."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ TRACES: dict[str, dict[str, Any]] = {
     "+ with_stack": {"with_stack": True},
     "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
 }
+TRACEML = "traceml_ai"  # the timers of others, where they are installed: https://pypi.org/project/traceml-ai
 CELLS: dict[str, dict[str, dict[str, Any]]] = {  # by table and column: what its function in cells.py is called with
-    "callbacks": {name: {"kind": name} for name in ("phase timers", "trace that waits")},
+    "callbacks": {name: {"kind": name} for name in ("phase timers", "trace that waits", "TraceML")},
     "traces": {name: {"options": options} for name, options in TRACES.items()},
     "spans": {"switched off": {"recorded": False}, "recorded": {"recorded": True}},
     "python": {kind: {"kind": kind} for kind in ("sampling", "events")},
@@ -41,11 +43,12 @@ def declare(cfg: DictConfig) -> Suite:
         name="profiling",
         title="What profilers cost",
         about="Steps that are watched, each beside the same steps in the same process that are not, by turns; a cell's "
-        "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, and a trace callback "
-        "that waits, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
-        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading alone, in "
-        "one process; recorded ones beside those that are switched off, these beside none. Python: a training under a "
-        "profile beside one without, and the share of a step that loading seems to take.",
+        "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace callback "
+        "that waits, and TraceML's callback without its runtime, in a training that does next to nothing. Traces: "
+        "recorded steps beside the waiting ones of the same training, with the bytes a step and the stall at the "
+        "end of a cycle of 3 steps. Spans: loading alone, in one process; recorded ones beside those that are "
+        "switched off, these beside none. Python: a training under a profile beside one without, and the share of a "
+        "step that loading seems to take.",
         cells=[
             Cell(
                 table,
@@ -55,6 +58,7 @@ def declare(cfg: DictConfig) -> Suite:
             )
             for table in tables
             for column, given in CELLS[table].items()
+            if column != "TraceML" or find_spec(TRACEML)
         ],
         tables=[Table(table, TITLES[table], unit="ms") for table in tables],
         quick=Plan(rounds=1, turn=0.5, budget=40),
@@ -82,7 +86,11 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """A sentence for each cell that was measured."""
     measured = [cell for cell in record["cells"] if cell["visits"]]
     steps = [cell["figures"]["unwatched"]["median"] for cell in measured if cell["table"] in {"traces", "python"}]
-    return [_sentence(cell, cell["figures"], min(steps, default=0.0)) for cell in measured]
+    told = [_sentence(cell, cell["figures"], min(steps, default=0.0)) for cell in measured]
+    columns = {cell["column"] for cell in measured}
+    if "phase timers" in columns and "TraceML" not in columns:
+        told.append("TraceML was not measured beside them: pip install traceml-ai, and it is.")
+    return told
 
 
 def _sentence(cell: Mapping[str, Any], found: Mapping[str, Any], step: float) -> str:
@@ -95,7 +103,7 @@ def _sentence(cell: Mapping[str, Any], found: Mapping[str, Any], step: float) ->
     match cell["table"]:
         case "callbacks":
             share = f", {100 * middle['cost'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
-            return f"{column.capitalize()}: {scaled('cost', 1e6)} us a step{share}."
+            return f"{column[0].upper()}{column[1:]}: {scaled('cost', 1e6)} us a step{share}."
         case "traces":
             return (
                 f"A trace with {column}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
