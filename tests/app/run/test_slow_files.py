@@ -18,7 +18,7 @@ def write_steps(folder: Path, waits: list[float], batches: int) -> None:
         writer.writerows([number, number // batches, wait] for number, wait in enumerate(waits))
 
 
-@pytest.mark.parametrize("slow", [0.05, 0.0])
+@pytest.mark.parametrize("slow", [0.6, 0.0])
 def test_a_file_that_makes_its_batches_late_is_named(sample_root: Path, tmp_path: Path, slow: float) -> None:
     """In two epochs its batch is the late one; where reading it again is no slower, the storage was."""
     with composed(sample_root) as (_, data, _):
@@ -27,7 +27,7 @@ def test_a_file_that_makes_its_batches_late_is_named(sample_root: Path, tmp_path
         waits = []
         for epoch in range(2):
             epochs.sampler.set_epoch(epoch)
-            waits += [0.1 if chosen in batch else 0.001 for batch in epochs]
+            waits += [5.0 if chosen in batch else 0.001 for batch in epochs]
         write_steps(tmp_path, waits, batches)
         read = data.loader.read  # type: ignore[attr-defined]
 
