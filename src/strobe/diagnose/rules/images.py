@@ -1,10 +1,9 @@
 """The images: pixels that are computed on and that no file holds."""
 
 import math
-from dataclasses import replace
 
 from strobe.diagnose.attribution import made_up
-from strobe.diagnose.predict import Step, with_model, without
+from strobe.diagnose.predict import Step, with_both, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size
 from strobe.present.format import pace
@@ -44,14 +43,10 @@ def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...
 
 def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
     """With a model, and a loader where one was measured, on smaller images."""
-    if loader is None or step.loader is None:
+    if loader is None:
         return with_model(step, model.rate, ratio=model.ratio)
-    hidden = step.compute if step.workers else 0.0
-    unexplained = max(0.0, step.wait - max(0.0, 1 / step.loader.median - hidden))
-    wait = min(step.wait, unexplained + max(0.0, 1 / loader.rate.median - hidden))
-    shorter = replace(step, wait=wait, loader=loader.rate)
-    found, gained = with_model(shorter, model.rate, ratio=model.ratio), step.total / shorter.total
-    return Figure(found.median * gained, found.low * gained, found.high * gained, found.level)
+    cpus = (loader.cpu_seconds, model.cpu_seconds)
+    return with_both(step, loader.rate, model.rate, workers=step.workers, images=None, cpus=cpus)
 
 
 def _by_pixels(record: Record, step: Step) -> Figure:
