@@ -39,6 +39,7 @@ EXPLAINED = (
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
     ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
     ("single_thread", "threads", "threads without a core slow all but one"),
+    ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
     ("memory_layout", "background_thread", "the layouts were compared while it computed"),
     ("launch_bound", "stalled", "the host launches nothing while it waits"),
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
