@@ -80,6 +80,16 @@ def test_what_the_symptom_calls_for_comes_first() -> None:
     assert "threads=4" in proposed(example("threads"))
     assert {"data.batch_size=64", "data.batch_size=128"} <= set(proposed(example("nothing")))
     assert "data.batch_size=128" not in proposed(example("nothing", summary__train_images=400))
+    assert "threads=4" in proposed(example("nothing", summary__threads=1, summary__environment__usable_cores=4))
+    assert "trainer.precision=32-true" in proposed(example("nothing", config__trainer__precision="64-true"))
+
+
+def test_a_larger_batch_leaves_validation_its_place_in_an_epoch() -> None:
+    ten = {"summary__batches_per_epoch": 40, "config__trainer__val_check_interval": 10}
+    assert {"data.batch_size=64", "data.batch_size=128"} <= set(proposed(example("nothing", **ten)))
+    assert "data.batch_size=128" not in proposed(
+        example("nothing", **ten | {"config__trainer__val_check_interval": 20})
+    )
 
 
 @pytest.mark.parametrize(

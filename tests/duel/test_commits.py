@@ -1,10 +1,12 @@
 """``python -m strobe.duel --commit A --commit B``: two commits of a small project take turns, and nothing is left."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,11 +48,11 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Commits with the tags fast, slow, broken and other, which requires another package; the last one is fast."""
-    folder, scratch = tmp_path / "project", tmp_path / "scratch"
+    folder, scratch = tmp_path / "project", Path(tempfile.mkdtemp(prefix="duel-"))  # short, for sockets lie there
     (folder / "src").mkdir(parents=True)
-    scratch.mkdir()
+    (tmp_path / "scratch").symlink_to(scratch)
     git(folder, "init", "-q")
     (folder / "train.py").write_text(SCRIPT)
     for tag, pause in (("fast", "0.002"), ("slow", "0.02"), ("broken", "1 / 0"), ("fast-again", "0.002")):
@@ -66,7 +68,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     monkeypatch.setenv("TMPDIR", str(scratch))
-    return folder
+    yield folder
+    shutil.rmtree(scratch)
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -110,7 +113,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("strobe.duel.commits.shutil.which", lambda name: None if name == "uv" else name)
+    monkeypatch.setattr("strobe.duel.commits._uv", lambda: None)
     code, text = said(capsys, *arguments)
     assert code in (1, 2)
     assert message in text
@@ -130,13 +133,12 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     repository = Repository(project)
     assert repository.interpreter("fast") == repository.interpreter(".") == sys.executable
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
+    uv = tmp_path / "uv"
+    monkeypatch.setattr("strobe.duel.commits._uv", lambda: [str(uv)])
     case = f'case $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac'
     uv.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n{case}\n')
     uv.chmod(0o755)
-    assert "could not be made, see what this says: uv pip sync" in refusal(
+    assert f"could not be made, see what this says: {uv} pip sync" in refusal(
         lambda: repository.interpreter("other"), DataError
     )
     (tmp_path / "allowed").touch()

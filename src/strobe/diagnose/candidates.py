@@ -10,8 +10,8 @@ from strobe.diagnose.symptoms import (
     SIZE,
     cores_of_a_rank,
     crowded,
+    faster_precision,
     fitting_size,
-    mixed_precision,
     start_share,
     steady_waiting,
     worker_limit,
@@ -68,6 +68,15 @@ def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure
     return with_loader(step, entry.rate, workers=workers, cpu=entry.cpu_seconds)
 
 
+def leaves_an_epoch(record: Record, size: int) -> bool:
+    """Whether an epoch of batches of so many images keeps a few of them, and those after which it is validated."""
+    ranks, images = max(1, record.count("world_size") or 1), record.number("train_images") or math.inf
+    every, now = record.whole("trainer.val_check_interval"), record.whole("data.batch_size") or size
+    batches = (record.number("batches_per_epoch") or math.inf) * now / size
+    by_epoch = record.whole("trainer.check_val_every_n_epoch") is not None
+    return size * ranks * BATCHES_AN_EPOCH <= images and not (every and by_epoch and every > batches)
+
+
 def workers_of(entry: Alternative, step: Step) -> int:
     """The workers of an alternative, those of the run if it does not change them."""
     value = entry.changes.get(WORKERS, "")
@@ -112,6 +121,8 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
     if own and threads and record.has("threads") and (threads > own or (step.cores and crowded(record, step))):
         fitting = {max(1, math.floor(own)), max(1, math.floor(own) - step.workers)}
         yield from (f"threads={count}" for count in sorted(fitting, reverse=True) if count < threads)
+    elif own and threads and record.has("threads") and step.cores and threads < math.floor(own) - step.workers:
+        yield f"threads={math.floor(own) - step.workers}"  # OMP_NUM_THREADS=1, as torchrun sets it, leaves cores idle
     total = record.number("step_seconds", "total") or 0.0
     update = record.number("step_seconds", "optimizer") or 0.0
     if (
@@ -122,13 +133,10 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
         yield "model.fused=true"
     if record.setting("model.compile") is True and (start_share(record) or 0.0) >= NOTABLE:
         yield "model.compile=false"
-    size, images = record.whole("data.batch_size"), record.number("train_images")
-    ranks = max(1, record.count("world_size") or 1)
+    size = record.whole("data.batch_size")
     larger = [size * factor for factor in (4, 2)] if size else []
-    yield from (
-        f"data.batch_size={count}" for count in larger if not images or count * ranks * BATCHES_AN_EPOCH <= images
-    )
-    if precision := mixed_precision(record):
+    yield from (f"data.batch_size={count}" for count in larger if leaves_an_epoch(record, count))
+    if precision := faster_precision(record):
         yield f"trainer.precision={precision}"
     if record.items("environment", "gpu_capability") and record.setting("model.compile") is False:
         yield "model.compile=true"

@@ -123,13 +123,16 @@ def steady_waiting(record: Record, step: Step) -> float:
     return max(0.0, step.waiting - (restarts(record, step) or 0.0) / step.images / step.length)
 
 
-def mixed_precision(record: Record) -> str | None:
-    """The mixed precision that this hardware multiplies faster in than in full precision; None if it is used, or none.
+def faster_precision(record: Record) -> str | None:
+    """The precision in which this hardware computes faster; None if it is used, or there is none.
 
     Tensor cores came with compute capability 7, those for bfloat16 with 8; of processors, those whose instructions
     multiply bfloat16.
     """
-    if not record.has("trainer.precision") or str(record.setting("trainer.precision")) not in ("32", "32-true"):
+    used = str(record.setting("trainer.precision"))
+    if used in ("64", "64-true"):
+        return "32-true"
+    if not record.has("trainer.precision") or used not in ("32", "32-true"):
         return None
     if record.text("accelerator") == "cpu":
         return "bf16-mixed" if record.flag("environment", "cpu_bfloat16") else None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from strobe.errors import ConfigError, DataError
@@ -74,8 +75,8 @@ class Repository:
         """
         if self._required(commit) == self._required(WORKING_TREE):
             return sys.executable
-        lock, name = self._read(commit, LOCK), commit[:12]
-        if lock is None or shutil.which("uv") is None:
+        lock, name, uv = self._read(commit, LOCK), commit[:12], _uv()
+        if lock is None or uv is None:
             lacking = f"it has no {LOCK}" if lock is None else "uv is not installed"
             raise DataError(
                 f"--commit {name} requires other packages than the working tree, and no environment can be made for "
@@ -90,10 +91,10 @@ class Repository:
             wanted = folder.with_suffix(".txt")
             wanted.write_text(lock)
             for words in (["venv", "--python", sys.executable, folder], ["pip", "sync", "--python", python, wanted]):
-                if _ran(["uv", *map(str, words)]) is None:
+                if _ran([*uv, *map(str, words)]) is None:
                     raise DataError(
                         f"--commit {name}: its environment could not be made, see what this says: "
-                        f"{shlex.join(['uv', *map(str, words)])}"
+                        f"{shlex.join([*uv, *map(str, words)])}"
                     )
             wanted.rename(done)
         return python
@@ -110,6 +111,13 @@ class Repository:
 
     def _git(self, *words: str) -> str | None:
         return _ran(["git", "-C", str(self.root), *words])
+
+
+def _uv() -> list[str] | None:
+    """The command of uv: of this environment, or on the path."""
+    if find_spec("uv"):
+        return [sys.executable, "-m", "uv"]
+    return ["uv"] if shutil.which("uv") else None
 
 
 def _ran(command: list[str]) -> str | None:

@@ -39,10 +39,11 @@ SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=
 HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
 ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"
-RESNET18 = "+model.small=false data.batch_size=16"  # in a class of faults
+RESNET18 = f"+model.small=false data.batch_size=128 {SGD}"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
 ADDED = "+callbacks.added._target_"
 HALVES = ("developed", "held_out")
+SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showed that rules lacked, and so led to them
 
 
 @dataclass(frozen=True)
@@ -152,33 +153,33 @@ def developed(cores: int) -> Iterator[Cell]:
 def held_out(cores: int) -> Iterator[Cell]:
     """The half kept aside: each fault in one strength and one size, most causes in two."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
-    batch = "data.batch_size=16"
+    batch = f"data.batch_size=128 {SGD}"  # at which resnet18 itself loses next to nothing
     found: tuple[tuple[str, str, str, str], ...] = (
         ("augmentation", "loader", "strong", f"{SMALL} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
-        ("augmentation-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.PythonAugmentation +loader.rounds=40"),
+        ("augmentation-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.PythonAugmentation +loader.rounds=10"),
         ("sleeping-transform", "loader", "strong", f"{SMALL} {TRANSFORM}.SlowTransform +loader.seconds=1e-4"),
-        ("sleeping-transform-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.SlowTransform +loader.seconds=0.002"),
+        ("sleeping-transform-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.SlowTransform +loader.seconds=6e-4"),
         ("paced-stream", "loader", "mild", f"{SMALL} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
         ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
-        ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.03"),
+        ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.09"),
         ("metric-loop", "single_thread", "strong", f"{LOOP} +model.times=1000"),
-        ("metric-loop-resnet18", "single_thread", "mild", f"{LOOP} {RESNET18} +model.times=25000"),
+        ("metric-loop-resnet18", "single_thread", "mild", f"{LOOP} {RESNET18} +model.times=60000"),
         ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
-        ("every-10-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.2 +callbacks.slow.every=10"),
+        ("every-5-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.5 +callbacks.slow.every=5"),
         ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
-        ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=5"),
+        ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=12"),
         ("many-tensors", "optimizer", "strong", MANY_TENSORS),
         ("some-tensors", "optimizer", "mild", SOME_TENSORS),
         ("accumulated-update", "optimizer", "mild", f"{UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4"),
-        ("waiting-update-resnet18", "optimizer", "strong", f"{UPDATE} {RESNET18} +model.seconds=0.15"),
+        ("waiting-update-resnet18", "optimizer", "strong", f"{UPDATE} {RESNET18} +model.seconds=0.35"),
         ("logging-each-step", "logging", "mild", f"{SMALL} {SLOW_LOGGER}=0.01"),
-        ("logging-each-step-resnet18", "logging", "strong", f"{batch} {SLOW_LOGGER}=0.15"),
+        ("logging-each-step-resnet18", "logging", "strong", f"{batch} {SLOW_LOGGER}=0.35"),
         ("often-validated", "validation", "mild", f"{SMALL} {VALIDATED}=3"),
-        ("often-validated-resnet18", "validation", "strong", f"{batch} {VALIDATED}=4 trainer.limit_val_batches=16"),
+        ("often-validated-resnet18", "validation", "strong", f"{batch} {VALIDATED}=2 trainer.limit_val_batches=16"),
         ("medium-batch", "small_batch", "mild", f"{SMALL} data.batch_size=64"),
         ("small-batch-resnet18", "small_batch", "strong", "data.batch_size=2"),
         ("lazy-penalty", "uneven_steps", "mild", f"{PENALTY} +model.seconds=0.15"),
-        ("leak-resnet18", "slowing_down", "strong", f"{LEAKING} {RESNET18} +model.seconds=0.004"),
+        ("leak-resnet18", "slowing_down", "strong", f"{LEAKING} {RESNET18} +model.seconds=0.02"),
         ("too-few-threads-resnet18", "threads", "mild", f"{batch} threads=1"),
         ("too-many-threads-resnet18", "threads", "strong", f"{batch} threads={6 * cores}"),
         ("double-precision-resnet18", "precision", "strong", f"{batch} trainer.precision=64-true"),
@@ -186,20 +187,25 @@ def held_out(cores: int) -> Iterator[Cell]:
     saved: tuple[tuple[str, str, str, str], ...] = (
         ("saved-each-5", "checkpoint", "mild", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5"),
         ("saved-each-step-resnet18", "checkpoint", "strong", f"{PHOTOS} {batch} checkpoint.every_n_steps=1"),
-        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{PHOTOS} {batch} trainer.limit_train_batches=20"),
+        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{PHOTOS} {batch} trainer.limit_train_batches=4"),
         ("locked-disk", "loader", "strong", f"{tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003"),
-        ("few-workers-resnet18", "loader", "mild", f"{tiles} {batch} engine.num_workers=1 {SLOW_DISK}=0.025"),
+        (
+            "few-workers-resnet18",
+            "loader",
+            "mild",
+            f"{tiles} {SGD} data.batch_size=16 engine.num_workers=1 {SLOW_DISK}=0.025",
+        ),
         (
             "restarted-workers-resnet18",
             "workers_restart",
             "mild",
-            f"{tiles} {batch} loader=tifffile engine.num_workers=2 engine.persistent_workers=false "
+            f"{tiles} {SGD} loader=tifffile engine.num_workers=2 engine.persistent_workers=false "
             "trainer.limit_train_batches=4 trainer.check_val_every_n_epoch=1000",
         ),
     )
     whole = [(name, cause, strength, f"{photos} {given}") for name, cause, strength, given in found]
     for name, cause, strength, text in (*whole, *saved):
-        yield Cell(name, cause, tuple(text.split()), "held_out", strength)
+        yield Cell(name, cause, tuple(text.split()), "developed" if name in SHOWN else "held_out", strength)
     yield Cell("neighbour", "shared_machine", (*photos.split(), SMALL), "held_out", "mild", beside=1)
     yield Cell("neighbours-resnet18", "shared_machine", (*photos.split(), batch), "held_out", "strong", 2 * cores)
     controls = (

@@ -242,7 +242,7 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
             save(tmp_path / "set" / kind / f"{number}.jpg", photograph(40, 50, number))
     ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", f"engine.num_workers={workers}")
     assert ended.code == 0, ended.output
-    assert "images of set, resnet18, loader pil" in ended.output.replace("\n", " ")
+    assert "images of set, SmallClassifier, loader pil" in ended.output.replace("\n", " ")
     assert ended.summary["choices"]["data"] == "image_folder"
     for broken in (tmp_path / "set").rglob("*.jpg"):
         broken.write_text("no photo")

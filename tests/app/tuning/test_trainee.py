@@ -105,7 +105,7 @@ def test_memory_is_that_of_training_and_of_what_loads(loading: tuple[Trainee, Re
         ("loader=nix", "Could not find 'loader/nix'"),
         ("data.batch_size=0", "data.batch_size=0 is out of range; it must be at least 1"),
         ("trainer.devices=2", "trainer.devices=2: trainings take turns on one device only"),
-        ("trainer.precision=bf17", "trainer.precision=bf17 has a wrong type"),
+        ("trainer.precision=bf17", "trainer.precision=bf17 is not a choice"),
     ],
 )
 def test_a_users_mistake_is_told_in_its_own_words(

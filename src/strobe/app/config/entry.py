@@ -22,7 +22,7 @@ def command(name: str) -> Iterator[None]:
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
-            sys.exit()
+            sys.exit(0)
         yield
     except MISTAKES as error:
         sys.exit(sentence(error, name, sys.argv[1:]))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 from strobe.app.config.schema import OVER
-from strobe.diagnose.candidates import BATCHES_AN_EPOCH, WORKERS
+from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
-from strobe.diagnose.symptoms import cores_of_a_rank, crowded, mixed_precision, worker_limit
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
 from strobe.overrides import applied, key_of
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 
@@ -126,7 +126,7 @@ class Composer:
     def _binaries(self) -> tuple[list[Changes], ...]:
         """Precision, memory layout, fused update and threads: what else each of them can be."""
         record = self.record
-        precision = mixed_precision(record)
+        precision = faster_precision(record)
         last, own, threads = (
             record.setting("model.channels_last"),
             cores_of_a_rank(record),
@@ -145,10 +145,9 @@ class Composer:
     def _sizes(self, best: Changes) -> Iterator[Changes]:
         """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them."""
         record, now = self.record, self.record.whole(BATCH_SIZE)
-        accumulated, images = record.whole(ACCUMULATE) or 1, record.number("train_images") or math.inf
-        ranks = max(1, record.count("world_size") or 1)
+        accumulated = record.whole(ACCUMULATE) or 1
         for size in [now << power for power in range(1, MOST_LARGER + 1)] if now else []:
-            if size * ranks * BATCHES_AN_EPOCH > images:
+            if not leaves_an_epoch(record, size):
                 return
             fewer = max(1, math.ceil(accumulated * (now or 1) / size))
             change = (f"{BATCH_SIZE}={size}", *([f"{ACCUMULATE}={fewer}"] if fewer < accumulated else []))

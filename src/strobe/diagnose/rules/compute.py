@@ -204,9 +204,11 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
 
 
 def threads(record: Record, step: Step) -> Finding | None:
-    """Fewer computing threads were measured to be faster; or there are more than cores, and nothing was measured."""
+    """Another number of threads was measured to be faster; or there are more than cores, and nothing was measured."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     title = "Fewer computing threads are faster"
+    if count and own and count < math.floor(own):
+        title = f"Training computes on {counted(count, 'thread')} of {own:g} usable cores"
     if count and own and count > own:
         rank = " of each rank" if (record.count("devices") or 1) > 1 else ""
         title = f"{count} computing threads are too many for {own:g} usable core{'' if own == 1 else 's'}{rank}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import mixed_precision
+from strobe.diagnose.symptoms import faster_precision
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 
@@ -150,8 +150,10 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """Full precision on hardware that multiplies faster in a mixed one, and was measured to."""
-    wanted, full = mixed_precision(record), record.text("precision") in ("32", "32-true")
+    """Full or double precision on hardware that computes faster in another one, and was measured to."""
+    used = record.text("precision")
+    double, full = used in ("64", "64-true"), used in ("32", "32-true", "64", "64-true")
+    wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
     if wanted is None or not full or (not on_gpu and record.text("accelerator") != "cpu"):
         return None
@@ -160,14 +162,15 @@ def precision(record: Record, step: Step) -> Finding | None:
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
         return None
-    used = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
-    idle = f" {percent(used)} of the kernels' time used tensor cores." if used is not None else ""
-    now = pace(step.model.median) if step.model else "less"
+    share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
+    idle = f" {percent(share)} of the kernels' time used tensor cores." if share is not None else ""
+    now, quicker = pace(step.model.median) if step.model else "less", "Single" if double else "Mixed"
     return Finding(
         "precision",
-        f"Mixed precision is faster on this {'GPU' if on_gpu else 'processor'}",
-        f"The model alone computes {pace(entry.rate.median)} in {wanted}, {now} in full precision.{idle}",
-        "Compute in mixed precision, and compare the accuracy.",
+        f"{quicker} precision is faster on this {'GPU' if on_gpu else 'processor'}",
+        f"The model alone computes {pace(entry.rate.median)} in {wanted}, {now} in {'double' if double else 'full'} "
+        f"precision.{idle}",
+        f"Compute in {quicker.lower()} precision, and compare the accuracy.",
         entry.overrides,
         predicted,
     )
