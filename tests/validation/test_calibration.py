@@ -47,10 +47,10 @@ def test_a_share_has_the_interval_of_clopper_and_pearson(count: int, total: int,
 
 def test_a_prediction_is_scored_in_widths_of_its_own_interval_on_that_side() -> None:
     uneven = replace(predicted(0, 0.0), predicted={"median": 2.0, "low": 2 * math.exp(-0.4), "high": 2 * math.exp(0.1)})
-    for error, score in ((0.2, 2.0), (-0.2, 0.5), (0.0, 0.0)):
-        assert replace(uneven, measured=2 * math.exp(error)).score == pytest.approx(score)
+    for error, score in ((0.2, 1.1094), (-0.2, 0.4682), (0.0, 0.0)):  # over hypot(0.1, 0.15) and hypot(0.4, 0.15)
+        assert replace(uneven, measured=2 * math.exp(error)).score == pytest.approx(score, abs=1e-4)
     none = replace(uneven, predicted={"median": 2.0, "low": 2.0, "high": 2.0}, measured=2 * math.exp(0.1))
-    assert none.score == pytest.approx(0.1 / predict.LEAST_WIDTH)
+    assert none.score == pytest.approx(0.1 / predict.OTHER_ERRORS)
     assert replace(none, measured=None).score is None
 
 
@@ -59,7 +59,7 @@ def test_a_stretched_interval_holds_as_far_as_scores_do_and_is_scored_as_its_own
     found = calibrate([*entries, replace(predicted(99, 5.0), half="developed")])
     assert found is not None
     assert (found.cells, found.level) == (19, 0.9)
-    assert found.quantile == pytest.approx(0.18 / 0.05)  # the 18th of 19
+    assert found.quantile == pytest.approx(1.13842, abs=1e-5)  # the 18th of 19 errors, 0.18, over hypot(0.05, 0.15)
     path = tmp_path / "calibration.json"
     found.save(path)
     assert REAL(path) == found
@@ -83,7 +83,7 @@ def test_the_last_run_of_a_cell_counts_and_too_few_cells_give_nothing(
     assert calibrate(entries[:8] * 2) is None
     found = calibrate([predicted(0, 3.0), *entries])
     assert found is not None
-    assert found.quantile == pytest.approx(0.5)
+    assert found.quantile == pytest.approx(0.27735, abs=1e-5)
     path = tmp_path / "ledger.jsonl"
     ledger.append(path, entries[0])
     with pytest.raises(SystemExit, match="too few"):
@@ -91,7 +91,7 @@ def test_the_last_run_of_a_cell_counts_and_too_few_cells_give_nothing(
     for one in entries[1:]:
         ledger.append(path, one)
     main([str(path), "--dry-run"])
-    assert "stretched by 0.50, by 9 predictions" in capsys.readouterr().out
+    assert "stretched by 0.28, by 9 predictions" in capsys.readouterr().out
 
 
 def test_coverage_can_fail_by_a_cause_that_is_unlike_the_others_and_in_the_other_half() -> None:

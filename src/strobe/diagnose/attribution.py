@@ -13,6 +13,7 @@ OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
 IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
+AWAKE = 0.8  # cores: with less, a phase that computes stands still for a part of its time
 BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
 ALIKE = 2.0  # times as long a share as the other phases wait
 ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
@@ -142,7 +143,7 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
         if used is None or used < 0:
             continue
         own = max(used - beside, min(used, record.number("main_used", phase) or 0.0))
-        if own < SLEEPING:
+        if own < AWAKE:
             found[phase] = max(0.0, seconds * (1 - own - (delayed or 0.0)) - waiting.get(phase, 0.0))
     if record.text("accelerator") != "cpu":
         unused, total = (step.length - step.busy) * step.images, sum(found.values())

@@ -26,9 +26,7 @@ NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to t
 MOST_WIDTH = 10.0  # of an interval, on either side and as a logarithm: a wider one says no more
 MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
-LEAST_WIDTH = (
-    0.02  # of an interval, on either side and as a logarithm, that is stretched: none is believed to be narrower
-)
+OTHER_ERRORS = 0.15  # of a prediction, as a logarithm, beside the noise that its interval holds: of the model of a step
 CALIBRATION = Path(__file__).with_name("calibration.json")
 
 Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
@@ -71,9 +69,9 @@ def calibration(path: Path = CALIBRATION) -> Calibration | None:
 
 
 def widths(median: float, low: float, high: float) -> tuple[float, float]:
-    """How far an interval reaches below and above its median, as logarithms; at least ``LEAST_WIDTH`` each."""
+    """How far an interval reaches below and above its median, as logarithms, with ``OTHER_ERRORS`` in quadrature."""
     below, above = math.log(median / max(low, 1e-9)), math.log(high / median)
-    return max(LEAST_WIDTH, below), max(LEAST_WIDTH, above)
+    return math.hypot(OTHER_ERRORS, below), math.hypot(OTHER_ERRORS, above)
 
 
 def calibrated(own: Figure) -> Figure:

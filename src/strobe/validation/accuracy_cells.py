@@ -207,7 +207,8 @@ def held_out(cores: int) -> Iterator[Cell]:
     for name, cause, strength, text in (*whole, *saved):
         yield Cell(name, cause, tuple(text.split()), "developed" if name in SHOWN else "held_out", strength)
     yield Cell("neighbour", "shared_machine", (*photos.split(), SMALL), "held_out", "mild", beside=1)
-    yield Cell("neighbours-resnet18", "shared_machine", (*photos.split(), batch), "held_out", "strong", 2 * cores)
+    large = (*photos.split(), *batch.split())
+    yield Cell("neighbours-resnet18", "shared_machine", large, "held_out", "strong", beside=2 * cores)
     controls = (
         ("control-resnet18-sgd", f"{photos} data.batch_size=128 {SGD}"),
         ("control-resnet18-clipped", f"{photos} data.batch_size=128 trainer.gradient_clip_val=1"),

@@ -79,9 +79,10 @@ class Entry:
         """How far off the prediction was, in widths of its own interval on that side; None if nobody knows."""
         if self.predicted is None or self.measured is None:
             return None
-        below, above = widths(*(self.predicted[name] for name in ("median", "low", "high")))
-        away = math.log(self.measured / self.predicted["median"])
-        return abs(away) / (above if away > 0 else below) * (self.quantile or 1.0)
+        median, low, high = (self.predicted[name] for name in ("median", "low", "high"))
+        away, stretched = math.log(self.measured / median), self.quantile
+        reach = (math.log(median / low), math.log(high / median)) if stretched else widths(median, low, high)
+        return abs(away) / reach[away > 0] * (stretched or 1.0)
 
 
 def append(path: Path, entry: Entry) -> None:

@@ -10,6 +10,7 @@ from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
+MOST_NOISE = 0.25  # of the step: who waits for more waits, however uneven the steps are
 FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
 
@@ -38,7 +39,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
     Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
     """
-    if steady_waiting(record, step) < max(NOTABLE, step.noise) or lack_of_cores(record, step):
+    if steady_waiting(record, step) < max(NOTABLE, min(step.noise, MOST_NOISE)) or lack_of_cores(record, step):
         return None
     remedies: list[_Remedy] = [
         (
