@@ -12,7 +12,7 @@ ALONE = "all else alike"
 
 
 class Speeds:
-    """Ratios of cells' rates; None stands for a baseline that is none of the cells compared.
+    """Ratios of cells' rates; None stands for a baseline that is not among the cells.
 
     A sweep visits all its cells once a repeat. Where each run of a cell is the only one of its repeat, the cell is
     compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs.

@@ -87,7 +87,7 @@ def _fits(rules: Any) -> str:
 
 
 def schema_of(node: Any) -> Any:
-    """The dataclass of a part of the configuration; None for a value, or where there is none."""
+    """The dataclass that describes this part of the configuration; None for a plain value or an untyped part."""
     kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
     return kind if dataclasses.is_dataclass(kind) else None
 

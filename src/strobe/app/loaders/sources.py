@@ -108,7 +108,7 @@ class PhotoSource(FileSource):
     full_scale: float = 255.0
 
     def stored_size(self) -> tuple[int, int]:
-        """Medians of some photos, of which only the headers are read."""
+        """The median size of a sample of the photos; reads only their headers."""
         from PIL import Image
 
         sizes = []

@@ -313,7 +313,7 @@ def train_on(
 ) -> Rate:
     """Train a new model of this configuration on the same batch, made ready by ``data``, again and again.
 
-    ``note`` is told on what height and width its first convolution computes.
+    ``note`` is called with the height and width that the first convolution sees.
     """
     if cfg.model.compile:
         torch.compiler.reset()  # or another batch size would be compiled as one that varies

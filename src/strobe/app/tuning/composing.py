@@ -246,7 +246,7 @@ class Composer:
 
 
 class _Side:
-    """What is known of one side: the run's own, without changes, and what was measured besides."""
+    """What was measured of one side: the run's own settings, and each change to them."""
 
     def __init__(self, name: str, own: Figure | None, step: Step) -> None:
         self.name, self.step = name, step

@@ -143,7 +143,7 @@ def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str,
 
 
 def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
-    """Deeper queues, of which only is known that they can bring no more than all the waiting; compiling, if asked."""
+    """Deeper queues, which can save at most the time spent waiting; and compiling, if the user asked for it."""
     factor, waiting = record.whole("engine.prefetch_factor"), steady_waiting(record, step)
     if step.workers and factor and waiting >= NOTABLE:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"

@@ -20,7 +20,7 @@ TRACES: dict[str, dict[str, Any]] = {
     "+ with_stack": {"with_stack": True},
     "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
 }
-TRACEML = "traceml_ai"  # the timers of others, where they are installed: https://pypi.org/project/traceml-ai
+TRACEML = "traceml_ai"  # another project's timers (the package traceml-ai), compared where it is installed
 CELLS: dict[str, dict[str, dict[str, Any]]] = {  # by table and column: what its function in cells.py is called with
     "callbacks": {name: {"kind": name} for name in ("phase timers", "trace that waits", "TraceML")},
     "traces": {name: {"options": options} for name, options in TRACES.items()},
