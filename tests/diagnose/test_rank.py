@@ -367,7 +367,7 @@ def test_few_steps_make_nothing_certain() -> None:
         assert [finding.cause for finding in findings] == ["callback"]  # they are all slow by it
         text = verdict(record, findings)
         assert text.startswith(told)
-        assert "train for six measured steps" in text
+        assert "until six or more are measured" in text
         assert "Predicted" not in text
         assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
 

@@ -23,7 +23,7 @@ from strobe.present.format import rate as figure
 from strobe.records.run import Record
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
-AGAIN = "train for six measured steps, or more (trainer.max_time, trainer.max_steps)."
+AGAIN = "raise trainer.max_time or trainer.max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
 # A symptom, the cause that explains it if that gains more, and why.

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
 
 from strobe.duel import turning
+from strobe.duel.paired_trial import TakesTurns
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, last_said, print_into
 
@@ -16,8 +16,8 @@ OUTPUT = "output.txt"
 STOPPED = 10.0  # seconds within which a training that has answered stands still
 
 
-class Foreign:
-    """A script whose Lightning training stands still but for its turns; a context manager.
+class Foreign(TakesTurns):
+    """A script whose Lightning training takes turns.
 
     It knows nothing of this tree: :mod:`strobe.duel.turning` is run by its path, and speaks for it. When this process
     ends in whatever way, it ends too.
@@ -26,12 +26,12 @@ class Foreign:
         command: the interpreter, the script, and its arguments.
         folder: where ``output.txt`` holds what is printed.
         variables: the whole environment.
-        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+        timeout: as of :class:`TakesTurns`.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, *, variables: Mapping[str, str], timeout: float) -> None:
-        self._command, self._folder, self._variables, self._timeout = command, folder, variables, timeout
-        self._process: FreshProcess | None = None
+        super().__init__(timeout)
+        self._command, self._folder, self._variables = command, folder, variables
 
     def start(self) -> Block | Failure:
         """Train until it is warm."""
@@ -39,28 +39,7 @@ class Foreign:
         interpreter, *script = self._command
         words = [interpreter, turning.__file__], script, dict(self._variables), str(self._folder / OUTPUT)
         self._process = FreshProcess(_become, *words, guarded=True)
-        return self._answer(self._process, self._timeout)
-
-    def turn(self, seconds: float) -> Block | Failure:
-        """Train for so long, two steps at least; as many steps, or a multiple of it, as there are workers."""
-        if self._process is None:
-            return Failure("its training has ended")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
-            self._process.pipe.send(seconds)
-        self._process.resume()
-        return self._answer(self._process, self._timeout + seconds)
-
-    def close(self) -> None:
-        """End it, and all that it has started. A second call does nothing."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        return self._answer(self._process, self.timeout)
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)

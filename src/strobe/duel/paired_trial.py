@@ -1,15 +1,16 @@
 """Two trainings that take turns: which one is faster, and how certain that is."""
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, Verdict, is_over, looks, sequential
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure
+from strobe.process.fork import Failure, FreshProcess
 
 STEPS = 2  # that a turn of either has room for
 UNCOUNTED = 2  # turns before the first quad
@@ -22,6 +23,43 @@ class Competitor(Protocol):
 
     def turn(self, seconds: float) -> Block | Failure:
         """Train for so long."""
+
+
+class TakesTurns:
+    """A training in a process of its own, which stands still but for its turns; a context manager.
+
+    Args:
+        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._process: FreshProcess | None = None
+
+    def turn(self, seconds: float) -> Block | Failure:
+        """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
+        if self._process is None:
+            return Failure("its training has ended")
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
+            self._process.pipe.send(seconds)
+        self._process.resume()
+        return self._answer(self._process, self.timeout + seconds)
+
+    def close(self) -> None:
+        """End it, and all that it has started. A second call does nothing."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
+        """What the turn came to; the process stands still then."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

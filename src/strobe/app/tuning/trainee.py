@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
 
 from hydra.errors import HydraException
 
 from strobe.app.build import PRELOAD
+from strobe.duel.paired_trial import TakesTurns
 from strobe.errors import StrobeError
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, members, print_into
@@ -43,8 +43,8 @@ class Ready:
     images: int
 
 
-class Trainee:
-    """One configuration that trains in a fresh process when it is told to; a context manager.
+class Trainee(TakesTurns):
+    """One configuration that takes turns.
 
     It is the application's own training with all its callbacks and its logger, without an end, validation,
     checkpoints, schedule and profiler. When this process ends in whatever way, it ends too.
@@ -52,7 +52,7 @@ class Trainee:
     Args:
         overrides: of ``train.py``.
         folder: where callbacks write, and ``output.txt`` holds what is printed.
-        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+        timeout: as of :class:`TakesTurns`.
 
     Attributes:
         memory: bytes, after each answer: ``rss_peak_bytes``, the most that the training process held, with what its
@@ -60,11 +60,10 @@ class Trainee:
     """
 
     def __init__(self, overrides: Sequence[str], folder: Path, *, timeout: float) -> None:
+        super().__init__(timeout)
         self.overrides = tuple(overrides)
         self.folder = folder
         self.memory: dict[str, int | None] = {"rss_peak_bytes": None, "device_peak_bytes": None}
-        self.timeout = timeout
-        self._process: FreshProcess | None = None
 
     def start(self) -> Ready | Failure:
         """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
@@ -73,31 +72,10 @@ class Trainee:
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 
-    def turn(self, seconds: float) -> Block | Failure:
-        """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
-        if self._process is None:
-            return Failure("its training has ended")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
-            self._process.pipe.send(seconds)
-        self._process.resume()
-        return self._answer(self._process, self.timeout + seconds)
-
     @property
     def session(self) -> int | None:
         """The number of its processes' session; None before it is started, and when it has ended."""
         return None if self._process is None else self._process.pid
-
-    def close(self) -> None:
-        """End it, and all that it has started. A second call does nothing."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)
