@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
-from .owners import checkpoint_names, owners, owners_between
+from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
 
@@ -161,7 +161,8 @@ class StepRecorder(Callback):
         on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
         self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
         self._clock.install(trainer)
-        self._clock.watch_loggers(trainer.loggers)
+        self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
+        self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
         self._checkpoints = checkpoint_names(trainer)
         self._recent.clear()
         self._memory = MemoryWatch()
