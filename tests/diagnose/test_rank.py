@@ -124,7 +124,7 @@ def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> N
     record = example("nothing", summary__callbacks=[CALLBACK])
     (finding,) = diagnose(record)
     text = verdict(record, [finding])
-    assert text.endswith(f". Without it training would be up to {1 / (1 - finding.lost):.2f}x as fast.")
+    assert text.endswith(f". Fixing this would make training up to {1 / (1 - finding.lost):.2f}x as fast.")
     assert "Predicted" not in text
 
 
@@ -259,7 +259,7 @@ def test_a_step_that_sleeps_is_not_called_computing() -> None:
 def test_two_instances_of_a_class_are_one_cause() -> None:
     both = [CALLBACK | {"name": name, "mean": 0.02} for name in ("Audit", "Audit 2")]
     (finding,) = diagnose(example("nothing", summary__callbacks=both))
-    assert "40 ms per step (2 instances)" in finding.evidence
+    assert "40 ms per mean step (2 instances)" in finding.evidence
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -170,7 +170,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if gained := gain(first.as_dict()):
         told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
         if not first.overrides:
-            told = f" Without it training would be {gained} as fast."
+            told = f" Fixing this would make training {gained} as fast."
     elif first.overrides:
         told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict."
     else:

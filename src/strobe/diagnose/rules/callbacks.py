@@ -72,9 +72,9 @@ def _finding(
     name = "Saving checkpoints" if hook.cause == "checkpoint" else hook.name
     title = f"{name} takes {percent(hook.mean / step.seconds)} of each step"
     measured = _measured(record)
-    often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, " if hook.calls and measured else ""
+    often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
-    evidence = f"{name} takes {duration(hook.mean)} per step{several}: {often}{duration(hook.longest)} at most."
+    evidence = f"{name} takes {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     predicted = without(step, pause=max(0.0, saved))
     return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
 
