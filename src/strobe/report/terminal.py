@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.present.format import counted, estimate
+from strobe.overrides import key_of
+from strobe.present.format import counted, estimate, size
 from strobe.present.format import rate as whole
 from strobe.records.run import Record
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
+LEARNING = {"data.batch_size", "trainer.accumulate_grad_batches", "data.size"}  # keys that change what is learned
 DIFFERS = 0.1  # from here on the rate over all steps is shown beside that of a usual one
 _READABLE = 110  # columns; longer lines of prose are hard to read
 
@@ -36,6 +38,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
         lines["traces"] = f"{traces}, look at them with: python -m strobe.view {path} --perfetto"
+    if summary["bytes"]:
+        lines["files"] = f"{size(summary['bytes'])}; python -m strobe.clean lists and removes old runs"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)
 
@@ -61,7 +65,7 @@ def _print_verdict(record: Record, console: Console) -> None:
             line = Text(found["command"], "cyan")
             line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        else:
+        if not found["command"] or LEARNING & {key_of(override) for override in found["overrides"]}:
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)
@@ -86,7 +90,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     elif any(steps.values()):
         why = "warm-up; train longer"
         if steps["profiled"]:
-            why = "profiled or warm-up; train longer, or raise profiler.wait"
+            why = "profiled or warm-up; train longer"
         count = sum(steps.values())
         which = "the only step was" if count == 1 else f"all {count} steps were"
         lines.append(("images/s", f"none: {which} {why}"))
