@@ -122,7 +122,7 @@ class TraceProfiler(Recording):
             self._tracer = self._start(trainer, schedule)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
             for board in _boards(trainer):
-                board.add_text("profiler/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
+                board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -223,9 +223,9 @@ class TraceProfiler(Recording):
                 for board in _boards(trainer):
                     from .timeline import draw
 
-                    board.add_text("profiler/operators", tracer.operators.markdown(), trainer.global_step)
+                    board.add_text("trace/operators", tracer.operators.markdown(), trainer.global_step)
                     picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
-                    board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
+                    board.add_image("trace/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager
     def _or_go_on_without(self, trainer: Any) -> Iterator[None]:

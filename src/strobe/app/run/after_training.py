@@ -17,6 +17,7 @@ from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import BEGINNING, Ceilings, blank
 from strobe.app.run.slow_files import slow_files
+from strobe.callbacks.owners import kinds
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import conclude
@@ -51,10 +52,9 @@ def summarise(
     trainer = parts.trainer if parts else None
     device = trainer and trainer.strategy.root_device.type
     steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK)
-    loggers = {type(logger).__name__ for logger in trainer.loggers} if trainer else set()
-    module = trainer and type(trainer.lightning_module).__name__
+    known = kinds(trainer) if trainer else {}
     for one in steps["callbacks"]:
-        one["kind"] = "logger" if one["name"] in loggers else "module" if one["name"] == module else "callback"
+        one["kind"] = known.get(one["name"], "callback")
     batches = trainer and trainer.num_training_batches
     return {
         "schema": SCHEMA,

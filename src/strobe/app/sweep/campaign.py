@@ -64,9 +64,9 @@ class Campaign:
                     took.append(run.seconds)
                     display.completes(number)
                     place = f"{number:>{len(str(len(due)))}}/{len(due)}"
-                    left = (len(due) - number) * statistics.fmean(took)
-                    told = f"; about {clock(left)} left" if left else ""
-                    display.say(f"[{place}] {self._outcome(run)}{told}  {name}".rstrip())
+                    display.say(f"[{place}] {self._outcome(run)}  {name}".rstrip())
+                    if number == 1 < len(due):
+                        display.say(f"About {clock((len(due) - 1) * run.seconds)} for the other runs")
             sweep.status = "completed"
         except KeyboardInterrupt:
             sweep.status = "interrupted"
