@@ -53,10 +53,10 @@ def trust(record: Record) -> tuple[str, str]:
     """How far the run's figures can be trusted: ``good``, ``fair`` or ``bad``, and a sentence; empty if unknown."""
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
     if not median or not steps:
-        count, profiled = all_steps(record), record.number("steps", "profiled")
+        count = all_steps(record)
         which = "the only step was" if count == 1 else f"all {count:,.0f} steps were"
-        why = "profiled or warm-up; train longer, or raise profiler.wait" if profiled else "warm-up; train longer"
-        return ("bad", f"Too short: {which} {why}.") if count and not steps else ("", "")
+        why = "profiled or warm-up" if record.number("steps", "profiled") else "warm-up"
+        return ("bad", f"Too short: {which} {why}; train longer.") if count and not steps else ("", "")
     if steps < rank.FEWEST_STEPS:
         return "bad", f"Too short: only {counted(steps, 'step')} measured. R{rank.AGAIN[1:]}"
     if noise := _noise(record):
