@@ -3,9 +3,10 @@
 import gc
 import time
 from abc import abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any
 
 from lightning.pytorch.profilers import PassThroughProfiler, Profiler
@@ -226,7 +227,7 @@ class PhaseClock(PhaseWatch):
     def __init__(self, device: DeviceClock | None = None) -> None:
         super().__init__()
         self.device = device
-        self._loggers: list[Any] = []
+        self._watched: list[tuple[Any, str, Any]] = []  # objects, methods, and what objects themselves had for them
         self._current = self._rest = "other"
         self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
@@ -274,24 +275,26 @@ class PhaseClock(PhaseWatch):
         """Count an optimizer's step."""
         self._updates += 1
 
-    def watch_loggers(self, loggers: list[Any]) -> None:
-        """Let the time that loggers take be theirs, which Lightning does not report, until :meth:`remove`."""
-        self._loggers = loggers
-        for logger in loggers:
-            for method in ("log_metrics", "save"):
-                setattr(logger, method, self._charged(getattr(logger, method), OWNED + type(logger).__name__))
+    def watch_calls(self, objects: Iterable[Any], *methods: str) -> None:
+        """Let the time of such calls be that of the object's class, which Lightning does not report: until `remove`."""
+        for owner in objects:
+            for method in methods:
+                self._watched.append((owner, method, vars(owner).get(method)))
+                setattr(owner, method, self._charged(getattr(owner, method), OWNED + type(owner).__name__))
 
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
         super().remove(trainer)
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
-        for logger in self._loggers:
-            for method in ("log_metrics", "save"):
-                vars(logger).pop(method, None)
-        self._loggers = []
+        for owner, method, own in self._watched:
+            vars(owner).pop(method, None)
+            if own is not None:
+                setattr(owner, method, own)
+        self._watched = []
 
     def _charged(self, method: Any, owner: str) -> Any:
+        @wraps(method)
         def call(*arguments: Any, **named: Any) -> Any:
             self._enter(owner)
             try:

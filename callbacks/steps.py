@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
-from .owners import checkpoint_names, owners, owners_between
+from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
 
@@ -161,7 +161,8 @@ class StepRecorder(Callback):
         on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
         self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
         self._clock.install(trainer)
-        self._clock.watch_loggers(trainer.loggers)
+        self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
+        self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
         self._checkpoints = checkpoint_names(trainer)
         self._recent.clear()
         self._memory = MemoryWatch()
@@ -218,7 +219,10 @@ class StepRecorder(Callback):
                 logger.log_metrics(scalars, step=trainer.global_step)
 
     def live(self) -> tuple[float, float] | None:
-        """Images/s of the latest steps, and the share of their time that waited for data; None before the first."""
+        """Images/s of the latest steps and what lies between them, and the share of that time that waited for data.
+
+        None before the first step.
+        """
         images, seconds, waited = (sum(step[column] for step in self._recent) for column in range(3))
         return (images / seconds, waited / seconds) if images else None
 
@@ -231,6 +235,9 @@ class StepRecorder(Callback):
         if self._clock is None:
             return
         lap = self._clock.restart(epoch=epoch)
+        if self._recent:  # the rate that a person sees holds what lies between steps too
+            images, seconds, waited = self._recent.pop()
+            self._recent.append((images, seconds + sum(lap.phases.values()), waited))
         if self._rows is not None:
             checkpoints = sum(lap.owned(name) for name in self._checkpoints)
             validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
@@ -257,7 +264,7 @@ class StepRecorder(Callback):
 
 
 class ProgressBar(RichProgressBar):
-    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, over the latest steps.
+    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, in the latest steps and between them.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """

@@ -14,7 +14,7 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
-from strobe.present.parts import Chart, Key, Keys, Paragraph, Section
+from strobe.present.parts import Chart, Key, Keys, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
 from strobe.report.wording import ceiling_rates, estimate_of
@@ -118,23 +118,22 @@ class Timeline:
         for kind, name in SHAPES.items():
             if count := sum(point.kind == kind for point in self.points):
                 css = "band" if kind == "free" and self.banded else f"dot {kind}"
-                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (not counted)'}"))
+                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
         if beyond := [point.rate for point in self.points if point.rate > self.top]:
             found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
         if self.run and self.run[0] < self.top:
-            found.append(Key("stroke run", f"median {figure(self.run[0])}"))
+            found.append(Key("stroke run", f"median step {figure(self.run[0])}"))
         if self.ceiling and self.ceiling < self.top:
             found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
         return found
 
 
 def throughput(record: Record, rows: Rows) -> Section:
-    """The section; it says so where ``steps.csv`` holds no step."""
+    """The section; empty where ``steps.csv`` holds no step."""
     unit = "images/s" if any(row.get("images") for row in rows) else "steps/s"
     points = points_of(rows, unit)
     if not points:
-        empty = Paragraph("steps.csv holds no steps.", "empty")
-        return Section("throughput", "Throughput", "", [empty] * (record.text("status") != "failed"))
+        return Section("throughput", "Throughput", "", [])
     run = ceiling = None
     if unit == "images/s":
         median, low, high = estimate_of(record, "images_per_second")

@@ -1,7 +1,6 @@
 """One search, from the configuration that was given to the command with which to train."""
 
 import contextlib
-import re
 import shlex
 import shutil
 import time
@@ -14,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from strobe.app.config.checks import check
+from strobe.app.config.checks import check, seconds
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
@@ -29,7 +28,6 @@ from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
 OUTPUTS = Path("outputs", "tune")
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
@@ -57,18 +55,6 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine
     if preset is not None:
         _save(preset, tuning, console)
     console.print(str(page), markup=False, highlight=False, soft_wrap=True)
-
-
-def seconds(text: str) -> float:
-    """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
-    if match is None or not float(match[1]):
-        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
-    return float(match[1]) * UNITS[match[2]]
 
 
 def _search(

@@ -127,6 +127,7 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
     """
+    from strobe.app.data.image_folder import USUAL
     from strobe.app.loaders.pil import PilLoader
     from strobe.measure.environment import usable_cores
 
@@ -134,7 +135,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     paths = found.facts["paths"]
     loader, whole = PilLoader(scale="device"), lambda tall, wide: (0, 0, tall, wide)
     with ThreadPoolExecutor(usable_cores()) as pool:  # a DataError names the first photo that cannot be read to its end
-        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size), paths))
+        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size or USUAL), paths))
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
