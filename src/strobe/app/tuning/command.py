@@ -17,6 +17,7 @@ from strobe.app.config.checks import check, seconds
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
+from strobe.app.tuning.page import write_page
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
 from strobe.app.tuning.search import Machine, Search
 from strobe.app.tuning.table import print_tuning, times
@@ -49,10 +50,11 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine
     tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
         _search(tuning, cfg, console, measuring)
+    page = write_page(tuning)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
-    console.print(str(tuning.folder / NAME), markup=False, highlight=False, soft_wrap=True)
+    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
 def _search(
@@ -67,9 +69,10 @@ def _search(
         ):
             Search(tuning, machine, display).run()
     except KeyboardInterrupt:
+        page = write_page(tuning)
         print_tuning(console, tuning)
-        told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
-        console.print(told, markup=False, soft_wrap=True)
+        told = f"Interrupted; what was measured is kept. The same command goes on from here.\n{page}"
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
         raise
     if not tuning.probes:
         raise StrobeError(tuning.ended or "nothing was measured")
@@ -104,7 +107,7 @@ def _broken_off(fresh: Tuning) -> Tuning | None:
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:
     if not tuning.changes or tuning.recommended != tuning.best:
-        console.print(f"tune.save={preset.stem}: nothing is faster than what was given, so that nothing was written.")
+        console.print(f"tune.save={preset.stem}: nothing is measurably faster, so nothing was written.")
         return
     ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
     saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)
