@@ -32,7 +32,7 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    ("strobe.cli", "strobe.ceilings", "strobe.tune", "strobe.native", "train", "hydra_plugins"),
+    ("strobe.cli", "strobe.ceilings", "strobe.tune", "strobe.clean", "strobe.native", "train", "hydra_plugins"),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}

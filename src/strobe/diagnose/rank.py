@@ -14,10 +14,18 @@ from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
-from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
+from strobe.diagnose.symptoms import (
+    ACCUMULATE,
+    BATCH_SIZE,
+    accumulated,
+    of_an_epoch,
+    scaling,
+    start_share,
+    too_low,
+)
 from strobe.diagnose.trace import read_evidence
 from strobe.measure import WIDEST
-from strobe.overrides import applied, command_of, key_of
+from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import counted, duration, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
@@ -200,9 +208,15 @@ def gain(finding: Mapping[str, Any]) -> str:
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
-    """The line that trains as this run did, with these overrides in place of its own for the same keys."""
+    """The line that trains as this run did, with these overrides in place of its own for the same keys.
+
+    Where they change how many images share an update, the learning rate follows.
+    """
     own = [text for text in record.items("overrides") if isinstance(text, str)]
-    return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], overrides))
+    size, batches, new = record.whole(BATCH_SIZE) or 0, accumulated(record), dict(map(split, overrides))
+    same = size * batches == int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches))
+    changes = overrides if same else (*overrides, *scaling(record))
+    return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], changes))
 
 
 def _few(record: Record) -> str:

@@ -8,13 +8,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.present.format import counted, duration
+from strobe.overrides import key_of
+from strobe.present.format import counted, duration, size
 from strobe.present.format import rate as whole
 from strobe.records.run import Record, rate_of
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
+TRUST = {"good": "green", "fair": "yellow", "bad": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
+LEARNING = {"data.batch_size", "trainer.accumulate_grad_batches", "data.size"}  # keys that change what is learned
 _READABLE = 110  # columns; longer lines of prose are hard to read
 
 
@@ -36,6 +39,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
         lines["traces"] = f"{traces}, look at them with: python -m strobe.view {path} --perfetto"
+    if taken := record.number("bytes"):
+        lines["files"] = f"{size(taken)}; python -m strobe.clean lists and removes old runs"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)
 
@@ -46,6 +51,9 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
     if first:
         colour = "yellow" if findings else "green" if wording.fine(record) else "default"
         console.print(Text.assemble((first, f"bold {colour}"), rest and f" {rest}"), width=width)
+    level, trust = wording.trust(record)
+    if trust:
+        console.print(Text(trust, TRUST[level]), width=width)
     for number, found in enumerate(findings):
         if found["title"]:
             title = Text(found["title"], "bold")
@@ -59,11 +67,11 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             line = Text(found["command"], "cyan")
             line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        else:
+        if not found["command"] or LEARNING & {key_of(override) for override in found["overrides"]}:
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)
-    if first or findings:
+    if first or trust or findings:
         console.print()
 
 
@@ -74,18 +82,12 @@ def _pasteable(path: Path) -> str:
 
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     """Names and values, empty where nothing is known."""
-    steps, metrics = summary["steps"], summary["metrics"]
+    metrics = summary["metrics"]
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
         lines.append(("images/s", f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
-    elif any(steps.values()):
-        count, profiled = sum(steps.values()), steps["profiled"]
-        which = "the only step was" if count == 1 else f"all {count} steps were"
-        why = "profiled or warm-up; train longer, or raise profiler.wait" if profiled else "warm-up; train longer"
-        lines.append(("images/s", f"none: {which} {why}"))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
-    lines.append(("trust", wording.trust(record)[1]))
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
         lines.append((stage, ", ".join(f"{kind} {value:.3f}" for kind, value in values if value is not None)))

@@ -19,7 +19,7 @@ from strobe.diagnose.attribution import (
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import cores_of_a_rank
+from strobe.diagnose.symptoms import ACCUMULATE, accumulated, cores_of_a_rank, scaling
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
@@ -27,7 +27,6 @@ KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains lit
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
 GARBAGE = 0.03  # of the step, for garbage collection
-ACCUMULATE = "trainer.accumulate_grad_batches"
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
@@ -51,18 +50,18 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
     )
     own = f"{pace(step.model.median)} at {now}, " if step.model else ""
-    accumulated = _accumulated(record)
-    fewer = math.ceil(accumulated * now / knee)
-    changed = fewer * knee != accumulated * now
+    summed = accumulated(record)
+    fewer = math.ceil(summed * now / knee)
+    changed = fewer * knee != summed * now
     how = f"Use batches of {knee}"
-    if fewer < accumulated:
+    if fewer < summed:
         how += f" and accumulate the gradients of {fewer}" if fewer > 1 else " without accumulating gradients"
-    meaning = "That changes training, fewer and larger updates" + _scaling(record, now)
+    meaning = "That changes training, fewer and larger updates" + _scaling(record)
     if not changed:
         meaning = "As many images as now share an update, so the learning rate stays as it is."
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    then = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
+    then = _slowed(chosen.rate, update * (now / knee) * (summed / fewer - 1))
     ratio, kept = chosen.ratio, then.median / chosen.rate.median
     if ratio is not None:
         ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
@@ -71,7 +70,7 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         f"Batches of {now} are too small: each has a fixed cost of {duration(fixed_cost(record, step))}",
         f"The model alone reaches {own}{measured}.",
         f"{how}. {meaning}",
-        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
+        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
         with_model(step, then, images=images, ratio=ratio),
     )
 
@@ -92,14 +91,14 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         evidence += f" With a fused optimizer the model alone reaches {pace(fused[0].rate.median)}."
         advice = "Use the fused optimizer, which updates all weights in one kernel."
     else:
-        now = _accumulated(record)
+        now = accumulated(record)
         rest = step.seconds - seconds
         factor = min(MOST_ACCUMULATED, max(2, math.ceil(seconds / (TARGET * rest)))) if rest > 0 else MOST_ACCUMULATED
         overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
         advice = (
             f"Update once in {now * factor} batches. That changes training as a batch {factor} times as large does"
-            + _scaling(record, record.whole("data.batch_size"))
+            + _scaling(record)
         )
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
@@ -262,17 +261,10 @@ def _threads(count: str) -> str:
     return counted(int(count), "thread") if count.isdigit() else f"{count} threads"
 
 
-def _accumulated(record: Record) -> int:
-    """Batches whose gradients are summed up for an update."""
-    return max(1, record.whole(ACCUMULATE) or 1)
-
-
-def _scaling(record: Record, batch: int | None) -> str:
+def _scaling(record: Record) -> str:
     """How to scale the learning rate with the images of an update, which ends the sentence."""
-    if not batch or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
-        return "."
-    images = batch * max(1, record.count("world_size") or 1) * _accumulated(record)
-    return f": model.lr_scaling=linear model.lr_batch_size={images} scales the learning rate with it."
+    told = " ".join(scaling(record))
+    return f": {told} scales the learning rate with it." if told else "."
 
 
 def _slowed(rate: Figure, seconds: float) -> Figure:
