@@ -233,7 +233,9 @@ def test_a_knee_is_as_certain_as_its_runs_allow(
     assert (knee["low"], knee["high"]) == found
     print_comparison(Console(width=200), record)
     assert said in capsys.readouterr().out
-    assert f" {said.strip(')').removeprefix('does: ')}" in words_of(Page(render(record)).section("batch"))
+    page = Page(render(record))
+    drawn = "batch" in page.sections and words_of(page.section("batch"))
+    assert f" {said.strip(')').removeprefix('does: ')}" in drawn if drawn else noise > 0.1  # too wide to draw
 
 
 def test_repeats_are_compared_with_each_other(tmp_path: Path) -> None:
