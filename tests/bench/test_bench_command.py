@@ -113,7 +113,7 @@ def test_an_interrupted_measurement_is_gone_on_with(
     process = begin(*MODULE, *given, "rounds=500", f"hydra.run.dir={folder}", TMPDIR=str(scratch))
     assert wait_for((folder / "results.json").is_file)
     refused = refusal(lambda: measured_here(folder, *given, "rounds=2"), StrobeError)
-    assert "another process measures into it" in refused
+    assert "another process is measuring into it" in refused
     said = interrupted(process, number, scratch)
     assert f"hydra.run.dir={folder}" in said.partition("Go on with: ")[2]
     assert not (folder / ".lock").exists()
@@ -195,7 +195,7 @@ def in_a_deep_folder(patch: pytest.MonkeyPatch, folder: Path) -> tuple[str, ...]
     ("given", "words"),
     [
         (lambda *_: ("suite=loading", "data=eurosat", "data.root=nowhere"), "data.root=nowhere"),
-        (in_a_deep_folder, "so that no socket can lie below it; set TMPDIR to a shorter path"),
+        (in_a_deep_folder, "which is too long for a socket; set TMPDIR to a shorter path"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_measured(

@@ -81,7 +81,7 @@ STEADY = [1, 1.01, 1.02, 1]
         ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": STEADY}, 3, "regression: t, b, c, 1 thread failed"),
         ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": "no disk"}, 4, "b, c, 1 thread: the baseline has not"),
         ({"a": [1, 3, 1, 3]}, {"a": STEADY}, 4, "on both sides would settle it"),
-        ({"a": [1]}, {"a": STEADY}, 4, "of too few runs: it takes 2 a side; about rounds=5 on both sides"),
+        ({"a": [1]}, {"a": STEADY}, 4, "but that takes 2 runs a side to judge; about rounds=5 on both sides"),
         ({"a": STEADY, "b": STEADY}, {"a": STEADY}, 4, "b, c, 1 thread: the baseline has not measured it"),
         ({"a": STEADY}, {"a": STEADY, "b": STEADY}, 4, "b, c, 1 thread: it was measured only in the baseline"),
     ],

@@ -1,3 +1,3 @@
-"""What every number rests on: statistics, timing, rounds, and the state of the machine."""
+"""The basis of every figure: statistics, timing, rounds, and the state of the machine."""
 
-WIDEST = 3.0  # the factor between the ends of an interval, beyond which they say too little to be shown
+WIDEST = 3.0  # an interval whose ends differ by more than this factor says too little to be shown

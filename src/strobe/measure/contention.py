@@ -1,7 +1,7 @@
 """What else the machine did while something was measured: other processes, the hypervisor, the quota, swapping.
 
 Read from Linux's own counters (proc(5): ``/proc/stat``, ``/proc/PID/stat``, ``/proc/vmstat``; the kernel's
-Documentation/accounting/psi.rst; ``cpu.stat`` of a cgroup) at two moments. What a system does not tell is None.
+Documentation/accounting/psi.rst; ``cpu.stat`` of a cgroup) at two moments. What a system does not report is None.
 """
 
 import contextlib
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TICKS = os.sysconf("SC_CLK_TCK")  # in which the kernel counts, a second
-NAMED = 3  # other processes, the busiest first
+TICKS = os.sysconf("SC_CLK_TCK")  # per second: the unit of the kernel's counters
+NAMED = 3  # how many other processes are named, busiest first
 KERNEL = 2  # the parent of the kernel's own workers
-LEAST_CORES = 0.05  # that a process must have used to be named
+LEAST_CORES = 0.05  # a process that used less is not named
 
-MOST_CORES = 8  # that are asked for their clocks
+MOST_CORES = 8  # whose clocks are read
 
 _PROC, _CGROUP, _CORES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its parent, and the core-seconds of itself and of the children that it has waited for."""
+    """A process: its parent, and the core-seconds used by it and by the children it has waited for."""
 
     name: str
     parent: int
@@ -34,20 +34,20 @@ class Process:
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters at one moment; in seconds, those of processors in core-seconds."""
+    """Counters at one moment, in seconds; those of processors in core-seconds."""
 
     at: float
-    busy: float | None  # of the processors that this process may use
-    stolen: float | None  # by the hypervisor for other machines
-    throttled: float | None  # in which the cgroup's quota was used up, of each processor that it had
-    periods: float | None  # of the quota so far
-    stopped: float | None  # of them those in which it was used up
-    starved: float | None  # in which some process of the machine waited for a processor
-    delayed: float | None  # in which this process's main thread waited for a processor
+    busy: float | None  # computing, on the processors that this process may use
+    stolen: float | None  # taken by the hypervisor for other virtual machines
+    throttled: float | None  # with the cgroup's quota used up, summed over its processors
+    periods: float | None  # periods of the quota so far
+    stopped: float | None  # those periods in which it was used up
+    starved: float | None  # with some process of the machine waiting for a processor
+    delayed: float | None  # with this process's main thread waiting for a processor
     swapped: int | None  # bytes
-    choked: float | None  # in which every process of the machine that had to do waited for memory
-    throttles: int | None  # how often a core was slowed down, as it was too hot
-    hertz: float | None  # of the first cores that this process may use, on their mean
+    choked: float | None  # with every process that could run waiting for memory
+    throttles: int | None  # how often a core slowed down because it was too hot
+    hertz: float | None  # mean clock of the first cores that this process may use
     processes: Mapping[int, Process]
 
 
@@ -78,11 +78,11 @@ def read() -> Reading:
 
 
 def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
-    """The ``machine`` of ``summary.json``, for a process that may use so many ``usable`` cores.
+    """The ``machine`` of ``summary.json``, for a process that may use ``usable`` cores.
 
-    Shares of the time of these cores: ``own``, of this process and of those that it has started; ``others``,
-    ``stolen`` and ``idle``. Shares of the time: ``throttled``, ``starved`` and ``delayed``, in which the main
-    thread of this process could have gone on and had no processor; ``choked``. ``swapped_bytes``, ``throttles``, and
+    Shares of these cores' time: ``own``, this process and those it has started; ``others``,
+    ``stolen`` and ``idle``. Shares of wall time: ``throttled``, ``starved`` and ``delayed``, with the main
+    thread of this process ready to run but without a processor; ``choked``. ``swapped_bytes``, ``throttles``, and
     ``hertz`` at both moments. ``busiest`` are other processes: ``name``, ``pid`` and ``cores``.
     """
     seconds = max(after.at - before.at, 1e-9)
@@ -92,7 +92,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         return None if None in ends else max(0.0, ends[1] - ends[0]) / seconds / per
 
     throttled, periods = share("throttled"), share("periods")
-    if throttled is not None and periods:  # of several processors it adds up, to more than the time that passed
+    if throttled is not None and periods:  # summed over processors, it can exceed the time that passed
         throttled = min(throttled, (share("stopped") or 0.0) / periods)
     mine = _family(after.processes)
     own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / usable
@@ -127,7 +127,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
 
 
 def _processors() -> tuple[float | None, float | None]:
-    """Core-seconds in which the usable processors computed, and of which they were robbed."""
+    """Core-seconds that the usable processors computed, and that the hypervisor took."""
     usable = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = [line.split() for line in _text(_PROC / "stat").splitlines() if line.startswith("cpu")]
     ticks = [[int(value) for value in line[1:]] for line in lines if line[0] in usable and len(line) > 8]
@@ -138,7 +138,7 @@ def _processors() -> tuple[float | None, float | None]:
 
 
 def _quota() -> tuple[float | None, float | None, float | None]:
-    """Seconds for which the quota stopped this cgroup, its periods, and those in which it did: of version 2 or 1."""
+    """Seconds that the quota stopped this cgroup (version 2 or 1), its periods, and the periods in which it did."""
     for folder, name, unit in ((_CGROUP, "throttled_usec", 1e6), (_CGROUP / "cpu", "throttled_time", 1e9)):
         path = folder / "cpu.stat"
         if (throttled := _field(path, name)) is not None:
@@ -154,7 +154,7 @@ def _of_cores(cores: Sequence[int], name: str) -> list[float] | None:
 
 
 def delayed() -> float | None:
-    """Seconds in which this process's main thread waited for a processor, so far; None where Linux does not tell.
+    """Seconds so far that this process's main thread waited for a processor; None if Linux does not report it.
 
     Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds.
     """
@@ -184,7 +184,7 @@ def _used(reading: Reading, family: set[int]) -> float:
 
 
 def _field(path: Path, name: str) -> float | None:
-    """The last number of the line that begins with this name, as these files have it."""
+    """The last number on the line that begins with this name."""
     for line in _text(path).splitlines():
         if line.split()[:1] == [name]:
             with contextlib.suppress(ValueError):

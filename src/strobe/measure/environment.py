@@ -29,7 +29,7 @@ def describe() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_free_bytes": free_memory(),
-        "shm_free_bytes": shm and shm.free,  # in which loader workers pass batches on
+        "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
@@ -49,7 +49,7 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that processes of this container (cgroup v2) can still allocate; None where nothing tells."""
+    """Bytes that processes of this container (cgroup v2) can still allocate; None if unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         lines = (line.partition(":") for line in meminfo.read_text().splitlines())
@@ -57,7 +57,7 @@ def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/
     with contextlib.suppress(OSError, ValueError):
         limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
-        cached = int(statistics.get("inactive_file", 0))  # given back when it is needed
+        cached = int(statistics.get("inactive_file", 0))  # freed when needed
         found += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
     return min(found, default=None)
 
@@ -71,7 +71,7 @@ def peak_memory() -> dict[str, int | None]:
 
 
 def _processor(field: str) -> str:
-    """What Linux says of the first processor; empty where it does not."""
+    """A field of Linux's description of the first processor; empty if there is none."""
     with contextlib.suppress(OSError):
         if found := re.search(rf"^(?:{field})\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return found[1]

@@ -1,9 +1,9 @@
-"""The gate ``--fail-if-slower 5%``: it opens only where no cell is shown to have lost more than that.
+"""The gate ``--fail-if-slower 5%``: it passes only if every cell is shown to have lost less than that.
 
-It proves non-inferiority, so that too few runs or too much noise keep it closed. A cell passes if the whole interval of
+It tests non-inferiority, so too few runs or too much noise do not pass. A cell passes if the whole interval of
 its speed, as a share of the baseline's, lies above 1 - limit. It is a regression if the whole interval lies below that,
-or if it failed where the baseline did not; those intervals allow for the number of cells, while for a pass they need
-not: all must pass. Of all else nobody can tell yet.
+or if it failed where the baseline did not; those intervals allow for the number of cells; for a pass they need
+not, because all must pass. Anything else cannot be told yet.
 """
 
 import math
@@ -16,7 +16,7 @@ from strobe.errors import ConfigError
 from strobe.measure.statistics import FEWEST, Estimate, needed, together
 
 REGRESSION, UNKNOWN = 3, 4  # exit codes; 0: each cell has passed
-USUAL = 5  # runs, where nothing is known of the spread
+USUAL = 5  # runs, if the spread is unknown
 MOST_TOLD = 5
 
 
@@ -26,7 +26,7 @@ class Case:
 
     Attributes:
         name: the cell's.
-        ratio: its speed over the baseline's; None where that is not known.
+        ratio: its speed over the baseline's; None if unknown.
         failed: whether it failed where the baseline did not.
         doubt: why it cannot be judged, whatever the ratio says: a counterpart or a record is missing.
     """
@@ -39,14 +39,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Ruling:
-    """What the gate says of all cells; lists hold their names.
+    """The gate's verdict on all cells; lists hold their names.
 
     Attributes:
         limit: the share of speed that may be lost.
-        passed: shown to have kept more than the rest.
+        passed: shown to have kept more than 1 - limit.
         slower: regressions.
-        unjudged: those of which nobody can tell.
-        text: all of it in one line.
+        unjudged: cells that cannot be told yet.
+        text: the verdict in one line.
     """
 
     limit: float
@@ -63,7 +63,7 @@ class Ruling:
         return 0 if self.passed and not self.unjudged else UNKNOWN
 
     def as_record(self) -> dict[str, Any]:
-        """As it stands in ``comparison.json`` and ``results.json``."""
+        """The entry in ``comparison.json`` and ``results.json``."""
         names = {"cells": self.slower, "unjudged": self.unjudged}
         return {"limit": self.limit, **names, "code": self.code, "text": self.text}
 
@@ -74,8 +74,8 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
     Args:
         cases: the cells, without the baseline's own.
         limit: the share of speed that may be lost.
-        flag: how the limit was given: ``--fail-if-slower `` or ``fail_if_slower=``.
-        more: what gives a cell more runs: ``sweep.repeats`` or ``rounds``.
+        flag: the option that set the limit: ``--fail-if-slower `` or ``fail_if_slower=``.
+        more: the key that gives a cell more runs: ``sweep.repeats`` or ``rounds``.
         lacking: what keeps the gate closed besides the cells, such as a record that cannot be read.
     """
     passed, slower = [], []
@@ -111,20 +111,20 @@ def _told(case: Case) -> str:
         return f"{case.name} failed" if case.failed else f"{case.name}: not measured"
     ratio = case.ratio
     if ratio.low is None or ratio.high is None:
-        return f"{case.name} is {ratio.middle:.3g} times as fast, of too few runs: it takes {FEWEST} a side"
+        return f"{case.name} is {ratio.middle:.3g} times as fast, but that takes {FEWEST} runs a side to judge"
     if ratio.wide:
-        return f"{case.name}: not known, its runs differ too much"
+        return f"{case.name}: not known, because its runs differ too much"
     return f"{case.name} is {ratio.middle:.3g} ({ratio.low:.3g} to {ratio.high:.3g}) times as fast"
 
 
 def _settled(cases: Sequence[Case], limit: float, more: str) -> str:
-    """What would settle it, as far as more runs would; empty where only something else does."""
+    """How many more runs would settle it; empty if runs would not."""
     ratios = [case.ratio for case in cases if case.ratio and case.doubt is None]
     if not ratios:
         return ""
     counts = [needed(ratio, 1 - limit) if ratio.low is not None else USUAL for ratio in ratios]
     if near := counts.count(None):
-        return f"{_cells(near)} too near the limit for any number of runs: give another limit"
+        return f"{_cells(near)} too close to the limit for any number of runs: set another limit"
     return f"about {more}={max(count or 0 for count in counts)} on both sides would settle it"
 
 
@@ -141,7 +141,7 @@ def parse_share(text: str, key: str = "fail_if_slower=") -> float:
     """A share such as ``5%``, or ``0.05``, given as ``key`` says.
 
     Raises:
-        ConfigError: it is none, or not between 0 and 1.
+        ConfigError: it is not a share, or not between 0 and 1.
     """
     match = re.fullmatch(r"\s*([0-9.]+)\s*(%?)\s*", text)
     try:

@@ -1,4 +1,4 @@
-"""The page cache of files: brought in, thrown out, and measured, without being root."""
+"""Files in the page cache: read in, evicted, and measured, without being root."""
 
 import ctypes
 import math
@@ -12,13 +12,13 @@ from pathlib import Path
 from strobe.errors import DataError
 
 WARM, COLD = "warm", "cold"
-PIECE = 1 << 20  # bytes that are held at a time of a file that is read
-WINDOWS, WINDOW = 64, 64  # of a file that is longer than all of them together: how many, and pages of each
-STILL_THERE = 0.05  # of the pages: more than this may not stay of files that were thrown out
+PIECE = 1 << 20  # bytes of a file read at a time
+WINDOWS, WINDOW = 64, 64  # sampled from a longer file: how many, and pages of each
+STILL_THERE = 0.05  # of the pages: no more may stay after eviction
 
 
 def bring(files: Sequence[str], state: str) -> None:
-    """Read the files, or throw them out of the page cache."""
+    """Read the files, or evict them from the page cache."""
     for path in files:
         if state == COLD:
             evict(path)
@@ -29,7 +29,7 @@ def bring(files: Sequence[str], state: str) -> None:
 
 
 def evict(path: str) -> None:
-    """Throw a file's pages out, those just written once they are on the disk (posix_fadvise(2))."""
+    """Evict a file's pages, after writing new ones to the disk (posix_fadvise(2))."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fdatasync(handle)
@@ -39,11 +39,11 @@ def evict(path: str) -> None:
 
 
 def resident(files: Sequence[str], *, seconds: float = math.inf) -> float | None:
-    """The share of the files' pages that the page cache holds, by mincore(2), which brings none in.
+    """The share of the files' pages that are in the page cache, by mincore(2), which reads none in.
 
-    Of long files some windows are asked about, and of many files as many, in random order, as can be in so many
-    seconds. None where it is not known: a file is missing, or belongs to other people, of whose files the kernel tells
-    everybody else that all is there.
+    Long files are sampled in windows; of many files, as many are sampled, in random order, as fit into so many
+    seconds. None if unknown: a file is missing, or belongs to another user, for whose files the kernel always reports
+    that everything is cached.
     """
     held = total = 0.0
     ends = time.monotonic() + seconds
@@ -64,17 +64,17 @@ def resident(files: Sequence[str], *, seconds: float = math.inf) -> float | None
 
 
 def require_cold(files: Sequence[str]) -> None:
-    """Raise a DataError where the files cannot be thrown out, as on a file system in memory."""
+    """Raise a DataError if the files cannot be evicted, as on a file system in memory."""
     share = resident(files)
     if share is not None and share > STILL_THERE:
         raise DataError(
-            f"{share:.0%} of the pages of {files[0]} and {len(files) - 1} other files stay in memory when they are "
-            "thrown out of the page cache; measure only warm, or files on a disk that no other process reads"
+            f"{share:.0%} of the pages of {files[0]} and {len(files) - 1} other files stay in memory after "
+            "eviction from the page cache; measure only warm, or use files on a disk that no other process reads"
         )
 
 
 def _windows(size: int) -> list[tuple[int, int]]:
-    """Where the parts of a file begin that are asked about, and their bytes; the whole file if it is short."""
+    """The start and length of each sampled part of a file; the whole file if it is short."""
     length = WINDOW * mmap.PAGESIZE
     if size <= WINDOWS * length:
         return [(0, size)] if size else []
@@ -85,7 +85,7 @@ def _windows(size: int) -> list[tuple[int, int]]:
 
 
 def _pages(path: str, offset: int, size: int) -> bytes:
-    """A byte for each page of a part of a file, odd if the page is there."""
+    """A byte for each page of a part of a file, odd if the page is cached."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY, offset=offset) as view:
         states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         start = ctypes.c_char.from_buffer(view)

@@ -2,9 +2,9 @@
 
 Rates and ratios of independent runs are taken as logarithms, in which a ratio is a difference, and get an interval by
 Student's t. A sweep that visits all its cells once a repeat is a randomised block design: what slows a whole repeat
-concerns no ratio. Values of one run in the order of time resemble their neighbours: they get their median, and an
-interval by order statistics over as many values as would be independent. Imports scipy only where a quantile is asked
-for.
+affects no ratio. Values of one run, in order of time, resemble their neighbours: they get their median, and an
+interval by order statistics over as many values as would be independent. Imports scipy only when a quantile is
+needed.
 """
 
 import math
@@ -19,26 +19,26 @@ from numpy.typing import NDArray
 
 from strobe.measure import WIDEST
 
-FEWEST = 2  # values on either side, below which there is neither an interval nor a verdict
+FEWEST = 2  # values on either side; with fewer there is neither an interval nor a verdict
 LEVEL = 0.95
-# Of the interval of a ratio. Runs of a real machine resemble their neighbours, however they are interleaved: with 97%
-# a configuration that is compared with itself shows no difference at least 95 times in 100.
+# Level of a ratio's interval. Runs of a real machine resemble their neighbours, however they are interleaved: at 97%
+# a configuration compared with itself shows no difference at least 95 times in 100.
 RATIO_LEVEL = 0.97
-ENOUGH = 6  # values, from which on the least and the greatest enclose the median 95 times in 100
-ALIKE = 4.0  # values of its own, by as many of which a cell's noise is taken to be that of all cells of its sweep
-POWER = 0.8  # with which as many more values as ``needed`` says would settle it
+ENOUGH = 6  # values; from here on the smallest and the largest enclose the median 95 times in 100
+ALIKE = 4.0  # the weight, in values, of the whole sweep's noise in the noise of one cell
+POWER = 0.8  # probability that the number of values from ``needed`` settles it
 
-# A paired trial is looked at more than once.
-FALSE_ALARM = 0.04  # of trials of equals, or of whole searches, may find one side faster, and as many the other one
-CORRELATED = 0.6  # neighbouring pairs of turns, at the most: what a boundary must bear
-LONGER = (1, 2, 4)  # times as many quads as planned, after which a trial is looked at
-PROMISING = 1.03  # times as fast, as it looks: less is not worth more time
-MOST_REACH = 50.0  # in logarithms: an interval that is wider says no more
-SIMULATED = 40_000  # trials of equals, by which a boundary is found
+# A paired trial is checked more than once.
+FALSE_ALARM = 0.04  # of trials of equals, or of whole searches, may find one side faster; the same for the other side
+CORRELATED = 0.6  # the largest correlation of neighbouring pairs of turns that the bounds allow for
+LONGER = (1, 2, 4)  # multiples of the planned quads after which a trial is checked
+PROMISING = 1.03  # estimated speed-up: less is not worth more time
+MOST_REACH = 50.0  # as a logarithm: a wider interval says no more
+SIMULATED = 40_000  # trials of equals, from which the bounds are found
 
 Verdict = Literal["faster", "slower", "no difference", "too few runs"]
 Values = NDArray[np.float64]
-Interval = dict[str, Any]  # an estimate as records have it: median, low and high, each a number or None
+Interval = dict[str, Any]  # an estimate in records: median, low and high, each a number or None
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Estimate:
         low: the interval's lower end.
         high: its upper end.
         level: of the interval.
-        n: how many values it rests on, of two sides those of the side that has fewer.
-        freedom: degrees of freedom, of an interval by Student's t.
+        n: the number of values; with two sides, of the side with fewer.
+        freedom: degrees of freedom, if the interval is by Student's t.
     """
 
     middle: float
@@ -63,7 +63,7 @@ class Estimate:
 
     @property
     def verdict(self) -> Verdict:
-        """What a ratio says: ``no difference`` if its interval holds 1, ``too few runs`` if it has none."""
+        """A ratio's verdict: ``no difference`` if its interval includes 1, ``too few runs`` if it has none."""
         if self.low is None or self.high is None:
             return "too few runs"
         return "slower" if self.high < 1 else "faster" if self.low > 1 else "no difference"
@@ -75,7 +75,7 @@ class Estimate:
 
     @property
     def within(self) -> float | None:
-        """How far the interval reaches from the middle, on its longer side, as a share of it; None without ends."""
+        """The distance from the middle to the interval's farther end, as a share of the middle; None without ends."""
         if self.low is None or self.high is None:
             return None
         return max(self.high - self.middle, self.middle - self.low) / self.middle
@@ -86,7 +86,7 @@ class Estimate:
         return replace(self, middle=self.middle * factor, low=low, high=high)
 
     def at(self, level: float) -> "Estimate":
-        """The same with an interval of another level; as it is where that is not by Student's t."""
+        """The same with an interval of another level; unchanged if it is not by Student's t."""
         if self.low is None or self.high is None or self.freedom is None:
             return self
         return _estimate(math.log(self.middle), self._error, self.freedom, level, self.n)
@@ -101,7 +101,7 @@ class Estimate:
 
     @property
     def chance(self) -> float:
-        """Of equals, the share that would differ by as much or more; 1 where that is not known."""
+        """The share of equals that would differ by as much or more; 1 if unknown."""
         from scipy.special import stdtr
 
         if self.low is None or self.high is None or self.freedom is None:
@@ -110,12 +110,12 @@ class Estimate:
         return 2 * float(stdtr(self.freedom, -away / error)) if error else float(away == 0)
 
     def as_record(self) -> Interval:
-        """As it stands in ``summary.json``, ``results.json`` and ``comparison.json``."""
+        """The entry in ``summary.json``, ``results.json`` and ``comparison.json``."""
         return {"median": self.middle, "low": self.low, "high": self.high}
 
 
 def recorded(estimate: Estimate | None) -> Interval:
-    """As it stands in a record, where nothing was measured too."""
+    """The entry in a record, also if nothing was measured."""
     return {"median": None, "low": None, "high": None} if estimate is None else estimate.as_record()
 
 
@@ -127,14 +127,14 @@ def interval(values: Sequence[float], level: float = LEVEL) -> Estimate:
 
 
 def paired(ratios: Sequence[float]) -> Estimate:
-    """The ratio of which each round, or pair of turns, has measured one: positive numbers, at least one."""
+    """The ratio, from one measured in each round or pair of turns: positive numbers, at least one."""
     return interval(ratios, RATIO_LEVEL)
 
 
 def unpaired(ours: Sequence[float], theirs: Sequence[float], *, level: float = RATIO_LEVEL) -> Estimate:
     """How many times as fast ``ours`` are as ``theirs``: rates of independent runs, all positive, at least one each.
 
-    Welch's interval for a difference of logarithms, with as many degrees of freedom at most as if both sides had the
+    Welch's interval for a difference of logarithms, with at most the degrees of freedom of two sides with the
     smaller number of runs: of 2 runs against 20 Welch has too many, and finds a difference between equals in 1 of 8
     comparisons where it should in 1 of 20.
     """
@@ -150,7 +150,7 @@ def unpaired(ours: Sequence[float], theirs: Sequence[float], *, level: float = R
 
 
 class Blocks:
-    """Rates of several cells, of which each block holds one of each cell, or of some: a randomised block design.
+    """Rates of several cells in blocks, each with one rate of every cell, or of some: a randomised block design.
 
     The logarithm of a rate is taken as the cell's, plus the block's, plus noise, and all are fitted by least squares
     (Box, Hunter and Hunter, "Statistics for Experimenters", 2005, chapter 4). So two cells are compared within blocks:
@@ -174,7 +174,7 @@ class Blocks:
         self._weights: Values = np.asarray(np.linalg.pinv(design), dtype=np.float64)
         self._fitted: Values = self._weights @ logs
         away = logs - design @ self._fitted
-        left = 1 - (design * self._weights.T).sum(axis=1)  # degrees of freedom that each value leaves to the noise
+        left = 1 - (design * self._weights.T).sum(axis=1)  # degrees of freedom that each value leaves for the noise
         self._freedom = max(float(left.sum()), 0.0)
         own, squares = (np.bincount(cells, each, len(rates)) for each in (left, away**2))
         prior = np.minimum(ALIKE, np.maximum(self._freedom - own, 0.0))
@@ -187,7 +187,7 @@ class Blocks:
         return len(self.rates.get(ours, {}).keys() & self.rates.get(theirs, {}).keys())
 
     def ratio(self, ours: Hashable, theirs: Hashable, level: float = RATIO_LEVEL) -> Estimate:
-        """How many times as fast one cell is as another, with which it shares ``FEWEST`` blocks at least."""
+        """How many times as fast one cell is as another; they must share at least ``FEWEST`` blocks."""
         first, second = self._places[ours], self._places[theirs]
         error = math.sqrt(float((self._weights[first] - self._weights[second]) ** 2 @ self._variances))
         freedom = float(min(self._each[first], self._each[second]))
@@ -198,10 +198,10 @@ class Blocks:
 def together(ratios: Sequence[Estimate]) -> list[Estimate]:
     """Ratios of several cells to one baseline, at levels by which their verdicts hold together.
 
-    With the probability ``RATIO_LEVEL`` none of the cells that are equal to the baseline is called faster or slower, by
+    With probability ``RATIO_LEVEL`` no cell that equals the baseline is called faster or slower, by
     Holm's procedure ("A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics
-    1979): the clearest of m is judged at 1/m of the errors that all may make, the next at 1/(m-1), and from the first
-    that is not told apart all have its level. It bears any correlation of the ratios, which share the baseline's noise.
+    1979): the clearest of m is judged at 1/m of the total error, the next at 1/(m-1), and once one fails, all
+    others get its level. It holds for any correlation of the ratios, which share the baseline's noise.
     """
     order = sorted(
         (place for place, ratio in enumerate(ratios) if ratio.low is not None), key=lambda p: ratios[p].chance
@@ -215,20 +215,20 @@ def together(ratios: Sequence[Estimate]) -> list[Estimate]:
 
 
 def median(values: Sequence[float], *, independent: float | None = None) -> Estimate:
-    """The median and its interval by order statistics, which assume no distribution; of one value at least.
+    """The median and its interval by order statistics, which assume no distribution; of at least one value.
 
     The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2). For n below ``ENOUGH`` the extremes are all there is, and cover less. Values that
-    tell as much as fewer ``independent`` ones get an interval that is as much wider.
+    down (Conover 1999, section 3.2). For n below ``ENOUGH`` the extremes are used, and cover less. Values worth
+    fewer ``independent`` ones get a correspondingly wider interval.
     """
     return Estimate(statistics.median(values), *_ranks(values, independent or len(values)), LEVEL, len(values))
 
 
 def series(values: Sequence[float]) -> Estimate:
-    """The median of positive values of one run in the order of time, such as the rates of its blocks; at least one.
+    """The median of positive values of one run in order of time, such as the rates of its blocks; at least one.
 
-    By order statistics over as many values as are :func:`independent`; where these are too few for that, the interval
-    is as wide at least as that of Student's t for so many.
+    By order statistics over the number of :func:`independent` values; if these are too few, the interval
+    is at least as wide as that of Student's t.
     """
     count = independent(values)
     low, high = _ranks(values, count)
@@ -240,10 +240,10 @@ def series(values: Sequence[float]) -> Estimate:
 
 
 def independent(values: Sequence[float]) -> float:
-    """How many independent values tell as much about the mean as these, which are in the order of time.
+    """How many independent values say as much about the mean as these, which are in order of time.
 
     By Geyer's initial positive sequence ("Practical Markov Chain Monte Carlo", Statistical Science 1992, section 3.3),
-    which finds also what comes again after several values, as batches of workers do.
+    which also finds patterns that repeat after several values, like the batches of workers.
     """
     count = len(values)
     away = np.asarray(values, dtype=np.float64)
@@ -259,15 +259,15 @@ def independent(values: Sequence[float]) -> float:
 
 
 def share(count: int, total: int) -> Estimate:
-    """So many of ``total`` independent cases, as a share; by Clopper and Pearson (Biometrika, 1934).
+    """``count`` of ``total`` independent cases as a share, with an interval by Clopper and Pearson (Biometrika, 1934).
 
     Raises:
-        ValueError: no case.
+        ValueError: there is no case.
     """
     from scipy.special import betaincinv
 
     if not 0 <= count <= total or not total:
-        raise ValueError(f"{count} of {total} is no share")
+        raise ValueError(f"{count} of {total} is not a share")
     tail = (1 - LEVEL) / 2
     low = float(betaincinv(count, total - count + 1, tail)) if count else 0.0
     high = float(betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
@@ -275,7 +275,7 @@ def share(count: int, total: int) -> Estimate:
 
 
 def conformal(scores: Sequence[float], level: float) -> float | None:
-    """Below which the next score lies in a share ``level`` of all cases, whatever their distribution; None for too few.
+    """The bound below which the next score lies in a share ``level`` of cases, for any distribution; None for too few.
 
     The ceil((n + 1) level)-th smallest of n exchangeable ones: Vovk, Gammerman and Shafer, "Algorithmic learning in a
     random world" (2005); Angelopoulos and Bates, "A gentle introduction to conformal prediction" (2021).
@@ -285,12 +285,12 @@ def conformal(scores: Sequence[float], level: float) -> float | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """Between the two nearest of the values, linearly; None without any."""
+    """By linear interpolation between the two nearest values; None without any."""
     return float(np.quantile(values, share)) if len(values) else None
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """The distance of the quartiles, as a share of the median; None for fewer than four."""
+    """The interquartile range as a share of the median; None for fewer than four values."""
     if len(values) < 4:
         return None
     low, middle, high = statistics.quantiles(values)
@@ -298,10 +298,10 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
-    """How many runs a side would show on which side of a threshold an :func:`unpaired` ratio lies.
+    """How many runs a side would show whether an :func:`unpaired` ratio lies above or below a threshold.
 
-    If their spread stays what it was and the truth is near the middle, they show it in ``POWER`` of all cases. None if
-    more than ``most`` would be needed, or nothing is known of the spread.
+    If their spread stays the same and the truth is near the middle, they show it in a share ``POWER`` of cases. None if
+    more than ``most`` would be needed, or the spread is unknown.
     """
     if ratio.low is None or ratio.high is None:
         return None
@@ -314,16 +314,16 @@ def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
 
 
 def looks(planned: int) -> tuple[int, ...]:
-    """After how many quads a trial is looked at that was planned for so many."""
+    """The numbers of quads after which a trial with so many planned quads is checked."""
     return tuple(planned * times for times in LONGER)
 
 
 def sequential(ratios: Sequence[float], planned: Sequence[int], alpha: float) -> Estimate:
-    """The ratio by quads of turns (A B B A), each of which has measured one, with an interval for every look.
+    """The ratio from quads of turns (A B B A), one ratio each, with an interval that is valid at every check.
 
-    Of trials of equals that are looked at after ``planned`` quads, or between these when time has run out, a share of
-    ``alpha`` at most finds at any look that the one side is faster, and as large a share that the other one is; also
-    where neighbouring pairs of turns are ``CORRELATED``. See Jennison and Turnbull, "Group Sequential Methods" (1999),
+    Of trials of equals that are checked after ``planned`` quads, or in between when time has run out, at most a share
+    ``alpha`` ever calls the one side faster, and as many the other side, even if
+    neighbouring pairs of turns are ``CORRELATED``. See Jennison and Turnbull, "Group Sequential Methods" (1999),
     chapter 9, on repeated confidence intervals; the boundary is found by simulation.
     """
     logs, count = _logarithms(ratios), len(ratios)
@@ -339,10 +339,10 @@ def sequential(ratios: Sequence[float], planned: Sequence[int], alpha: float) ->
 
 @cache
 def boundary(counts: tuple[int, ...], alpha: float) -> tuple[float, ...]:
-    """Beyond how many standard errors the mean of so many quads' logarithms must lie, at each of these looks.
+    """How many standard errors from 0 the mean of the quads' logarithms must lie, at each of these checks.
 
-    Alpha is spent evenly with the quads. Each look's quantile of Student's t is stretched by one factor, by which all
-    but a share ``alpha`` of simulated trials of equals, with normal and correlated noise, cross no bound.
+    Alpha is spent evenly over the quads. The quantile of Student's t at each check is stretched by one factor, so that
+    only a share ``alpha`` of simulated trials of equals, with normal and correlated noise, crosses a bound.
     """
     random = np.random.default_rng(0)
     noise = random.standard_normal((SIMULATED, 2 * counts[-1]))
@@ -361,19 +361,19 @@ def boundary(counts: tuple[int, ...], alpha: float) -> tuple[float, ...]:
 
 
 def is_over(ratio: Estimate, planned: Sequence[int]) -> bool:
-    """Whether a paired trial that has been looked at needs no more quads: it is decided, or promises too little."""
+    """Whether a paired trial needs no more quads: it is decided, or promises too little."""
     return ratio.n >= planned[-1] or ratio.verdict in ("faster", "slower") or ratio.middle < PROMISING
 
 
 def _student(share: float, freedom: float | NDArray[np.int64]) -> Any:
-    """Student's t below which lies such a share of cases."""
+    """The quantile of Student's t for a share of cases."""
     from scipy.special import stdtrit
 
     return stdtrit(freedom, share)
 
 
 def _estimate(middle: float, error: float | None, freedom: float, level: float, n: int) -> Estimate:
-    """From logarithms: the middle and its standard error, None where it is not known."""
+    """From logarithms: the middle and its standard error, None if unknown."""
     if error is None:
         return Estimate(math.exp(middle), None, None, level, n)
     reach = min(float(_student((1 + level) / 2, freedom)) * error, MOST_REACH)

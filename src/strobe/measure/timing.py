@@ -1,9 +1,9 @@
 """How everything is timed: warm up, count steps, stop in time, in blocks. Imports torch only for a GPU's clock.
 
-What is timed comes in two ways. A training or a loader runs by itself and tells each step that has ended: a
-:class:`Meter` turns them into a rate that is known well enough, a :class:`Window` into one block of so many seconds.
-Work that is called is repeated by :func:`repeated`. What is compared is measured in rounds or in turns, so that a
-machine that becomes slower meanwhile slows all of it alike.
+There are two kinds of work. A training or a loader runs by itself and reports each finished step: a
+:class:`Meter` turns these into a rate that is known well enough, a :class:`Window` into one block of so many seconds.
+Work that is called is repeated by :func:`repeated`. Whatever is compared is measured in rounds or in turns, so a
+machine that slows down slows all of it alike.
 """
 
 import math
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from strobe.measure.statistics import Estimate
 
 WARMUP_STEPS = 3  # the first steps of a training pay for allocation and caches, and are not measured
-FEWEST_STEPS = 3  # of a window, however long they take
-PATIENCE = 2  # times as long as a window, after which its warm-up ends
-BLOCK = 0.1  # seconds that a block of a meter should last, so that neither the clock nor a synchronisation weighs
-BLOCKS = 8  # at least, before a rate can be well known
-WELL_KNOWN = 0.02  # a 95% interval within this share of the median on both sides
-SOON = 1.0  # seconds after which a well-known rate is believed
-PAIRS, FEWEST_PAIRS = 6, 4  # of turns, in which two sides are compared; fewer where steps are long
+FEWEST_STEPS = 3  # in a window, however long they take
+PATIENCE = 2  # times the length of a window: the longest warm-up
+BLOCK = 0.1  # seconds that a meter's block should last, so that the clock and synchronisation cost little
+BLOCKS = 8  # the least for a well-known rate
+WELL_KNOWN = 0.02  # a 95% interval within this share of the median, on both sides
+SOON = 1.0  # seconds: a rate is not called well known earlier
+PAIRS, FEWEST_PAIRS = 6, 4  # of turns to compare two sides; fewer if steps are long
 
 Clock = Callable[[], float]
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Rate:
-    """Images/s with a 95% interval, and core-seconds per image; the latter None where they cannot be read."""
+    """Images/s with a 95% interval, and core-seconds per image, None if they cannot be read."""
 
     median: float
     low: float
@@ -56,20 +56,20 @@ class Rate:
 
 
 class _Timing:
-    """Counts steps that have ended: first those of a warm-up, then timed ones.
+    """Counts finished steps: first those of a warm-up, then timed ones.
 
-    The clock waits for a GPU, and is asked only where a block begins or ends; else the host's time decides.
+    The clock waits for a GPU, so it is read only where a block begins or ends; otherwise the host's time decides.
 
     Attributes:
-        steps: timed ones of the block that runs.
-        images: of these steps.
+        steps: timed steps of the current block.
+        images: in these steps.
     """
 
     def __init__(self, *, warmup: int, fewest: int, patience: float, clock: Clock) -> None:
         self.steps = self.images = 0
         self._warmup, self._fewest, self._patience, self._clock = warmup, fewest, patience, clock
         self._warm = 0  # steps
-        self._began: float | None = None  # host's time when the first step had ended
+        self._began: float | None = None  # host's time at the end of the first step
         self._opened = self._excluded = 0.0
 
     def exclude(self, seconds: float) -> None:
@@ -77,7 +77,7 @@ class _Timing:
         self._excluded += seconds
 
     def add(self, images: int) -> bool:
-        """Count a step that has ended; whether it was the last one needed."""
+        """Count a finished step; returns whether it was the last one needed."""
         if self._warm < self._warmup:
             self._began = self._began or time.perf_counter()
             self._warm += 1
@@ -103,17 +103,17 @@ class _Timing:
         self._opened = self._clock()
 
     def _block(self) -> Block:
-        """The block that runs, until now."""
+        """The current block, until now."""
         return Block(self.images, max(self._clock() - self._opened - self._excluded, 1e-9), self.steps)
 
 
 class Meter(_Timing):
-    """Counts batches in blocks until their rate is well known, or the time is up.
+    """Counts batches in blocks until their rate is well known or the time is up.
 
     Args:
-        seconds: from the first batch on, after which counting ends; two blocks are timed in any case.
-        multiple: a block has a multiple of so many batches, such as the workers that deliver them in turn.
-        warmup: batches before the timed ones, at least ``multiple``; a quarter of the time at most.
+        seconds: counting ends so long after the first batch; at least two blocks are timed.
+        multiple: a block has a multiple of so many batches, such as the number of workers that deliver them in turn.
+        warmup: batches before the timed ones, at least ``multiple``, but at most a quarter of the time.
         clock: seconds, with all work done that was given to a device.
         cpu: core-seconds used so far; None where they cannot be read.
     """
@@ -135,7 +135,7 @@ class Meter(_Timing):
         self._blocks: list[Block] = []
 
     def rate(self) -> Rate:
-        """What was counted; call it when :meth:`add` has said that it is enough."""
+        """The rate; call this once :meth:`add` has returned True."""
         spent = self._cpu()
         images = sum(block.images for block in self._blocks)
         cpu = None if spent is None or self._spent is None else (spent - self._spent) / images
@@ -173,21 +173,21 @@ class Meter(_Timing):
 
 
 class Window(_Timing):
-    """One block of steps: so many seconds of them, and whole epochs where there is time for one.
+    """One block of steps: so many seconds, and whole epochs if there is time for one.
 
     Args:
-        seconds: after which timing ends; ``least`` steps are timed in any case.
-        warmup: steps before; fewer, but no fewer than ``WARMUP_STEPS``, if they take ``PATIENCE`` times as long as the
-            window: what workers have ready lasts longest where training is slow, and there it matters least.
-        multiple: workers that deliver batches in turn; unless the window ends with an epoch, so many steps or a
-            multiple of it are timed, that it does not matter which worker's batch was the first.
-        epoch: images of an epoch; a window that has held one ends with an epoch, if another would not fit.
-        least: timed steps, however long they take.
-        most: timed steps, or the next multiple.
+        seconds: the length of the window; at least ``least`` steps are timed.
+        warmup: steps before; fewer, but at least ``WARMUP_STEPS``, if they take ``PATIENCE`` times as long as the
+            window: batches that workers have ready last longest where training is slow, and matter least there.
+        multiple: workers that deliver batches in turn; unless the window ends with an epoch, a multiple of this many
+            is timed, so that it does not matter which worker's batch came first.
+        epoch: images of an epoch; a window with a whole epoch ends with an epoch, if another would not fit.
+        least: the fewest timed steps, however long they take.
+        most: the most timed steps, or the next multiple.
         clock: seconds, with all work done that was given to a device.
 
     Attributes:
-        block: what was timed, with what lies between epochs; None before the window's end.
+        block: what was timed, including time between epochs; None before the window's end.
     """
 
     def __init__(
@@ -239,13 +239,13 @@ def repeated(
     multiple: int = 1,
     clock: Clock = time.perf_counter,
 ) -> Block:
-    """Call ``work``, which gives the images it moved, until so many seconds have passed; at least once.
+    """Call ``work``, which returns its number of images, until so many seconds have passed; at least once.
 
     Args:
         work: one step.
-        seconds: after which no more is begun.
+        seconds: no call begins after this.
         warmup: calls before, which are not timed.
-        multiple: calls between two looks at the clock.
+        multiple: calls between readings of the clock.
         clock: seconds, with all work done that was given to a device.
     """
     for _ in range(warmup):
@@ -261,7 +261,7 @@ def repeated(
 
 
 def clock(device: "torch.device") -> Clock:
-    """Seconds, once a GPU has done what it was given; on a CPU nothing is outstanding."""
+    """A clock in seconds that first waits for the GPU's queued work; a CPU has none."""
     if device.type != "cuda":
         return time.perf_counter
     import torch
@@ -274,7 +274,7 @@ def clock(device: "torch.device") -> Clock:
 
 
 def shuffled(items: Sequence[T], number: int, seed: int) -> list[T]:
-    """The items of round ``number`` in that round's own random order, always the same one for a seed."""
+    """The items of round ``number`` in that round's own random order, fixed by the seed."""
     order = list(items)
     random.Random(f"{seed} {number}").shuffle(order)
     return order
@@ -286,7 +286,7 @@ def rounds(items: Sequence[T], numbers: Sequence[int], seed: int) -> Iterator[tu
 
 
 def mirrored(pair: Sequence[T], number: int) -> list[T]:
-    """Two sides, A B in even rounds and B A in odd ones: a steady drift that adds to one is taken from the next."""
+    """Two sides, A B in even rounds and B A in odd ones, so that a steady drift cancels out."""
     return list(pair if number % 2 == 0 else reversed(pair))
 
 
@@ -294,9 +294,9 @@ def by_turns(sides: Sequence[Callable[[float], Block]], seconds: float, *, step:
     """How many times as fast the second side is as the first: a ratio of rates for each pair of turns, A B B A ...
 
     Args:
-        sides: each works for so many seconds, and tells what it has done.
-        seconds: that all turns take, if steps are short enough for that.
-        step: seconds of the longest step, by which the number of pairs is chosen.
+        sides: each works for so many seconds, and returns what it has done.
+        seconds: of all turns together, if steps are short enough.
+        step: seconds of the longest step, which decides the number of pairs.
     """
     pairs = PAIRS if 2 * PAIRS * step <= seconds else FEWEST_PAIRS
     ratios = []

@@ -12,9 +12,9 @@ import torch
 
 @contextmanager
 def untouched(threads: int | None = None) -> Iterator[None]:
-    """Put back random numbers (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
+    """Restore random numbers (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
 
-    ``threads`` is how many one operator computes on within the block; None: as many as before.
+    ``threads``: for each operator within the block; None: as many as before.
     """
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
@@ -38,7 +38,7 @@ def untouched(threads: int | None = None) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Free what the frames that an exception passed through still hold: loader processes, memory on the device."""
+    """Free what an exception's frames still hold: loader processes, memory on the device."""
     link: BaseException | None = error
     while link is not None:
         traceback.clear_frames(link.__traceback__)

@@ -1,4 +1,4 @@
-"""Fresh processes, forked from a server that has imported libraries and done nothing else."""
+"""Fresh processes, forked from a server that has only imported libraries."""
 
 import contextlib
 import os
@@ -18,15 +18,15 @@ from strobe.errors import ConfigError
 from strobe.process.signals import noted
 
 LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
-PATIENCE = 10.0  # seconds for a process that has told its result to end by itself
-GONE = 30.0  # seconds in which killed processes are gone, unless a driver holds them
-TAIL = 1 << 16  # bytes of the output in which its last line is looked for
+PATIENCE = 10.0  # seconds for a process to end by itself after its result
+GONE = 30.0  # seconds until killed processes are gone, unless a driver holds them
+TAIL = 1 << 16  # bytes at the end of the output to search for its last line
 TRAILING = re.compile(
     r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
 )  # below Hydra's own errors
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-MEMORY = (signal.SIGKILL, signal.SIGBUS)  # that end a process for which memory, or shared memory, ran out
-BEGIN = None  # the first message to each, and of a guard
+MEMORY = (signal.SIGKILL, signal.SIGBUS)  # signals that end a process when memory, or shared memory, runs out
+BEGIN = None  # the first message to each process, and from a guard
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Failure:
     """Why a process gave no result."""
 
     reason: str  # one sentence
-    memory: bool = False  # whether memory ran out: a bound, and no mistake
+    memory: bool = False  # whether memory ran out: a limit, not a mistake
 
 
 class FreshProcess:
-    """A process that does ``body(pipe, *arguments)`` as the leader of a session of its own; a context manager.
+    """A process that runs ``body(pipe, *arguments)`` as the leader of its own session; a context manager.
 
-    Both ends of the pipe send and receive. Ctrl-C in a terminal does not reach it: it is ended by :meth:`close`. A
-    guarded one is also ended, and with it its session, when this process ends in whatever way, SIGKILL included, even
-    while it is paused: a second process, which does nothing else, waits for that.
+    Both ends of the pipe send and receive. Ctrl-C in a terminal does not reach it: :meth:`close` ends it. A
+    guarded process and its session also end when this process ends in any way, SIGKILL included, even while it is
+    paused: a second process waits for that.
 
     Args:
-        body: a module's function; what is sent is what it is called with.
-        arguments: picklable.
-        preload: modules that the server imports once, if this is the first process that it forks.
+        body: a function at module level.
+        arguments: picklable; passed to ``body``.
+        preload: modules that the server imports, if this is the first process that it forks.
         guarded: see above.
 
     Raises:
@@ -65,13 +65,13 @@ class FreshProcess:
         try:
             if len(folder := tempfile.gettempdir()) > LONGEST:
                 raise ConfigError(
-                    f"TMPDIR={folder} is longer than {LONGEST} characters, so that no socket can lie below it; "
+                    f"TMPDIR={folder} is longer than {LONGEST} characters, which is too long for a socket; "
                     "set TMPDIR to a shorter path"
                 )
-            with _uninterrupted():  # else the server would have begun a process of which nobody knows
+            with _uninterrupted():  # otherwise the server could start a process that nobody knows of
                 if guarded:
                     self._guard = FreshProcess(_guard, preload=preload)
-                    self._guard.pipe.recv()  # it leads its session: what kills the command's group leaves it
+                    self._guard.pipe.recv()  # it leads its session, so killing the command's group spares it
                 self._process.start()
                 assert self._process.pid is not None
                 self.pid = self._process.pid
@@ -89,7 +89,7 @@ class FreshProcess:
         ready = connection.wait([self.pipe, self._process.sentinel], timeout)
         if not ready:
             return Failure(f"it took more than {timeout:.0f} s{remedy and f'; {remedy}'}")
-        if self._process.sentinel in ready:  # what it has started could hold the pipe open, and let us wait for ever
+        if self._process.sentinel in ready:  # its children could hold the pipe open, and make us wait forever
             end_session(self.pid)
         if self.pipe.poll():
             with contextlib.suppress(EOFError, OSError):  # it died before its message was whole
@@ -99,15 +99,15 @@ class FreshProcess:
         return Failure(ending(code), memory=code is not None and -code in MEMORY)
 
     def pause(self) -> None:
-        """Stop its whole session: its threads and the processes that it has started do nothing either."""
+        """Stop its whole session, with its threads and the processes it has started."""
         _signal_session(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let its session go on."""
+        """Let its session continue."""
         _signal_session(self.pid, signal.SIGCONT)
 
     def join(self, seconds: float) -> None:
-        """Let it end by itself for so long."""
+        """Wait up to so many seconds for it to end by itself."""
         self._process.join(seconds)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class FreshProcess:
 
 
 def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float, preload: Sequence[str] = ()) -> Any:
-    """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing in so many seconds."""
+    """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing within ``timeout`` seconds."""
     with FreshProcess(body, *arguments, preload=preload) as process:
         outcome = process.receive(timeout, remedy="timeout_seconds=N waits longer")
         process.join(PATIENCE if not isinstance(outcome, Failure) else 0)
@@ -140,7 +140,7 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float,
 
 
 def print_into(path: Path) -> None:
-    """Let this process, and those that it starts, print into a file, and read nothing."""
+    """Redirect the output of this process, and of those it starts, to a file; they read nothing."""
     sys.stdout.flush()
     sys.stderr.flush()
     with path.open("ab") as file:
@@ -152,7 +152,7 @@ def print_into(path: Path) -> None:
 
 
 def last_said(output: Path) -> str:
-    """The last line of what a process has printed into a file that tells anything; empty where there is none."""
+    """The last meaningful line that a process printed into a file; empty if there is none."""
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - TAIL))
         lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
@@ -182,18 +182,18 @@ def end_session(session: int) -> None:
 
 
 def _lead(body: Callable[..., None], pipe: Connection, *arguments: Any) -> None:
-    os.setsid()  # so that this process can be ended together with those that it starts
+    os.setsid()  # so that this process can be ended with those it starts
     try:
-        pipe.recv()  # its guard knows of it by now
-    except EOFError:  # who wanted it has ended
+        pipe.recv()  # by now its guard knows of it
+    except EOFError:  # its parent has ended
         return
-    set_start_method(None, force=True)  # as in train.py; else loader workers come from a server of their own
+    set_start_method(None, force=True)  # as in train.py; otherwise loader workers come from another server
     body(pipe, *arguments)
     pipe.close()
 
 
 def _guard(pipe: Connection) -> None:
-    """End a session, whose number comes first, when the process at the pipe's other end has ended."""
+    """End a session, whose number is received first, when the process at the pipe's other end has ended."""
     with contextlib.suppress(BrokenPipeError):
         pipe.send(BEGIN)
     with contextlib.suppress(EOFError):
@@ -208,11 +208,11 @@ def _guard(pipe: Connection) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put the command's end off until that of the block; processes begun in it never see Ctrl-C.
+    """Delay requests to end until the block has ended; processes started in it never see Ctrl-C.
 
-    A terminal sends it to each process of the command, and they would answer with tracebacks: they inherit a block.
+    A terminal sends it to every process of the command, and they would print tracebacks: they inherit a mask.
     """
-    resource_tracker.ensure_running()  # it unblocks Ctrl-C when it begins
+    resource_tracker.ensure_running()  # it unblocks Ctrl-C when it starts
     came: list[int] = []
     try:
         with noted() as came:

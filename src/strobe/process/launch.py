@@ -1,4 +1,4 @@
-"""What the launcher (a plain start, torchrun, Lightning's own) tells about this process. Imports no torch."""
+"""What the launcher (a plain start, torchrun, Lightning's own) says about this process. Imports no torch."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ def started_by_torchrun() -> bool:
 
 
 def quieten_kineto() -> None:
-    """Keep torch.profiler's library from reporting on each trace that there is no GPU; before torch is imported."""
+    """Keep torch.profiler's library from reporting a missing GPU with each trace; call it before importing torch."""
     if not Path("/dev/nvidiactl").exists():
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator's, when memory is profiled

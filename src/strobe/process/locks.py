@@ -39,7 +39,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path, key: str) -> Iterator[None]:
-    """Hold a directory, named by a key of the configuration, that only one process may measure into.
+    """Lock a directory, set by a key of the configuration, that only one process may measure into.
 
     Raises:
         ConfigError: another process holds it, or it cannot be written to.
@@ -50,15 +50,15 @@ def alone_in(folder: Path, key: str) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise ConfigError(
-            f"{key}={folder}: another process measures into it; wait for it, or give another folder"
+            f"{key}={folder}: another process is measuring into it; wait for it, or set another folder"
         ) from error
     except OSError as error:
         raise ConfigError(
-            f"{key}={folder} cannot be locked ({error.strerror or error}); give a folder that you can write to"
+            f"{key}={folder} cannot be locked ({error.strerror or error}); set a folder that you can write to"
         ) from error
     try:
         yield
     finally:
         with suppress(OSError):
-            path.unlink()  # who is waiting for it sees that, and makes another one
+            path.unlink()  # a waiting process notices, and creates another one
         lock.release()

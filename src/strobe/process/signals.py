@@ -1,7 +1,7 @@
 """Requests to end: Ctrl-C, a scheduler's SIGTERM, and SIGHUP when a terminal is closed.
 
-What the caller has decided stays: a request that it ignores, as nohup and a shell's background commands have it, is
-ignored here too. In threads other than the main one nothing is changed, for they cannot have handlers.
+A request that the caller ignores, as under nohup and in a shell's background commands, is
+ignored here too. Other threads than the main one cannot have handlers, so nothing changes there.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     """Let these requests to end, or all, raise ``KeyboardInterrupt(its number)`` within the block.
 
-    So nothing is left behind. Handlers of the caller's own stay, such as Python's for Ctrl-C.
+    So cleanup runs. The caller's own handlers stay, such as Python's for Ctrl-C.
     """
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -30,7 +30,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[int]]:
-    """Let requests to end only leave a note, their number, so that none can break into the block."""
+    """Only note the numbers of requests to end, so that none interrupts the block."""
     came: list[int] = []
     heard = [number for number in REQUESTS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     with _handled(heard, lambda number, _: came.append(number)):
@@ -39,9 +39,9 @@ def noted() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def lightnings_interrupt() -> Iterator[None]:
-    """Let Ctrl-C in a Lightning training raise ``KeyboardInterrupt``, and be heard after it.
+    """Let Ctrl-C in a Lightning training raise ``KeyboardInterrupt``, and work again afterwards.
 
-    Lightning makes a ``SystemExit`` of it, and ignores it for good once it came.
+    Lightning turns it into ``SystemExit``, and ignores it from then on.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
