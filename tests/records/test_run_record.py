@@ -154,7 +154,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, summary: str, message: str
 
 
 def test_a_directory_without_a_record_is_refused(tmp_path: Path) -> None:
-    assert "holds no summary.json" in refusal(lambda: load_record(tmp_path))
+    assert "has no summary.json" in refusal(lambda: load_record(tmp_path))
     assert "is not a directory" in refusal(lambda: load_record(tmp_path / "absent"))
 
 

@@ -64,7 +64,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / NAME).write_text(content)
     said = refusal(lambda: read_sweep(tmp_path), ConfigError)
-    assert said.startswith(f"hydra.sweep.dir={tmp_path} holds a sweep.json that is no whole record of a sweep (")
+    assert said.startswith(f"hydra.sweep.dir={tmp_path} has a damaged sweep.json (")
     assert reason in said
 
 
@@ -81,7 +81,7 @@ def test_a_sweep_is_alone_in_its_directory(tmp_path: Path) -> None:
             pass
 
     with alone_in(tmp_path, "hydra.sweep.dir"):
-        assert "another process measures into it" in refusal(again, ConfigError)
+        assert "another process is measuring into it" in refusal(again, ConfigError)
     again()
     assert not list(tmp_path.iterdir())
 

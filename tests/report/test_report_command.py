@@ -67,7 +67,7 @@ def test_it_writes_no_deeper_than_a_sweep_and_says_what_it_cannot_write(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make_run(tmp_path / "sweeps" / "today" / "0")
-    assert "holds no summary.json" in failure(tmp_path, capsys=capsys)
+    assert "has no summary.json" in failure(tmp_path, capsys=capsys)
     assert not [*tmp_path.rglob("report.html")]
     for path in (run / "summary.json", tmp_path / "nothing"):
         assert "is not a directory" in failure(path, capsys=capsys)

@@ -1,1 +1,1 @@
-"""A against B, by turns."""
+"""A against B, in turns."""

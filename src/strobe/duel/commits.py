@@ -1,4 +1,4 @@
-"""Commits of a project to train from: each in a git work tree, with an environment that has what it requires."""
+"""Commits of a project to train from: each in a git work tree, with an environment that meets its requirements."""
 
 import contextlib
 import hashlib
@@ -27,24 +27,24 @@ class Repository:
             raise ConfigError("--commit needs git, which is not installed; install it, or give two commands")
         found = _ran(["git", "-C", str(directory), "rev-parse", "--show-toplevel"])
         if found is None:
-            raise ConfigError(f"--commit: {directory.absolute()} lies in no git repository; change to one")
+            raise ConfigError(f"--commit: {directory.absolute()} is not in a git repository; change to one")
         self.root = Path(found)
 
     def resolved(self, commit: str) -> str:
-        """A commit's whole name, and ``.``, which is the working tree as it is; raises a ConfigError for another."""
+        """A commit's full name, or ``.`` for the working tree as it is; raises a ConfigError if it does not exist."""
         if commit == WORKING_TREE:
             return commit
         found = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
         if found is None:
             raise ConfigError(
-                f"--commit {commit}: there is no such commit in {self.root}; give one that git log names, or . for the "
+                f"--commit {commit}: there is no such commit in {self.root}; give one from git log, or . for the "
                 "working tree as it is"
             )
         return found
 
     @property
     def dirty(self) -> bool:
-        """Whether tracked files have changes that no commit holds."""
+        """Whether tracked files have uncommitted changes."""
         return bool(self._git("status", "--porcelain", "--untracked-files=no"))
 
     @contextlib.contextmanager
@@ -54,21 +54,21 @@ class Repository:
             yield self.root
             return
         try:
-            with noted() as came:  # git leaves what it has begun
+            with noted() as came:  # git leaves unfinished work behind
                 added = self._git("worktree", "add", "--detach", str(folder), commit)
             if came:
                 raise KeyboardInterrupt(came[0])
             if added is None:
-                raise DataError(f"git worktree add {folder} {commit} failed; see what it says")
+                raise DataError(f"git worktree add {folder} {commit} failed; see its message")
             yield folder
         finally:
             with noted():
                 self._git("worktree", "remove", "--force", str(folder))
 
     def interpreter(self, commit: str) -> str:
-        """A Python with what a commit requires: this one, where that is what the working tree requires.
+        """A Python with the packages that a commit requires: this one, if the working tree requires the same.
 
-        Else one in a cached folder, made by uv of the commit's ``requirements.lock``.
+        Otherwise one in a cached folder, made by uv from the commit's ``requirements.lock``.
 
         Raises:
             DataError: it cannot be made.
@@ -93,7 +93,7 @@ class Repository:
             for words in (["venv", "--python", sys.executable, folder], ["pip", "sync", "--python", python, wanted]):
                 if _ran([*uv, *map(str, words)]) is None:
                     raise DataError(
-                        f"--commit {name}: its environment could not be made, see what this says: "
+                        f"--commit {name}: its environment could not be made; for the reason, run: "
                         f"{shlex.join([*uv, *map(str, words)])}"
                     )
             wanted.rename(done)
@@ -114,13 +114,13 @@ class Repository:
 
 
 def _uv() -> list[str] | None:
-    """The command of uv: of this environment, or on the path."""
+    """The uv command: in this environment, or on the path."""
     if find_spec("uv"):
         return [sys.executable, "-m", "uv"]
     return ["uv"] if shutil.which("uv") else None
 
 
 def _ran(command: list[str]) -> str | None:
-    """What a command says; None if it fails. Ctrl-C in a terminal does not reach it: what it does is done whole."""
+    """A command's output; None if it fails. Ctrl-C in a terminal does not reach it, so it is never cut short."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     return done.stdout.strip() if done.returncode == 0 else None

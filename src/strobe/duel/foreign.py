@@ -1,4 +1,4 @@
-"""A training by a script of any tree and environment, that takes turns in a process of its own."""
+"""A training by a script from any tree and environment that takes turns, in its own process."""
 
 import contextlib
 import os
@@ -13,18 +13,18 @@ from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, last_said, print_into
 
 OUTPUT = "output.txt"
-STOPPED = 10.0  # seconds within which a training that has answered stands still
+STOPPED = 10.0  # seconds within which a training that has answered must be stopped
 
 
 class Foreign(TakesTurns):
     """A script whose Lightning training takes turns.
 
-    It knows nothing of this tree: :mod:`strobe.duel.turning` is run by its path, and speaks for it. When this process
-    ends in whatever way, it ends too.
+    It knows nothing of this tree: :mod:`strobe.duel.turning` is run by its path, and speaks for it. It ends when this
+    process ends, in any way.
 
     Args:
         command: the interpreter, the script, and its arguments.
-        folder: where ``output.txt`` holds what is printed.
+        folder: for ``output.txt``, with its output.
         variables: the whole environment.
         timeout: as of :class:`TakesTurns`.
     """
@@ -49,20 +49,20 @@ class Foreign(TakesTurns):
             return Failure(said or found.reason, found.memory)
         deadline = time.monotonic() + STOPPED
         while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
-            time.sleep(0.001)  # or it might stop itself after it is told to go on
-        process.pause()  # also what it has started in process groups of their own
+            time.sleep(0.001)  # otherwise it might stop itself after being told to continue
+        process.pause()  # its children in other process groups too
         return Block(*found)
 
 
 def _state(pid: int) -> str:
-    """The letter that the kernel has for a process's state; X for one that has gone."""
+    """The kernel's letter for a process's state; X if it has gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return "X"
 
 
 def _become(pipe: Connection, driver: list[str], script: list[str], variables: dict[str, str], output: str) -> None:
-    """Of the new process: become the script's interpreter, with the pipe."""
+    """In the new process: become the script's interpreter, with the pipe."""
     print_into(Path(output))
     os.set_inheritable(pipe.fileno(), True)
     os.execve(driver[0], [*driver, str(pipe.fileno()), *script], variables)

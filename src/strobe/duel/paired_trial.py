@@ -12,24 +12,24 @@ from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, Verdict, is
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess
 
-STEPS = 2  # that a turn of either has room for
+STEPS = 2  # that fit into a turn of either side
 UNCOUNTED = 2  # turns before the first quad
 
 Side = Literal["incumbent", "candidate"]
 
 
 class Competitor(Protocol):
-    """What trains by turns, and stands still in between."""
+    """A training that takes turns, and is paused in between."""
 
     def turn(self, seconds: float) -> Block | Failure:
-        """Train for so long."""
+        """Train for so many seconds."""
 
 
 class TakesTurns:
-    """A training in a process of its own, which stands still but for its turns; a context manager.
+    """A training in its own process, paused except in its turns; a context manager.
 
     Args:
-        timeout: seconds that may pass until it is warm, and in a turn beyond those that are asked for.
+        timeout: seconds allowed until it is warm, and in a turn beyond its own.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -37,16 +37,16 @@ class TakesTurns:
         self._process: FreshProcess | None = None
 
     def turn(self, seconds: float) -> Block | Failure:
-        """Train for so long, two timed steps at least; as many steps, or a multiple of it, as there are workers."""
+        """Train for so many seconds, at least two timed steps, in a multiple of the workers."""
         if self._process is None:
             return Failure("its training has ended")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer tells how
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer says how
             self._process.pipe.send(seconds)
         self._process.resume()
         return self._answer(self._process, self.timeout + seconds)
 
     def close(self) -> None:
-        """End it, and all that it has started. A second call does nothing."""
+        """End it, with everything it has started. A second call does nothing."""
         if self._process is not None:
             self._process.close()
             self._process = None
@@ -58,16 +58,16 @@ class TakesTurns:
         self.close()
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
-        """What the turn came to; the process stands still then."""
+        """The result of the turn, after which the process is paused."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Defeat(Failure):
-    """A duel without an end.
+    """A duel that could not finish.
 
     Attributes:
-        side: who failed.
+        side: the side that failed.
     """
 
     side: Side = "candidate"
@@ -75,7 +75,7 @@ class Defeat(Failure):
 
 @dataclass(frozen=True)
 class Duel:
-    """What the turns of two trainings tell.
+    """The result of the turns of two trainings.
 
     Attributes:
         ratio: the candidate's speed over the incumbent's, with its interval over the quads of turns.
@@ -101,21 +101,21 @@ def duel(
     deadline: float | None = None,
     seed: int | None = None,
 ) -> Duel | Defeat:
-    """Let two trainings take turns, and compare them by quads of turns: A B B A, or B A A B as chance has it.
+    """Let two trainings take turns, and compare them in quads of turns: A B B A, or B A A B, at random.
 
-    What a machine's steady drift adds to the first half of a quad it takes from the second. A pair before the first
-    quad is not counted: one side may have been warm for long, and the other has trained a few steps. After ``turns`` of
-    each side, and after twice and four times as many, :func:`strobe.measure.statistics.sequential` is asked.
+    A steady drift of the machine cancels out within a quad. A pair before the first quad is not counted: one side
+    may have been warm for long, while the other has trained only a few steps. After ``turns`` of each side, and after twice
+    and four times as many, :func:`strobe.measure.statistics.sequential` decides.
 
     Args:
-        incumbent: A, which is warm.
-        candidate: B, which is warm.
-        turns: of each, 4 at least, before it is asked for the first time.
-        seconds: of a turn; more if one of them needs more for two steps.
-        early: whether it may be over before the last look; a ratio that is to be told is looked at once, at the end.
+        incumbent: A, warm.
+        candidate: B, warm.
+        turns: of each before the first check, at least 4.
+        seconds: of a turn; more if one side needs more for two steps.
+        early: whether it may end before the last check; a ratio to be reported is checked once, at the end.
         alpha: the share of trials of equals that may find the candidate faster.
-        deadline: of ``time.monotonic()``, after which no more quads begin, but for the first two.
-        seed: of the order.
+        deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
+        seed: for the order.
     """
     sides: dict[Side, Competitor] = {"incumbent": incumbent, "candidate": candidate}
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
@@ -141,7 +141,7 @@ def duel(
 
 
 def alone(trainee: Competitor, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:
-    """Images/s of the turns of one training, for one that has no room beside another; machines drift meanwhile."""
+    """Images/s of the turns of one training that has no memory beside another; machines drift meanwhile."""
     rates = []
     for _ in range(turns):
         turn = trainee.turn(seconds)

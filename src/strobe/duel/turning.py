@@ -1,9 +1,9 @@
 """Runs a script whose Lightning training takes turns with another one: ``python turning.py PIPE SCRIPT ARGUMENTS``.
 
-It is run by its path, in whatever environment and tree the script belongs to, and so imports nothing of Strobe. The
-training gets a callback, no end, no validation and no checkpoints. At the end of each turn it sends ``(images,
-seconds, steps)`` on the pipe, whose number is given, and stops its own process group: its loaders make no batches in
-advance. Who has the other end sends seconds, and lets it go on (SIGCONT).
+It is run by its path, in the script's own environment and tree, so it imports nothing from Strobe. The
+training gets a callback, and has no end, no validation and no checkpoints. At the end of each turn it sends ``(images,
+seconds, steps)`` on the pipe, whose number is given, and stops its own process group, so its loaders make no batches in
+advance. The other end sends seconds, and resumes it (SIGCONT).
 """
 
 import math
@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.utilities.data import extract_batch_size
 
 WARMUP, LEAST = 3, 2  # steps before the first turn, and of a turn
-PATIENT = 10.0  # seconds, after which the steps that workers had ready are not waited for
+PATIENT = 10.0  # seconds, after which it no longer waits for the steps that workers had ready
 
 
 class Turns(Callback):
@@ -34,7 +34,7 @@ class Turns(Callback):
         self._began = time.perf_counter()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Train without an end; schedules have been made for the one that the script gave."""
+        """Train endlessly; schedules keep the end that the script set."""
         trainer.fit_loop.max_epochs = -1
         trainer.fit_loop.epoch_loop.max_steps = -1
         loader: Any = trainer.train_dataloader
@@ -65,12 +65,12 @@ class Turns(Callback):
             self._pipe.send((self._images, seconds, self._steps))
             os.killpg(0, signal.SIGSTOP)
             self._seconds = self._pipe.recv()
-        except (EOFError, OSError):  # nobody is there any more
+        except (EOFError, OSError):  # the other end has gone
             os.killpg(0, signal.SIGKILL)
 
     @staticmethod
     def _now(module: LightningModule) -> float:
-        """Seconds, once a GPU has done what it was given."""
+        """Seconds, after the GPU's queued work."""
         if module.device.type == "cuda":
             import torch
 
@@ -92,7 +92,7 @@ def main() -> None:
         trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, ending)] + [Turns(pipe)]
         trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
         fit(trainer, *arguments, **named)
-        sys.exit("training ended by itself; leave out what ends it")
+        sys.exit("training ended by itself; remove what ends it")
 
     Trainer.fit = endless  # type: ignore[assignment,method-assign]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -1,1 +1,1 @@
-"""Ceilings: what a loader, a model and a transfer reach alone."""
+"""Ceilings: what a loader, a model and a transfer can reach alone."""

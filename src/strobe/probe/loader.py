@@ -1,4 +1,4 @@
-"""The ceilings of what brings batches: a loader's, when nobody trains, and that of copies from host to GPU."""
+"""The ceilings of loading, without training, and of copies from host to GPU."""
 
 import multiprocessing
 import os
@@ -22,26 +22,26 @@ from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
 
 WARMUP = 3  # copies
-MOST_IMAGES = 4000  # of which all spans are kept
+MOST_IMAGES = 4000  # whose spans are all kept
 
 
 @dataclass(frozen=True)
 class Loading:
-    """The ceiling, and one of its batches in memory of this process."""
+    """The ceiling, and one batch in this process's memory."""
 
     rate: Rate
     batch: Any
 
 
 def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: float) -> Loading:
-    """Drain a loader, epoch after epoch; better is one without an end, whose workers need no break between epochs.
+    """Drain a loader, epoch after epoch; an endless one is better, as its workers never pause between epochs.
 
-    The workers that it starts, and what they share, are gone when it returns or raises, if nobody else holds the
-    loader. What comes before the first batch is not counted.
+    The workers that it starts, and what they share, are gone when it returns or raises, unless somebody else holds the
+    loader. Time before the first batch is not counted.
 
     Args:
-        loader: whose ``num_workers`` and ``prefetch_factor``, if any, say how many batches may lie ready at first.
-        device: to which its batches may go by themselves.
+        loader: its ``num_workers`` and ``prefetch_factor``, if any, say how many batches may be ready at the start.
+        device: the loader may copy its batches there.
         seconds: at most, from the first batch on.
 
     Raises:
@@ -78,15 +78,15 @@ def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: floa
 def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     """Where the time of making a batch goes, in this process and without workers, for so many seconds.
 
-    Parts are the spans that the loading code marks (`strobe.callbacks.spans`), ``collate``, and the ``rest`` of what it
-    takes to get the items.
+    Parts are the spans that the loading code marks (`strobe.callbacks.spans`), ``collate``, and the ``rest`` of
+    getting the items.
 
     Args:
-        loader: a DataLoader over a map-style data set, or what has its ``dataset`` and ``batch_sampler``.
-        seconds: in which batches are begun.
+        loader: a DataLoader over a map-style data set, or an object with its ``dataset`` and ``batch_sampler``.
+        seconds: no batch is started later.
 
     Returns:
-        ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` on which that computed when it had any;
+        ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` that it used when it had any;
         ``parts``, in seconds of a batch. None for a loader of another kind, or without a batch.
     """
     dataset: Any = getattr(loader, "dataset", None)
@@ -122,7 +122,7 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
 
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
-    """The name of each span of a thread, and its seconds without those of the spans within it."""
+    """The name of each span of a thread, and its seconds without the spans inside it."""
     around: list[tuple[int, int]] = []  # where a span ends, and its place in what was found
     found: list[tuple[str, float]] = []
     for each in sorted(spans, key=lambda each: (each.start, -(each.end or each.start))):
@@ -138,7 +138,7 @@ def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
 
 
 def measure_transfer(batch: Any, device: torch.device, *, pinned: bool, seconds: float) -> Rate:
-    """Copy a batch to the device, again and again, from pinned or pageable memory, as Lightning does."""
+    """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
     host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
     meter = Meter(seconds, warmup=WARMUP, clock=clock(device))
     images = extract_batch_size(batch)
@@ -172,5 +172,5 @@ def _endless(loader: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def _own(batch: Any) -> Any:
-    """A copy that lies neither in shared nor in pinned memory."""
+    """A copy in ordinary memory, neither shared nor pinned."""
     return apply_to_collection(batch, Tensor, Tensor.clone)

@@ -1,4 +1,4 @@
-"""The model's ceiling: Lightning's own loop over one batch that lies on the device already."""
+"""The model's ceiling: Lightning's own loop over one batch that is already on the device."""
 
 import copy
 import threading
@@ -20,9 +20,9 @@ from strobe.measure.untouched import let_go
 from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
-LONG = 0.05  # seconds of a step, from which on cold caches do not weigh
+LONG = 0.05  # seconds of a step; in a longer one cold caches do not matter
 ENDLESS = 1_000_000_000  # steps; a learning-rate schedule needs a number
-ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, writes or validates
+ALONE: dict[str, Any] = {  # arguments of a Trainer that neither logs, writes nor validates
     "logger": False,
     "profiler": None,
     "fast_dev_run": False,
@@ -46,7 +46,7 @@ ALONE: dict[str, Any] = {  # arguments of a Trainer in which nobody looks on, wr
 
 
 class Stepping(Callback):
-    """Tells ``add`` the images of each step that has ended, and ends training when that says it was the last."""
+    """Passes the images of each finished step to ``add``, and ends training when that returns True."""
 
     def __init__(self, add: Callable[[int], bool]) -> None:
         self._add = add
@@ -67,17 +67,17 @@ def measure_model(
     data: LightningDataModule,
     seconds: float,
 ) -> Rate:
-    """Train a new model on the same batch again and again.
+    """Train a new model on the same batch repeatedly.
 
-    A step is the training's own: Lightning's loop, the data's hooks on the device, forward, backward and update, in
-    the trainer's precision, with a clipped gradient where it has one. Fetching the batch is not counted.
+    A step is that of the training: Lightning's loop, the data's hooks on the device, forward, backward and update, in
+    the trainer's precision, with gradient clipping if set. Fetching the batch is not counted.
 
     Args:
-        make_model: makes the model, which is not held when this returns.
+        make_model: makes the model, which is released when this returns.
         make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
-        batch: as the loader gives it; left as it is.
-        data: whose hooks make a batch ready, such as ``on_after_batch_transfer``; left as it is.
-        seconds: at most, from the end of the first step on.
+        batch: as the loader gives it; not changed.
+        data: its hooks prepare a batch, such as ``on_after_batch_transfer``; not changed.
+        seconds: at most, from the end of the first step.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, which Lightning would turn into ``SystemExit``.
@@ -100,19 +100,19 @@ def measure_model(
 
 
 class Standing:
-    """A model that trains on one batch when it is told to, as :func:`measure_model` does.
+    """A model that trains on one batch on request, as :func:`measure_model` does.
 
-    It trains in a thread of its own, so that several are there at once and take turns; one trains at a time. Its
-    operators compute on as many threads as those of the thread that makes it.
+    It trains in its own thread, so that several can exist and take turns; one trains at a time. Its
+    operators use as many threads as in the thread that makes it.
 
     Args:
         make_model: makes the model.
         make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
-        batch: as the loader gives it; left as it is.
-        data: whose hooks make a batch ready; left as it is.
+        batch: as the loader gives it; not changed.
+        data: its hooks prepare a batch; not changed.
 
     Attributes:
-        step: seconds of its last step of the warm-up.
+        step: seconds of the last warm-up step.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Standing:
         self._thread = threading.Thread(target=self._train, args=given, daemon=True)
 
     def start(self) -> Self:
-        """Train until it is warm; raises what training raises, and has ended then."""
+        """Train until it is warm; raises what training raises, which ends it."""
         self._thread.start()
         try:
             self.step = self._answer().seconds
@@ -145,12 +145,12 @@ class Standing:
         return self
 
     def turn(self, seconds: float) -> Block:
-        """Train for so long, a step at least; raises what training raises."""
+        """Train for so many seconds, at least a step; raises what training raises."""
         self._told.put(seconds)
         return self._answer()
 
     def close(self) -> None:
-        """End training, at the end of the turn if it is in one. A second call does nothing."""
+        """End training, at the end of any current turn. A second call does nothing."""
         self._told.put(None)
         self._thread.join()
         if torch.cuda.is_available():
@@ -192,7 +192,7 @@ class _Excluding(Protocol):
 
 
 def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> None:
-    """Tell ``note`` once the height and width on which the first convolution computes; never where there is none."""
+    """Call ``note`` once with the height and width that the first convolution gets; never if there is none."""
 
     def told(_: nn.Module, given: tuple[Any, ...]) -> None:
         for handle in handles:
@@ -203,11 +203,11 @@ def note_input(model: nn.Module, note: Callable[[tuple[int, ...]], None]) -> Non
 
 
 class _Replay(LightningDataModule):
-    """One batch again and again, made ready on the device by the hooks of ``data``."""
+    """The same batch repeatedly, prepared on the device by the hooks of ``data``."""
 
     def __init__(self, data: LightningDataModule, batch: Any, meter: _Excluding) -> None:
         super().__init__()
-        self.data = copy.copy(data)  # it will have another trainer
+        self.data = copy.copy(data)  # it gets another trainer
         self.batch = batch
         self.meter = meter
 
@@ -230,7 +230,7 @@ class _Replay(LightningDataModule):
 
 
 class _Again:
-    """Endlessly the same batch; of floats, which hooks may change in place, copies."""
+    """The same batch endlessly; floats are copied, because hooks may change them in place."""
 
     def __init__(self, batch: Any, meter: _Excluding) -> None:
         self.batch = batch

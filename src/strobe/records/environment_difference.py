@@ -1,25 +1,25 @@
-"""Under which different circumstances results came about: machine, versions, page cache, and what else is said."""
+"""Differences in the circumstances of results: machine, versions, page cache, and more."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-APART = 0.2  # of the files' pages: a greater difference in what the page cache holds is told
+APART = 0.2  # of the files' pages: larger differences of the page cache are reported
 MACHINE = {"host": "host", "cpu": "processor", "usable_cores": "usable cores", "gpu": "GPU"}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How one result came about."""
+    """The circumstances of one result."""
 
     name: str  # the result's, as in "a in NAME"
-    environment: Mapping[str, Any]  # as records have it
+    environment: Mapping[str, Any]  # as in records
     more: Mapping[str, Any] = field(default_factory=dict)  # what else may differ: a commit, an input
-    whole: bool = True  # False for a run that failed early, and would not have told all
+    whole: bool = True  # False for a run that failed early and recorded only a part
 
 
 def environment_differences(origins: Sequence[Origin], things: str) -> list[str]:
-    """A sentence for each circumstance that differs between results, ``things`` such as "runs", that left a record."""
+    """A sentence for each circumstance that differs between results, which are called ``things``, such as "runs"."""
     told = [origin for origin in origins if origin.environment]
     known = [_circumstances(origin) for origin in told]
     found = []
@@ -31,7 +31,7 @@ def environment_differences(origins: Sequence[Origin], things: str) -> list[str]
 
 
 def _circumstances(origin: Origin) -> dict[str, Any]:
-    """What may differ by how it is called; None for what is unknown, or of another kind than it should be."""
+    """What may differ, by name; None for what is unknown or of the wrong type."""
     machine = {words: origin.environment.get(key) for key, words in MACHINE.items()}
     versions = origin.environment.get("versions")
     packages = versions if isinstance(versions, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that appear whole or not at all."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write what becomes ``path`` at the end of the block, and nothing if that raises."""
+    """A temporary path that becomes ``path`` at the end of the block; removed if the block raises."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
@@ -21,7 +21,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder, less those that links point to."""
+    """Bytes of all files in a folder, without the targets of links."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 

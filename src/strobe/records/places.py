@@ -1,4 +1,4 @@
-"""What lies at a path: runs, a sweep's runs, traces."""
+"""What a path holds: runs, a sweep's runs, traces."""
 
 import gzip
 import re
@@ -14,7 +14,7 @@ CHUNK = 1 << 20  # bytes
 
 
 def locate(given: Path | None) -> Path:
-    """The run, sweep, folder or trace file that was asked for: the newest run when none was; else exit, saying why."""
+    """The run, sweep, folder or trace file that was given, or else the newest run; exits if there is none."""
     if given is None:
         found = runs_in(OUTPUTS)
         if not found:
@@ -61,9 +61,9 @@ def record_of(run: Path) -> dict[str, Any] | None:
 
 
 def fault_of(trace: Path) -> str | None:
-    """What keeps a file from being a trace that Perfetto can open, None for nothing found.
+    """Why Perfetto could not open a file as a trace; None if nothing is wrong.
 
-    It reads the whole file, so that a cut or damaged one is found, and does not parse it, which would take a minute
+    Reads the whole file, to find cut or damaged ones, but does not parse it, which would take a minute
     for a large one. Perfetto takes an object that holds events, or a list of events that may lack its end
     ("Trace Event Format", Google 2016, section "JSON Format").
     """
@@ -81,7 +81,7 @@ def fault_of(trace: Path) -> str | None:
     if start not in (b"{", b"[") or not events:
         return f"{trace} holds no trace events; a trace ends in .trace.json or .trace.json.gz"
     if start == b"{" and not end.endswith(b"}"):
-        return f"{trace} breaks off in the middle; it was cut, or is still being written"
+        return f"{trace} breaks off in the middle; it was cut off, or is still being written"
     return None
 
 

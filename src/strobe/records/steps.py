@@ -1,4 +1,4 @@
-"""What a run's ``steps.csv`` says: its rows, and what ``summary.json`` tells of them."""
+"""A run's ``steps.csv``: its rows, and what ``summary.json`` records of them."""
 
 import csv
 import statistics
@@ -10,19 +10,19 @@ from typing import Any
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
-FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven
-FEWEST_TO_GROW = 12  # likewise, that they become longer: three in each quarter of the run
-CALLED = 0.1  # of the longest: a hook that looks whether there is something to do has done nothing
-SHORTEST = 0.01  # seconds of a phase, altogether, below which the CPU's clock says little
+FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
+FEWEST_TO_GROW = 12  # likewise for slowing down: three in each quarter of the run
+CALLED = 0.1  # of the longest: a hook that only checks whether there is work takes less
+SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_FIGURES = 8  # of memory
-STEADY = 1 / 3  # of the most that memory grew between two quarters: it grew so much between any two
-FAR = 2.0  # times as long as a usual step
+STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
+FAR = 2.0  # times as long as a typical step
 
 
 def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
     """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
 
-    Profiled steps and the first ``WARMUP_STEPS`` count for neither rate nor phases. Phases are means, which add up
+    Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
     by the device's own time where it was measured.
     """
@@ -83,7 +83,7 @@ def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str =
 
 
 def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dict[str, float | None]:
-    """Cores on which this process, or its main thread, computed in each phase, in the steps asked for it."""
+    """Cores that this process, or its main thread, used in each phase, in the sampled steps."""
     asked = [row for row in rows if columns[0] in row]
     seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
     computed = {
@@ -93,10 +93,10 @@ def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dic
 
 
 def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """How many steps take far longer than usual, and what that costs a mean step; in which phase most of it is.
+    """How many steps take far longer than typical ones, what that costs a mean step, and in which phase mostly.
 
-    Usual are steps with as many updates: where gradients are accumulated, or a second optimizer steps now and then,
-    those with an update are longer by design.
+    Steps are compared with those of as many updates: where gradients are accumulated, or a second optimizer
+    steps now and then, steps with an update are longer by design.
     """
     alike = {count: [row for row in rows if _updates(row) == count] for count in set(map(_updates, rows))}
     usual = {count: {name: _usual(some, name) for name in ("total", *PHASES)} for count, some in alike.items()}
@@ -114,7 +114,7 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def _half(values: Sequence[float]) -> int:
-    """How many of the largest make up half of all."""
+    """How many of the largest make up half of the sum."""
     sums = accumulate(sorted(values, reverse=True), initial=0.0)
     return sum(1 for before in sums if before < sum(values) / 2)
 
@@ -124,7 +124,7 @@ def _updates(row: dict[str, float]) -> float:
 
 
 def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """A usual step of each quarter of the run, and the phase that grew the most from the first to the last."""
+    """A typical step of each quarter of the run, and the phase that grew most from the first to the last."""
     size = len(rows) // 4
     parts = [rows[start : start + size] for start in range(0, 4 * size, size)]
     grown = {phase: _usual(parts[-1], phase) - _usual(parts[0], phase) for phase in PHASES}
@@ -136,7 +136,7 @@ def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
 
 
 def _growth(rows: Sequence[dict[str, float]], name: str) -> dict[str, Any] | None:
-    """How the memory of a process grew, from the first quarter of its figures to the last, and whether steadily.
+    """How the memory of a process grew from the first quarter of its figures to the last, and whether steadily.
 
     None for fewer than ``FEWEST_FIGURES``.
     """
@@ -177,7 +177,7 @@ def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """The rows that are whole, without their empty cells; the last one of a killed run may not be."""
+    """The complete rows, without their empty cells; a killed run's last row may be cut."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:

@@ -11,7 +11,7 @@ from strobe.records.files import write_summary
 
 NAME = "sweep.json"
 SCHEMA = 1
-OWN = "sweep."  # keys that a cell does not get
+OWN = "sweep."  # keys that are not passed to cells
 STATUSES = ("completed", "failed", "interrupted")
 UNFINISHED = "it had not ended when the sweep did"
 
@@ -55,11 +55,11 @@ class Sweep:
     seed: int
     began: str
     status: Literal["running", "completed", "interrupted"] = "running"
-    seconds: float = 0.0  # of all that measured into it
+    seconds: float = 0.0  # of all processes that measured into it
     cells: list[Cell] = field(default_factory=list)
 
     def cell(self, overrides: Sequence[str]) -> Cell:
-        """The cell of these overrides, whatever their order: the recorded one, else a new one."""
+        """The cell with these overrides, in any order: the recorded one, or a new one."""
         found = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
         if found is None:
             number = 1 + max((cell.number for cell in self.cells), default=-1)
@@ -68,7 +68,7 @@ class Sweep:
         return found
 
     def runs(self) -> Iterator[Run]:
-        """All that were begun."""
+        """All runs that were started."""
         for cell in self.cells:
             yield from cell.runs
 
@@ -78,8 +78,8 @@ class Sweep:
             write_summary(folder / NAME, {"schema": SCHEMA, **asdict(self)})
         except OSError as error:
             raise DataError(
-                f"{folder / NAME} could not be written ({error.strerror or error}); make room, or see to its "
-                f"permissions, and go on with hydra.sweep.dir={folder}"
+                f"{folder / NAME} could not be written ({error.strerror or error}); make room or check its "
+                f"permissions, and resume with hydra.sweep.dir={folder}"
             ) from error
 
 
@@ -93,8 +93,7 @@ def read_sweep(folder: Path) -> Sweep | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise ConfigError(
-            f"hydra.sweep.dir={folder} holds a sweep.json that is no whole record of a sweep ({reason}); "
-            "give another folder"
+            f"hydra.sweep.dir={folder} has a damaged sweep.json ({reason}); give another folder"
         ) from error
 
 

@@ -122,7 +122,7 @@ def test_a_damaged_record_is_refused(train: Train, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{")
     ended = train("-m", "seed=1,2", f"hydra.sweep.dir={tmp_path}")
     assert ended.code == 1
-    assert "holds a sweep.json that is no whole record of a sweep" in ended.output
+    assert "has a damaged sweep.json" in ended.output
     assert (tmp_path / "sweep.json").read_text() == "{"
 
 
