@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
+from .lightnings import Profiler
 from .owners import BETWEEN_HOOKS, CLIPPING, MODULE_HOOKS, SCHEDULER, class_of, idle_hooks, names
 
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
@@ -43,7 +43,8 @@ class PhaseWatch(Profiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner: Profiler = PassThroughProfiler()
+        self.inner: Any = None  # the trainer's own, of either Lightning; None before `install`
+        self._passes = False  # whether that is told of actions
         self._stack: list[str] = []
         self._known = _Actions({}, {})
         self._by_hand = False
@@ -62,6 +63,7 @@ class PhaseWatch(Profiler):
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
+        self._passes = type(self.inner).__name__ != "PassThroughProfiler"
         # Lightning reports also hooks that do nothing: they interrupt no phase.
         idle = dict.fromkeys(idle_hooks(trainer))
         self._known = _Actions(idle, names(trainer.callbacks))
@@ -82,13 +84,13 @@ class PhaseWatch(Profiler):
 
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
         """An action from here to the end of the block; in a fifth of the time that Lightning's own takes."""
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             return super().profile(action_name)
         return _NO_PHASE if self._known[action_name] is None else _Action(self, action_name)
 
     def start(self, action_name: str) -> None:
         """Enter an action."""
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             self.inner.start(action_name)
         phase = self._known[action_name]
         if phase is None:
@@ -110,7 +112,7 @@ class PhaseWatch(Profiler):
                 self._enter("backward")
         elif phase is not None and phase != _AFTER_BACKWARD:
             self._leave()
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             self.inner.stop(action_name)
 
     def settle(self) -> None:
@@ -120,7 +122,7 @@ class PhaseWatch(Profiler):
 
     def summary(self) -> str:
         """The wrapped profiler's."""
-        return self.inner.summary()
+        return str(self.inner.summary())
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Passed on."""

@@ -22,6 +22,7 @@ LAYERS = (
     ("strobe.diagnose",),
     ("strobe.report",),
     ("strobe.probe", "strobe.duel"),
+    ("strobe.attach",),
     ("strobe.view", "strobe.compare"),
     ("strobe.app.config", "strobe.app.native"),
     ("strobe.app.loaders",),
@@ -165,7 +166,7 @@ def test_the_instrument_knows_nothing_of_the_application(module: str) -> None:
 
 @pytest.mark.parametrize("module", [name for name in MODULES if inside(name, "strobe.callbacks")])
 def test_callbacks_can_be_lifted_out(module: str) -> None:
-    allowed = {"lightning", "torch", *sys.stdlib_module_names, *OPTIONAL.get(module, ())}
+    allowed = {"lightning", "pytorch_lightning", "torch", *sys.stdlib_module_names, *OPTIONAL.get(module, ())}
     foreign = {name for name in imported(module) if not inside(name, "strobe.callbacks")}
     assert {name.partition(".")[0] for name in foreign} <= allowed
 
