@@ -1,6 +1,7 @@
 """Who has hooks in a training: callbacks, the module, gradient clipping and schedulers, by the names of their time."""
 
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,21 +22,37 @@ _IDLE = re.compile(r"(lightning\.pytorch|pytorch_lightning)\.(callbacks\.callbac
 
 
 def owners(trainer: Any) -> list[str]:
-    """Names of what has hooks in a step, as the phases name them: callbacks, the module, clipping, schedulers."""
+    """Names of what has hooks in a step, as the phases name them: callbacks, module, clipping, schedulers, metrics."""
     known = names(trainer.callbacks)
     found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
     module = trainer.lightning_module
     if _overrides(module, MODULE_HOOKS):
         found.append(type(module).__name__)
     found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
 
 
 def owners_between(trainer: Any) -> list[str]:
-    """Names of what has hooks at the starts and ends of epochs."""
+    """Names of what has hooks at the starts and ends of epochs, and of metrics, which are computed there."""
     known, module = names(trainer.callbacks), trainer.lightning_module
     found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
-    return list(dict.fromkeys(found + [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)))
+    found += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
+    return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
+
+
+def metrics_of(module: Any) -> list[Any]:
+    """The torchmetrics that belong to a module; none of a compiled one, whose calls are the compiler's."""
+    torchmetrics = sys.modules.get("torchmetrics")
+    if torchmetrics is None or getattr(module, "_compiler_ctx", None) is not None:
+        return []
+    return [each for each in module.modules() if isinstance(each, torchmetrics.Metric)]
+
+
+def kinds(trainer: Any) -> dict[str, str]:
+    """``metric``, ``logger`` or ``module`` for the names of what is no callback."""
+    module = trainer.lightning_module
+    found = {type(metric).__name__: "metric" for metric in metrics_of(module)}
+    return found | {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
 
 
 def checkpoint_names(trainer: Any) -> set[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer
-from .owners import checkpoint_names, owners, owners_between
+from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
 
@@ -137,8 +137,8 @@ class StepRecorder(Callback):
     bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
     ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed
-    step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
+    disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an
+    undisturbed step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
     """
 
     def __init__(self, path: str | Path, *, loggers: bool = True) -> None:
@@ -159,7 +159,8 @@ class StepRecorder(Callback):
         on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
         self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
         self._clock.install(trainer)
-        self._clock.watch_loggers(trainer.loggers)
+        self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
+        self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
         self._checkpoints = checkpoint_names(trainer)
         self._recent.clear()
         self._memory = MemoryWatch()

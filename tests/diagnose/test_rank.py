@@ -223,6 +223,17 @@ def sleepy(phase: str, seconds: float, **changes: Any) -> Record:
     return with_batches(record, 1.9 * model)
 
 
+def test_a_step_that_sleeps_for_a_part_of_its_time_stands_still_so_long() -> None:
+    record = sleepy("forward", 0.18)  # 200 ms, of which 120 on no core, and 80 on all
+    threads = record.summary["threads"]
+    record.summary["cores_used"]["forward"], record.summary["main_used"] = 0.4 * threads, {"forward": 0.4}
+    first = diagnose(record)[0]
+    assert (first.cause, first.subject) == ("stalled", "forward")
+    assert first.lost == pytest.approx(0.12 / record.summary["step_seconds"]["total"], rel=0.05)
+    record.summary["cores_used"]["forward"] += 0.6  # other threads of its own compute meanwhile
+    assert "stalled" not in causes(record)
+
+
 def test_a_slow_update_is_the_cause_and_a_larger_batch_its_remedy() -> None:
     first = diagnose(sleepy("optimizer", 0.5))[0]
     assert first.cause == "optimizer"
@@ -348,6 +359,13 @@ def test_what_grows_is_not_called_one_thread() -> None:
     record = example("single_thread")
     record.summary["quarters"] = {"seconds": [0.06, 0.12, 0.19, 0.29], "phase": "forward"}
     assert causes(record)[0] == "slowing_down"
+
+
+def test_a_collection_or_two_are_no_cause() -> None:
+    record = example("garbage_collection")
+    for steps, cause in ((3, "garbage_collection"), (2, "nothing")):
+        record.summary["garbage_steps"] = steps
+        assert causes(record) == [cause]
 
 
 def test_uneven_steps_by_garbage_collection_are_told_so() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from strobe.callbacks.owners import kinds
 from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.measure import environment
@@ -34,10 +35,9 @@ def summarise(
     """
     device = trainer and trainer.strategy.root_device.type
     steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK, samples=samples)
-    loggers = {type(logger).__name__ for logger in trainer.loggers} if trainer else set()
-    module = trainer and type(trainer.lightning_module).__name__
+    known = kinds(trainer) if trainer else {}
     for one in steps["callbacks"]:
-        one["kind"] = "logger" if one["name"] in loggers else "module" if one["name"] == module else "callback"
+        one["kind"] = known.get(one["name"], "callback")
     batches = trainer and trainer.num_training_batches
     return {
         "schema": SCHEMA,
@@ -87,13 +87,14 @@ def report(
     run_dir: Path,
     *,
     page: bool = True,
-    show: Callable[[], None] = lambda: None,
+    show: Callable[[], None] | None = None,
 ) -> None:
     """Draw the conclusions, into the record, what ``show`` shows and ``report.html``; failures are logged."""
     try:
         conclude(summary, config, run_dir)
         save(summary, run_dir)
-        show()
+        if show is not None:
+            show()
         if page:
             write_report(run_dir, Record(summary, config))
     except (OSError, StrobeError) as error:

@@ -1,4 +1,4 @@
-"""What a training is set to, as far as its Trainer and its loaders tell; only attributes are read, no loader is used."""
+"""What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
 IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
-AWAKE = 0.8  # cores: with less, a phase that computes stands still for a part of its time
+AWAKE = 0.8  # of a phase: with less of it computed, a phase stands still for a part of its time
 BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
 ALIKE = 2.0  # times as long a share as the other phases wait
 ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
@@ -137,15 +137,19 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
+    on_cpu = record.text("accelerator") == "cpu"
+    # Of torch's threads these compute with the main one. Where no core is idle, it may sleep until another has one.
+    together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
         if used is None or used < 0:
             continue
-        own = max(used - beside, min(used, record.number("main_used", phase) or 0.0))
-        if own < AWAKE:
-            found[phase] = max(0.0, seconds * (1 - own - (delayed or 0.0)) - waiting.get(phase, 0.0))
-    if record.text("accelerator") != "cpu":
+        main = min(used, record.number("main_used", phase) or 0.0)
+        awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
+        if awake < AWAKE:
+            found[phase] = max(0.0, seconds * (1 - awake - (delayed or 0.0)) - waiting.get(phase, 0.0))
+    if not on_cpu:
         unused, total = (step.length - step.busy) * step.images, sum(found.values())
         found = {phase: seconds * min(1.0, unused / total) for phase, seconds in found.items() if total}
     return found
@@ -226,12 +230,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
-    extra = record.number("uneven", "extra_seconds") or 0.0
-    if (record.number("uneven", "garbage_seconds") or 0.0) > extra / 2:  # a cause of its own
-        return "", 0.0
+    extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
         return "", 0.0
-    return phase, min(extra, record.number("step_seconds", phase) or 0.0)
+    return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
@@ -281,7 +283,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
 
 
 def garbage_seconds(record: Record) -> float:
-    """Of a mean step, within its phases."""
+    """Of a mean step, within its phases; 0 if it is a collection or two, as each process has them when it begins."""
+    if (record.count("garbage_steps") or FEWEST) < FEWEST:
+        return 0.0
     return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
+from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
@@ -114,6 +115,8 @@ def diagnose(record: Record) -> list[Finding]:
         for part in attribution(record, step)
     }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
+    if is_foreign(record):
+        found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     wrong = too_low(record) is not None or taken(record, "ceilings") > 0
@@ -209,7 +212,8 @@ def _few(record: Record) -> str:
     if measured >= FEWEST_STEPS:
         return ""
     were = "was" if measured == 1 else "were"
-    return f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
+    told = f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
+    return in_words(told) if is_foreign(record) else told
 
 
 def _is_evident(finding: Finding) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
 
-FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven, or become longer
+FEWEST_TO_TELL = 40  # steps, before it is told that they are uneven
+FEWEST_TO_GROW = 12  # likewise, that they become longer: three in each quarter of the run
 CALLED = 0.1  # of the longest: a hook that looks whether there is something to do has done nothing
 SHORTEST = 0.01  # seconds of a phase, altogether, below which the CPU's clock says little
 FEWEST_FIGURES = 8  # of memory
@@ -48,8 +49,9 @@ def measure_steps(path: Path, *, block: int = 1, samples: str = "images") -> dic
         "cores_used": _cores_used(counted, CPU),
         "main_used": _cores_used(counted, MAIN),
         "garbage_seconds": statistics.fmean(row.get(COLLECTING, 0.0) for row in counted) if counted else None,
+        "garbage_steps": _half([row.get(COLLECTING, 0.0) for row in counted]),
         "uneven": _uneven(counted) if len(counted) >= FEWEST_TO_TELL else None,
-        "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_TELL else None,
+        "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_GROW else None,
         "memory_growth": {name: _growth(rows, name) for name in MEMORY},
         "callbacks": _callbacks(counted),
         "after": _after(rows),
@@ -112,6 +114,12 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
         "phase": max(PHASES, key=lambda phase: extra[phase]) if long else None,
         "files": None,  # of the batches that were waited for, where somebody looks at them
     }
+
+
+def _half(values: Sequence[float]) -> int:
+    """How many of the largest make up half of all."""
+    sums = accumulate(sorted(values, reverse=True), initial=0.0)
+    return sum(1 for before in sums if before < sum(values) / 2)
 
 
 def _updates(row: dict[str, float]) -> float:

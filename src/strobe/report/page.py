@@ -19,7 +19,7 @@ from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
 from strobe.report.steps import attribution, ceilings, lowest, step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, entries, estimate_of, remedies, subject
+from strobe.report.wording import command_of, entries, estimate_of, remedies, subject, unit_of
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -120,7 +120,7 @@ def _tiles(record: Record) -> list[Tile]:
     median, low, high = estimate_of(record, "images_per_second")
     if median:
         spread = interval(low, high)
-        tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
+        tiles.append(Tile("Throughput", figure(median), unit_of(record), spread and f"95% interval {spread}"))
     if (efficiency := record.number("efficiency")) is not None and efficiency <= ABOVE:
         tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
     total = record.number("step_seconds", "total")

@@ -77,19 +77,19 @@ def _pasteable(path: Path) -> str:
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     """Names and values, empty where nothing is known."""
     rate, steps, metrics = summary["images_per_second"], summary["steps"], summary["metrics"]
-    lines = [("what", ", ".join(wording.subject(record)))]
+    lines, unit = [("what", ", ".join(wording.subject(record)))], wording.unit_of(record)
     if rate["median"] is not None:
-        lines.append(("images/s", f"{estimate(rate, whole)}, median of {counted(steps['measured'], 'step')}"))
+        lines.append((unit, f"{estimate(rate, whole)}, median of {counted(steps['measured'], 'step')}"))
         if (overall := record.number("overall_images_per_second")) and abs(overall / rate["median"] - 1) > DIFFERS:
             lines.append(("", f"{whole(overall)} over all of them, with long steps and what lies between steps"))
         lines.append(("step", _step(record, summary["step_seconds"])))
     elif any(steps.values()):
         why = "warm-up; train longer"
         if steps["profiled"]:
-            why = "profiled or warm-up; train longer, or raise profiler.wait"
+            why = "profiled or warm-up; train longer, or raise the profiler's wait"
         count = sum(steps.values())
         which = "the only step was" if count == 1 else f"all {count} steps were"
-        lines.append(("images/s", f"none: {which} {why}"))
+        lines.append((unit, f"none: {which} {why}"))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))

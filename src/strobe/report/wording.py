@@ -34,6 +34,11 @@ def subject(record: Record) -> list[str]:
     return [part for part in parts if part]
 
 
+def unit_of(record: Record) -> str:
+    """What the record's rates are in: images/s, samples/s, or steps/s where a batch did not tell its size."""
+    return f"{record.text('unit') or 'images'}/s"
+
+
 def entries(record: Record, *path: str) -> list[Record]:
     """The mappings of a list."""
     return [Record(entry) for entry in record.items(*path) if isinstance(entry, dict)]

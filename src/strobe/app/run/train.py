@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,13 @@ from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.attach.record import save
 from strobe.callbacks import StepRecorder
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
-from strobe.records.files import write_summary
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
@@ -139,16 +140,10 @@ class Run:
         summary["environment"]["page_cache"] = self.page_cache
         summary["machine"] = self.machine
 
-        def save() -> None:
-            try:
-                write_summary(path, summary)
-            except OSError as failure:
-                log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
-
-        save()
+        save(summary, self.run_dir)
         if status == "completed" and self.cfg.ceilings and summary["steps"]["measured"] and self.parts:
-            measure_ceilings(self.cfg, self.parts, summary, save)
-        report(self.cfg, self.parts, summary, self.run_dir, save)
+            measure_ceilings(self.cfg, self.parts, summary, partial(save, summary, self.run_dir))
+        report(self.cfg, self.parts, summary, self.run_dir)
         print_summary(summary, self.run_dir, Console())
 
 

@@ -124,6 +124,8 @@ def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
         return ("profiler=none",), "Train without a profiler."
     if hook.kind == "module":
         return (), f"Make the hooks of {hook.name} cheaper, or have them do their work less often."
+    if hook.kind == "metric":
+        return (), f"Update {hook.name} in every tenth step, or in validation only."
     return (), f"Make {hook.name} cheaper, or have it do its work less often."
 
 

@@ -3,11 +3,12 @@
 from itertools import pairwise
 
 from strobe.diagnose.attribution import taken, uneven
-from strobe.diagnose.predict import NOTABLE, Step, without
+from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
 from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
+UNEVEN = 0.05  # of the steps' time: less is what machines do that others use too
 GROWN = 1.4  # times as long at the end as at the beginning; a machine's own drift is less
 _PHASES = {
     "data_wait": "waiting for data",
@@ -30,7 +31,7 @@ _GROWING = {
 def uneven_steps(record: Record, step: Step) -> Finding | None:
     """A few steps take far longer than the others, and together a notable part of training."""
     phase, extra = uneven(record, step)
-    if extra < NOTABLE * step.seconds:
+    if extra < UNEVEN * step.seconds:
         return None
     long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
     count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
