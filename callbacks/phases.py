@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
-from .lightnings import Profiler
+from .lightnings import PassThroughProfiler, Profiler
 from .owners import BETWEEN_HOOKS, CLIPPING, MODULE_HOOKS, SCHEDULER, class_of, idle_hooks, names
 
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
@@ -45,7 +45,7 @@ class PhaseWatch(Profiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner: Any = None  # the trainer's own, of either Lightning; None before `install`
+        self.inner: Any = PassThroughProfiler()  # then the trainer's own, of either Lightning
         self._passes = False  # whether that is told of actions
         self._stack: list[str] = []
         self._known = _Actions({}, {})

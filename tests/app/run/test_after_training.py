@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -79,7 +78,7 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     def broken(*_: Any) -> None:
         raise ArithmeticError("the rule's own")
 
-    monkeypatch.setattr(verdict, "conclude", broken)
+    monkeypatch.setattr("strobe.attach.record.conclude", broken)
     ended = train()
     assert ended.code == 0
     assert ended.summary["status"] == "completed"
