@@ -218,7 +218,10 @@ class StepRecorder(Callback):
                 logger.log_metrics(scalars, step=trainer.global_step)
 
     def live(self) -> tuple[float, float] | None:
-        """Images/s of the latest steps, and the share of their time that waited for data; None before the first."""
+        """Images/s of the latest steps and what lies between them, and the share of that time that waited for data.
+
+        None before the first step.
+        """
         images, seconds, waited = (sum(step[column] for step in self._recent) for column in range(3))
         return (images / seconds, waited / seconds) if images else None
 
@@ -231,6 +234,9 @@ class StepRecorder(Callback):
         if self._clock is None:
             return
         lap = self._clock.restart(epoch=epoch)
+        if self._recent:  # the rate that a person sees holds what lies between steps too
+            images, seconds, waited = self._recent.pop()
+            self._recent.append((images, seconds + sum(lap.phases.values()), waited))
         if self._rows is not None:
             checkpoints = sum(lap.owned(name) for name in self._checkpoints)
             validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
@@ -257,7 +263,7 @@ class StepRecorder(Callback):
 
 
 class ProgressBar(RichProgressBar):
-    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, over the latest steps.
+    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, in the latest steps and between them.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """

@@ -120,7 +120,7 @@ class TraceProfiler(Recording):
             self._tracer = self._start(trainer)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
             for board in self._boards(trainer):
-                board.add_text("profiler/schedule", f"{self.schedule.describe()}; {besides}", trainer.global_step)
+                board.add_text("trace/schedule", f"{self.schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -213,9 +213,9 @@ class TraceProfiler(Recording):
                 for board in self._boards(trainer):
                     from .timeline import draw
 
-                    board.add_text("profiler/operators", tracer.operators.markdown(), trainer.global_step)
+                    board.add_text("trace/operators", tracer.operators.markdown(), trainer.global_step)
                     picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
-                    board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
+                    board.add_image("trace/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager
     def _or_go_on_without(self, trainer: Any) -> Iterator[None]:

@@ -12,7 +12,6 @@ from strobe.records.run import Record
 
 _CALLS = {"engine": "DataLoader(..., {}={})", "trainer": "Trainer({}={})", "": "torch.set_num_{}({})"}
 _WORDS = {  # what only this application has, and what there is for any training
-    "raise trainer.max_time or trainer.max_steps until": "train longer, until",
     "profiler=trace": "strobe run --trace",
     "profiler=python names": "py-spy dump names",
     "with trainer.limit_val_batches": "with Trainer(limit_val_batches=...)",
@@ -35,14 +34,14 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         advice += _BY_WORKER * (stream and finding.cause == "loader")
     return replace(
         finding,
-        evidence=in_words(finding.evidence),
-        advice=in_words(advice),
+        evidence=_in_words(finding.evidence),
+        advice=_in_words(advice),
         overrides=(),
         predicted_speedup=predicted,
     )
 
 
-def in_words(text: str) -> str:
+def _in_words(text: str) -> str:
     """The text without the names of this application's settings."""
     for ours, theirs in _WORDS.items():
         text = text.replace(ours, theirs)

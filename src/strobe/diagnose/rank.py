@@ -12,7 +12,7 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
-from strobe.diagnose.foreign import in_words, is_foreign, spoken
+from strobe.diagnose.foreign import is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
@@ -21,10 +21,10 @@ from strobe.measure import WIDEST
 from strobe.overrides import applied, command_of, key_of
 from strobe.present.format import counted, duration, percent
 from strobe.present.format import rate as figure
-from strobe.records.run import Record
+from strobe.records.run import Record, rate_of
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
-AGAIN = "raise trainer.max_time or trainer.max_steps until six or more are measured."
+AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
 # A symptom, the cause that explains it if that gains more, and why.
@@ -89,13 +89,15 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
 
 
 def efficiency(summary: dict[str, Any]) -> float | None:
-    """The measured rate as a share of the smallest ceiling; None when either is unknown, or the ceiling is wrong."""
+    """Images/s of training as a share of the lowest ceiling, 1 at most; None if either is unknown, or a ceiling wrong.
+
+    The rate is the one that everybody is told, with all waiting and what lies between steps: a median of steps may lie
+    far above both, where some steps wait long and most do not.
+    """
     record = Record(summary)
-    if too_low(record):
-        return None
     known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
-    measured = record.number("images_per_second", "median")
-    return measured / min(known) if measured is not None and known else None
+    measured = rate_of(record)
+    return min(1.0, measured / min(known)) if measured and known and not too_low(record) else None
 
 
 def diagnose(record: Record) -> list[Finding]:
@@ -212,8 +214,7 @@ def _few(record: Record) -> str:
     if measured >= FEWEST_STEPS:
         return ""
     were = "was" if measured == 1 else "were"
-    told = f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
-    return in_words(told) if is_foreign(record) else told
+    return f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
 
 
 def _is_evident(finding: Finding) -> bool:

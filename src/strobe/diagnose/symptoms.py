@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.diagnose.predict import Step
+from strobe.diagnose.predict import Step, step_of
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
@@ -174,6 +174,8 @@ def too_low(record: Record) -> str | None:
     ``joint`` is computed from the others, and as uncertain as the less certain of them.
     """
     measured = record.number("images_per_second", "low") or record.number("images_per_second", "median")
+    if measured and (step := step_of(record)):  # where a few steps wait long, most are faster than the loader
+        measured = min(measured, 1 / step.length)
     rates = {name: rate for name in ("loader", "model", "transfer") if (rate := record.rate(name))}
     wide = max((rates[name].high / rates[name].median for name in ("loader", "model") if name in rates), default=1.0)
     highs = {name: rate.high for name, rate in rates.items()}

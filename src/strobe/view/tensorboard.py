@@ -11,7 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from strobe.present.page import open_browser
+from strobe.present.page import OFFLINE, open_browser
 from strobe.process.signals import noted
 from strobe.records.places import has_events, traces_in
 from strobe.view.serving import announce, probe_port, reachable, take_port
@@ -48,6 +48,8 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
                 if not shown and _listening(reachable(host), port):
                     shown = True
                     print(f"  http://{reachable(host)}:{port}/")
+                    if traces_in(folder):
+                        print(f"  {OFFLINE}")
                     announce(host, port)
                     open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
                 time.sleep(0.1)

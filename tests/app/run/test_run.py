@@ -81,10 +81,10 @@ def test_tensorboard_shows_scalars_pictures_texts_and_traces(finished_run: Ended
         assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
         assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
         images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
-        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline", "strobe/step"}
+        assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step"}
         texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
         told = {tag.removesuffix("/text_summary") for tag in texts}
-        assert told >= {"profiler/schedule", "profiler/operators", "strobe/verdict"}
+        assert told >= {"trace/schedule", "trace/operators", "strobe/verdict"}
         plugin = Plugin(address, run)
         (worker,) = plugin.workers()
         assert f"{worker}." in finished_run.summary["traces"][0]
