@@ -5,9 +5,10 @@ Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow t
 """
 
 import logging
+import math
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class TraceProfiler(Recording):
         traces: Files written, oldest first, less those that `keep` removed.
         steps: The active steps recorded to their end, with the phases that this callback measured.
         cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
+        may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled.
 
     Raises:
         ValueError: A number is out of range.
@@ -97,6 +99,7 @@ class TraceProfiler(Recording):
         self.cycle = 0
         self.traces: list[Path] = []
         self.steps: list[Step] = []
+        self.may_shorten: Collection[str] = ()
         self._tracer: Tracer | None = None
         self._ranges = PhaseRanges()
         self._loading = Loading()
@@ -117,10 +120,11 @@ class TraceProfiler(Recording):
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cycle = 0
         with self._or_go_on_without(trainer):
-            self._tracer = self._start(trainer)
+            schedule = self._fitting(trainer)
+            self._tracer = self._start(trainer, schedule)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
             for board in self._boards(trainer):
-                board.add_text("trace/schedule", f"{self.schedule.describe()}; {besides}", trainer.global_step)
+                board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -164,16 +168,24 @@ class TraceProfiler(Recording):
         self.finish(trainer)
         self._loading.close()
 
-    def _start(self, trainer: Any) -> Tracer:
+    def _fitting(self, trainer: Any) -> Schedule:
+        """The schedule for as many steps as this `fit` will have; says so if it is another one."""
+        steps = _steps(trainer)
+        found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
+        if found != self.schedule and trainer.is_global_zero:
+            _log.info("Of %d steps fewer are traced, so that others can be measured: %s", steps, found.describe())
+        return found
+
+    def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
         activities = [ProfilerActivity.CPU]
         if trainer.strategy.root_device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         rank = trainer.global_rank
         worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
-        budget = Budget(self.max_mb and self.max_mb * 1e6, self.schedule.active)
+        budget = Budget(self.max_mb and self.max_mb * 1e6, schedule.active)
         self._loading.look_ahead(trainer.train_dataloader)
         return Tracer(
-            self.schedule,
+            schedule,
             self.options,
             activities,
             first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
@@ -236,3 +248,11 @@ class TraceProfiler(Recording):
             if isinstance(logger, TensorBoardLogger):
                 yield logger.experiment
                 logger.experiment.flush()  # a run that is killed leaves what it showed
+
+
+def _steps(trainer: Any) -> float:
+    """How many batches this `fit` will train on; infinite if only time or a callback ends it."""
+    epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs - trainer.current_epoch
+    updates = math.inf if trainer.max_steps == -1 else trainer.max_steps - trainer.global_step
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return float(min(epochs * trainer.num_training_batches - done, updates * trainer.accumulate_grad_batches))

@@ -33,7 +33,13 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.tune", "strobe.native", "train", "hydra_plugins"),
+    (
+        "strobe.cli",
+        "strobe.run",
+        *(f"strobe.{name}" for name in ("ceilings", "tune", "clean", "native")),
+        "train",
+        "hydra_plugins",
+    ),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}

@@ -13,6 +13,7 @@ COMMANDS = {
     "ceilings": "what loading alone and the model alone reach",
     "tune": "try what the findings say, and keep what makes training faster",
     "bench": "measure a suite of benchmarks",
+    "clean": "what runs have left, and its removal by age",
     "native": "build the native operators, and say what is missing",
 }
 

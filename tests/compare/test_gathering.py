@@ -259,8 +259,7 @@ def test_cells_that_are_not_shown_to_be_slower_are_tied(tmp_path: Path, capsys: 
     print_comparison(Console(width=200), record)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines if line[1:2] == ["tied"]] == ["skimage", "pil"]
-    page = Page(render(record)).text
-    assert "loader=skimage is tied for fastest with loader=pil: none of these is shown to be slower" in page
+    assert "; one other setting may be as fast." in Page(render(record | {"baseline": None})).text
 
 
 def test_what_is_best_has_completed_in_all_its_runs(tmp_path: Path) -> None:
@@ -297,13 +296,23 @@ def test_cells_that_measured_no_step_say_so(tmp_path: Path) -> None:
     assert "completed, but no step was measured" in page
 
 
+def certain(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with all cells shown to be slower than the best."""
+    for cell in record["cells"]:
+        verdict = {"no difference": "faster", "too few runs": "faster"}.get(cell["verdict"], cell["verdict"])
+        cell |= {"fastest": cell["best"], "verdict": verdict}
+    return record
+
+
 def test_operators_are_those_of_the_baseline_and_the_best(sweep: Path) -> None:
     (sweep / "2-cell.2" / "tables").mkdir()
     record = compared(sweep)
+    assert operators_between(record) is None  # these runs do not tell the two apart
+    record = certain(record)
     names, runs = operators_between(record)[:2], operators_between(record)[2:]
     assert names == ("loader=skimage data.batch_size=32", "loader=native data.batch_size=128")
     assert [run.name for run in runs] == ["0-cell", "2-cell.2"]
-    fastest = compared(sweep, baseline="data.batch_size=128")
+    fastest = certain(compared(sweep, baseline="data.batch_size=128"))
     assert operators_between(fastest)[0] == "loader=tifffile data.batch_size=32"
 
 

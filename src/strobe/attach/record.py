@@ -11,7 +11,7 @@ from strobe.callbacks.owners import kinds
 from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.measure import environment
-from strobe.records.files import write_summary
+from strobe.records.files import size_of, write_summary
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
@@ -70,6 +70,7 @@ def summarise(
         "findings": [],
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
         "metrics": metrics,
+        "bytes": None,
     }
 
 
@@ -101,3 +102,5 @@ def report(
         log.error("No report: %s", error)
     except Exception:  # the run is done, and its record is kept
         log.exception("No report, by an error of this program")
+    summary["bytes"] = size_of(run_dir)
+    save(summary, run_dir)

@@ -8,6 +8,7 @@ from typing import Any
 
 from strobe.callbacks.columns import PHASES
 from strobe.compare.cells import ACCURACY, BATCH
+from strobe.measure import WIDEST
 from strobe.present.format import TIMES, counted, interval, percent, times
 from strobe.present.parts import Text
 from strobe.records.run import Record
@@ -45,6 +46,11 @@ class Value:
     def factors(self) -> str:
         """``1.31 to 1.55``: the interval of a ratio, beside which the sign for times stands already."""
         return interval(self.low, self.high, lambda value: times(value).removesuffix(TIMES))
+
+    @property
+    def tells(self) -> bool:
+        """Whether its interval is known, and narrow enough to be drawn."""
+        return self.low is not None and self.high is not None and self.high <= WIDEST * self.low
 
     @property
     def ends(self) -> list[float]:
@@ -144,7 +150,7 @@ class Comparison:
     def against(self) -> str:
         """What speed-ups are against, in words; empty where there are none."""
         if name := self.record.text("baseline"):
-            return f"the baseline, {name}"
+            return f"the baseline, {self.called(self.baseline) if self.baseline else name}"
         folder = self.record.text("against")
         return f"the same cell in {folder}" if folder else ""
 
@@ -161,9 +167,13 @@ class Comparison:
         kept = [key for key in self.keys if key not in without]
         return [key for key in kept if len({cell.setting(key)[0] for cell in cells}) > 1]
 
+    def called(self, cell: Cell) -> str:
+        """A cell's name in words."""
+        return cell.short(self.keys) or cell.name
+
     def label(self, cell: Cell) -> Text:
         """A cell's name beside its row of a chart."""
-        return Text(cell.short(self.keys) or cell.name, "span", "name", [f" {words}" for words in cell.special])
+        return Text(self.called(cell), "span", "name", [f" {words}" for words in cell.special])
 
     def chosen(self, cells: Sequence[Cell], most: int) -> tuple[list[Cell], str]:
         """So many cells at most: the fastest, the baseline and the slowest; with the words for what was left out."""

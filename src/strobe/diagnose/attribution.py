@@ -20,8 +20,8 @@ ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others
 FAR = 3.0  # times as fast as training: what a loader reaches alone that is not what training waits for
 FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
-COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "outside all phases"}
-PLACES = COMPUTING | {"transfer": "scaling and augmenting", "other": "what lies outside all phases"}
+COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
+PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All but what is stretched, and what is left."""
     odd, extra = uneven(record, step)
-    yield Part("uneven_steps", "", "steps far longer than others", extra)
+    yield Part("uneven_steps", "", "unusually long steps", extra)
     waiting = held(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
@@ -248,7 +248,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
         return max(0.0, spent - (extra if odd == name else 0.0))
 
     wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
-    yield Part("workers_restart", "", "starting workers anew", min(wait, anew))
+    yield Part("workers_restart", "", "restarting workers", min(wait, anew))
     rest = max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
@@ -265,15 +265,13 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
     stalled = stalls(record, step)
     for name, seconds in stalled.items():
-        yield Part("stalled", name, f"standing still in {COMPUTING[name]}", seconds)
+        yield Part("stalled", name, f"idle in {COMPUTING[name]}", seconds)
     garbage = garbage_seconds(record)
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    yield Part(
-        "upsampled", "", "computing on pixels that images do not hold", min(made_up(record, step), computing - fixed)
-    )
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed))
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
     # What is left of them: the fixed cost of a step is of one thread too.
     left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0

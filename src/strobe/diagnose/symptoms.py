@@ -9,6 +9,7 @@ from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
+BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: what a measurement may be off
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
@@ -141,6 +142,20 @@ def faster_precision(record: Record) -> str | None:
     if major is None or major < TENSOR_CORES:
         return None
     return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+
+
+def accumulated(record: Record) -> int:
+    """Batches whose gradients are summed up for an update."""
+    return max(1, record.whole(ACCUMULATE) or 1)
+
+
+def scaling(record: Record) -> tuple[str, ...]:
+    """Overrides that let the learning rate follow the images of an update; none where it does so, or cannot."""
+    size = record.whole(BATCH_SIZE)
+    if not size or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
+        return ()
+    images = size * max(1, record.count("world_size") or 1) * accumulated(record)
+    return ("model.lr_scaling=linear", f"model.lr_batch_size={images}")
 
 
 def enlarged(record: Record) -> float:

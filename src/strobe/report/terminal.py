@@ -8,13 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.present.format import counted, duration
+from strobe.overrides import key_of
+from strobe.present.format import counted, duration, size
 from strobe.present.format import rate as whole
 from strobe.records.run import Record, rate_of
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
+LEARNING = {"data.batch_size", "trainer.accumulate_grad_batches", "data.size"}  # keys that change what is learned
 _READABLE = 110  # columns; longer lines of prose are hard to read
 
 
@@ -36,6 +38,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
         lines["traces"] = f"{traces}, look at them with: python -m strobe.view {path} --perfetto"
+    if taken := record.number("bytes"):
+        lines["files"] = f"{size(taken)}; python -m strobe.clean lists and removes old runs"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)
 
@@ -59,7 +63,7 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             line = Text(found["command"], "cyan")
             line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        else:
+        if not found["command"] or LEARNING & {key_of(override) for override in found["overrides"]}:
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)
@@ -82,7 +86,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     elif any(steps.values()):
         count, profiled = sum(steps.values()), steps["profiled"]
         which = "the only step was" if count == 1 else f"all {count} steps were"
-        why = "profiled or warm-up; train longer, or raise the profiler's wait" if profiled else "warm-up; train longer"
+        why = "profiled or warm-up; train longer" if profiled else "warm-up; train longer"
         lines.append((unit, f"none: {which} {why}"))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
     lines.append(("trust", wording.trust(record)[1]))

@@ -11,7 +11,7 @@ import torch
 from strobe.app.run.ceilings import Ceilings
 from strobe.diagnose.symptoms import too_low
 from strobe.records.run import Record
-from support.runs import CHECKPOINTS, Ended, Train
+from support.runs import ALL, CHECKPOINTS, Ended, Train
 
 MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")
 
@@ -95,7 +95,7 @@ def test_a_run_ends_the_same_with_and_without(train: Train, workers: int) -> Non
     states, records, checkpoints = [], [], []
     for ceilings in ("true", "false"):
         given = f"ceilings={ceilings}", "ceilings_seconds=0.1", f"engine.num_workers={workers}"
-        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, name=ceilings)
+        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, ALL, name=ceilings)
         assert ended.code == 0, ended.output
         states.append((torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()))
         records.append(ended.summary)

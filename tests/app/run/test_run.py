@@ -14,7 +14,7 @@ from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
 from support.readers import Plugin, ask, board
-from support.runs import CHECKPOINTS, Ended, Train
+from support.runs import ALL, CHECKPOINTS, Ended, Train
 
 
 def test_the_record_is_complete_and_the_terminal_says_what_it_was(finished_run: Ended) -> None:
@@ -132,7 +132,7 @@ def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: 
         save(self, *given, **options)
 
     monkeypatch.setattr(Trainer, "save_checkpoint", saving)
-    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2", CHECKPOINTS)
+    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2", CHECKPOINTS, ALL)
     assert ended.code == 0, ended.output
     assert saved == {8, 12}
     state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)

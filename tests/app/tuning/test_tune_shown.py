@@ -61,10 +61,10 @@ def test_what_the_proof_shows_is_recommended(tune: Tune, tmp_path: Path) -> None
     assert record["recommended"] == record["best"] == [GIVEN, "loader=native"]
     assert [trial["verdict"] for trial in record["trials"]] == ["faster", "no difference", "no difference"]
     assert "  loader=native: 1.40 times (1.37 to 1.43), predicted 1.50 times (1.35 to 1.65): kept\n" in said
-    assert "1.40 times (1.37 to 1.43) as fast as what was given, measured anew. Nothing else helps after" in said
+    assert "1.40 times (1.37 to 1.43) as fast as what you gave, measured again at the end. Nothing else" in said
     assert said.splitlines()[-2:] == [
         f"python train.py {GIVEN} loader=native",
-        str(tmp_path / "search" / "tune.json"),
+        str(tmp_path / "search" / "search.html"),
     ]
 
 
@@ -75,7 +75,7 @@ def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: P
     said = tune(machine)
     record = record_of(tmp_path)
     assert (record["best"], record["recommended"]) == ([GIVEN, "loader=native"], [GIVEN])
-    assert "Measured anew, what was found is no faster (0.71 times (0.70 to 0.73)): keep what was given." in said
+    assert "Measured again at the end, it is not faster (0.71 times (0.70 to 0.73)): keep what you have." in said
     assert said.splitlines()[-2] == f"python train.py {GIVEN}"
 
 
@@ -85,7 +85,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tune: Tune, tmp_path: Path, capsy
     with pytest.raises(KeyboardInterrupt):
         tune(machine)
     broken = capsys.readouterr().out
-    assert f"what was measured is kept in {machine.folder}. The same command goes on from here." in broken
+    assert f"what was measured is kept. The same command goes on from here.\n{machine.folder / 'search.html'}" in broken
     assert record_of(tmp_path)["status"] == "interrupted"
     machine.breaks = None
     said = tune(machine)
@@ -101,7 +101,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tune: Tune, tmp_path: Path, capsy
 def test_a_preset_is_written_of_what_is_faster(tune: Tune, tmp_path: Path, faster: bool) -> None:
     said = tune(made(tmp_path, rate if faster else lambda _: 100.0), "tune.save=tuned")
     assert ("Saved: python train.py experiment=tuned" in said) == faster
-    assert ("nothing is faster than what was given" in said) != faster
+    assert ("nothing is measurably faster, so nothing was written" in said) != faster
     assert (tmp_path / "conf" / "experiment" / "tuned.yaml").exists() == faster
     if faster:
         assert compose("config", ["experiment=tuned"]) == compose("config", [GIVEN, "loader=native"])

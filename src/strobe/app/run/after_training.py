@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
-from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.ceilings import BEGINNING, Ceilings, blank
 from strobe.app.run.slow_files import slow_files
 from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
@@ -23,10 +24,12 @@ from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
+from strobe.present.terminal import clock
 from strobe.records.run import Record
 from strobe.report.board import show_verdict
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
+TURNING = 20  # steps, about, in which two models that take turns become warm
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +90,12 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
                 summary["uneven"]["files"] = found
         tried = candidates(Record(summary, _plain(cfg))) if record["loader"] or record["model"] else []
         found = record["alternatives"]
-        for number, candidate in enumerate(tried, 1):
-            log.info("Measuring %d of %d: %s", number, len(tried), " ".join(candidate.overrides))
+        each = _expected(cfg, summary, [candidate.side for candidate in tried])
+        began = time.monotonic()
+        for number, candidate in enumerate(tried):
+            pace = (time.monotonic() - began) / sum(each[:number]) if number else 1.0
+            told = f"about {clock(pace * sum(each[number:]))} left: {' '.join(candidate.overrides)}"
+            log.info("Measuring %d of %d, %s", number + 1, len(tried), told)
             if (entry := ceilings.alternative(candidate.side, candidate.overrides, turns=True)) is not None:
                 found.append(entry)
             save()
@@ -112,6 +119,14 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
     finally:
         ceilings.close()
+
+
+def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> list[float]:
+    """About how many seconds measuring each of these takes, and the best of each side once more."""
+    step = summary["step_seconds"]["total"] or 0.0
+    takes = {"model": 2 * cfg.ceilings_seconds + TURNING * step + BEGINNING}  # by turns with the run's own
+    again = [side for side in set(sides) if sides.count(side) > 1]
+    return [takes.get(side, cfg.ceilings_seconds + BEGINNING) for side in [*sides, *again]]
 
 
 def report(cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path) -> None:

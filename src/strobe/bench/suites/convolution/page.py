@@ -1,4 +1,4 @@
-"""The parts that ``suite=convolution`` adds to its page: answers, growth, profiles, and how far those disagree."""
+"""The parts that ``suite=convolution`` adds to its page: growth, profiles, and how far those disagree."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from strobe.bench.harness.declare import Section, slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
-from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, questions, shares, total_variation
+from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.present.format import TIMES, duration, estimate, interval, percent, times
 from strobe.present.parts import (
@@ -58,16 +58,8 @@ _HOW = {
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     """What there is of each part; ``folder`` is the result's, in which cells left their profiles."""
-    found, answers = Reading(record), questions(record)
-    asked = [_told(question, answer) for question, answer in answers.items()]
-    told = [
-        Section(
-            "The source document's questions",
-            asked,
-            "\n".join(f"{question}\n  {answer}" for question, answer in answers.items()),
-        ),
-        *_growth(found),
-    ]
+    found = Reading(record)
+    told = _growth(found)
     places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
     seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
     for title, names in (
