@@ -13,6 +13,7 @@ from support.places import ROOT
 
 SOURCE = ROOT / "src"
 FILES = [ROOT / "train.py", *sorted(path for path in SOURCE.rglob("*.py")), *sorted(ROOT.glob("callbacks/*.py"))]
+PLUGINS = "hydra_plugins"
 # From the ground up. A layer imports only what stands before it; those of one line do not know each other.
 LAYERS = (
     ("strobe.errors", "strobe.overrides", "strobe.callbacks"),
