@@ -34,13 +34,7 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    (
-        "strobe.cli",
-        "strobe.run",
-        *(f"strobe.{name}" for name in ("ceilings", "tune", "clean", "native")),
-        "train",
-        "hydra_plugins",
-    ),
+    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.tune", "strobe.clean", "strobe.native", "train", PLUGINS),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}

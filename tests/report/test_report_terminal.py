@@ -71,7 +71,7 @@ def test_a_single_step_is_not_several(tmp_path: Path) -> None:
     steps = {"measured": 0, "profiled": 0, "skipped": 1}
     none = {"images_per_second": nothing, "overall_images_per_second": None, "steps": steps}
     lines = shown(plain() | none, tmp_path)
-    assert value(lines, "images/s") == "none: the only step was warm-up; train longer"
+    assert "Too short: the only step was warm-up; train longer." in lines
 
 
 def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:

@@ -86,13 +86,13 @@ def render(
 
 def head(record: Record) -> dict[str, Any]:
     """What ran, how it ended, the verdict, how far to trust it, and the main figures."""
-    status = record.text("status") or "unknown"
+    status, kind = record.text("status") or "unknown", record.text("error", "type") or ""
+    message = (record.text("error", "message") or "").strip()
     first, rest = _told(record)
-    kind, message = record.text("error", "type"), (record.text("error", "message") or "").strip()
     error = {
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind or "",
+        "kind": kind,
         "message": message or "It came without a message.",
     }
     return {
@@ -102,7 +102,7 @@ def head(record: Record) -> dict[str, Any]:
         "long": len(first) > LONGEST_HEADLINE,
         "rest": rest,
         "trust": trust(record),
-        "error": error if kind or message else None,
+        "error": error if (kind or message) and not first.endswith(message or kind) else None,
         "tiles": _tiles(record),
     }
 
@@ -114,7 +114,9 @@ def _told(record: Record) -> tuple[str, str]:
     if record.text("status") == "failed" and kind:
         said = (record.text("error", "message") or "").strip().split("\n")[0]
         _, _, until = first.partition("; until then: ")
-        return cut(f"The run failed: {said or kind}", LONGEST_HEADLINE), f"Until then: {until} {rest}" if until else ""
+        return cut(
+            f"{kind}: {said}" if said else f"The run failed: {kind}", LONGEST_HEADLINE
+        ), until and f"Until then: {until} {rest}"
     if first:
         return first, rest
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
@@ -150,9 +152,11 @@ def findings(record: Record) -> Section:
     ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
-    about = "The largest part of training first; a bar is the predicted speed-up of the whole run with "
-    about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
+    about = "The largest part of training first." if len(cards) > 1 else ""
+    if any(card.get("drawing") for card in cards):
+        level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
+        about += " A bar is the predicted speed-up of the whole run with "
+        about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
     return Section("findings", "What to change", about, [Cards(cards)] if cards else [])
 
 
@@ -164,8 +168,9 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
     card = {
         "rank": "✓" if good else "-" if nothing else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
-        "cause": named,
-        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))]
+        "cause": "" if nothing else named,
+        # Of nothing to fix the headline tells the evidence.
+        "texts": [Paragraph(text, key) for key in ("evidence", "advice")[nothing:] if (text := entry.text(key))]
         + [Paragraph(text, "advice") for text in remedies(entry.summary)],
         "fine": "fine" * good,
         "command": command_of(record, entry.summary),

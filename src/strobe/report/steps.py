@@ -207,7 +207,7 @@ def _alternatives(record: Record) -> list[Part]:
         for entry in record.alternatives(side):
             gain = entry.ratio.median if entry.ratio else entry.rate.median / base if base else None
             told = f"{times(gain)} today's {side} alone" if gain else ""
-            name = named(" ".join(entry.overrides), "code", f"{side} alone")
+            name = named(" ".join(entry.overrides), "code")
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
             rows.append((name, rate, told, _advised(record, step, entry, gain)))
     heads = ("Also measured", "#Images/s alone", "Against today", "Advised")

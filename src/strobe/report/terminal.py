@@ -15,6 +15,7 @@ from strobe.records.run import Record, rate_of
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
+TRUST = {"good": "green", "fair": "yellow", "bad": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
 LEARNING = {"data.batch_size", "trainer.accumulate_grad_batches", "data.size"}  # keys that change what is learned
 _READABLE = 110  # columns; longer lines of prose are hard to read
@@ -50,6 +51,9 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
     if first:
         colour = "yellow" if findings else "green" if wording.fine(record) else "default"
         console.print(Text.assemble((first, f"bold {colour}"), rest and f" {rest}"), width=width)
+    level, trust = wording.trust(record)
+    if trust:
+        console.print(Text(trust, TRUST[level]), width=width)
     for number, found in enumerate(findings):
         if found["title"]:
             title = Text(found["title"], "bold")
@@ -67,7 +71,7 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)
-    if first or findings:
+    if first or trust or findings:
         console.print()
 
 
@@ -78,18 +82,12 @@ def _pasteable(path: Path) -> str:
 
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     """Names and values, empty where nothing is known."""
-    steps, metrics = summary["steps"], summary["metrics"]
-    lines, unit = [("what", ", ".join(wording.subject(record)))], wording.unit_of(record)
+    metrics = summary["metrics"]
+    lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
-        lines.append((unit, f"{whole(rate)}; {wording.median_step(record)}"))
+        lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
-    elif any(steps.values()):
-        count, profiled = sum(steps.values()), steps["profiled"]
-        which = "the only step was" if count == 1 else f"all {count} steps were"
-        why = "profiled or warm-up; train longer" if profiled else "warm-up; train longer"
-        lines.append((unit, f"none: {which} {why}"))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
-    lines.append(("trust", wording.trust(record)[1]))
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
         lines.append((stage, ", ".join(f"{kind} {value:.3f}" for kind, value in values if value is not None)))

@@ -7,7 +7,7 @@ from typing import Any
 from strobe.diagnose import rank
 from strobe.diagnose.attribution import class_of, taken
 from strobe.diagnose.rules.none import NEAR
-from strobe.diagnose.symptoms import too_low
+from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.overrides import split
 from strobe.present.format import TIMES, cores, counted, duration, estimate, percent, rate
 from strobe.records.run import Record
@@ -58,7 +58,10 @@ def trust(record: Record) -> tuple[str, str]:
     """How far the run's figures can be trusted: ``good``, ``fair`` or ``bad``, and a sentence; empty if unknown."""
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
     if not median or not steps:
-        return "", ""
+        count = all_steps(record)
+        which = "the only step was" if count == 1 else f"all {count:,.0f} steps were"
+        why = "profiled or warm-up" if record.number("steps", "profiled") else "warm-up"
+        return ("bad", f"Too short: {which} {why}; train longer.") if count and not steps else ("", "")
     if steps < rank.FEWEST_STEPS:
         return "bad", f"Too short: only {counted(steps, 'step')} measured. R{rank.AGAIN[1:]}"
     if noise := _noise(record):
