@@ -1,18 +1,20 @@
 """What callbacks that record some training steps have in common: which steps, their files, and what may go wrong."""
 
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint
 from torch.profiler import ProfilerAction
 
+from .lightnings import Callback
+
 ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+WARM_UP, FEWEST = 3, 6  # steps that are not measured, and how many must be for an interval of 95%
 _log = logging.getLogger(__name__)
 
 
@@ -31,7 +33,7 @@ class Recording(Callback):
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come after the checkpoints, which Lightning puts last: a step then holds what they do for it."""
         others = [other for other in trainer.callbacks if other is not self]
-        after = [n for n, other in enumerate(others, start=1) if isinstance(other, Checkpoint)]
+        after = [n for n, other in enumerate(others, start=1) if other in trainer.checkpoint_callbacks]
         place = max([trainer.callbacks.index(self), *after])
         trainer.callbacks = [*others[:place], self, *others[place:]]
 
@@ -125,6 +127,26 @@ class Schedule:
     def is_over(self, step: int) -> bool:
         """Whether no cycle is left from this step on."""
         return self.repeat > 0 and step >= self.skip_first and self.place(step) is None
+
+    def unprofiled(self, steps: int) -> int:
+        """How many of so many steps are left to measure: a profiler also disturbs the step before the first it sees."""
+        idle = [self.action(step) is ProfilerAction.NONE for step in range(steps + 1)]
+        return sum(idle[step] and idle[step + 1] for step in range(WARM_UP, steps))
+
+    def shortened(self, steps: float, may: Collection[str]) -> "Schedule":
+        """With a lower `active` or `repeat`, as far as they `may` be, if that leaves more of so many steps to measure.
+
+        Half of them is enough, but no fewer than `FEWEST`. A schedule that goes on until training ends stays.
+        """
+        if not self.repeat or steps >= 2 * (self.skip_first + self.repeat * self.length) + WARM_UP + FEWEST:
+            return self
+        total, wanted = math.floor(steps), max(FEWEST, steps / 2)
+        actives, repeats = (
+            range(value, 0, -1) if name in may else [value]
+            for name, value in (("active", self.active), ("repeat", self.repeat))
+        )
+        options = [replace(self, active=active, repeat=repeat) for active in actives for repeat in repeats]
+        return next((one for one in options if one.unprofiled(total) >= wanted), options[-1])
 
     def records_within(self, step: int, ahead: int) -> bool:
         """Whether a step, or one of the `ahead` steps after it, is recorded."""

@@ -5,17 +5,18 @@ Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow t
 """
 
 import logging
+import math
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch.profiler import ProfilerActivity
 
 from .figures import pixels
+from .lightnings import TensorBoardLogger
 from .loading import Loading
 from .ranges import PhaseRanges, Step
 from .recording import Recording, Schedule
@@ -50,11 +51,13 @@ class TraceProfiler(Recording):
             fewer active steps are recorded if need be, and at last one without the costly options. None: no cap.
         keep: How many traces of a rank to keep in `directory`, the newest; None for all.
         stop_after: End training when the last cycle is recorded.
+        loggers: Whether the trainer's TensorBoard gets what is recorded.
 
     Attributes:
         traces: Files written, oldest first, less those that `keep` removed.
         steps: The active steps recorded to their end, with the phases that this callback measured.
         cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
+        may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled.
 
     Raises:
         ValueError: A number is out of range.
@@ -78,6 +81,7 @@ class TraceProfiler(Recording):
         max_mb: float | None = None,
         keep: int | None = None,
         stop_after: bool = False,
+        loggers: bool = True,
     ) -> None:
         super().__init__(directory)
         self.schedule = Schedule(skip_first, skip_first_wait, wait, warmup, active, repeat)
@@ -91,10 +95,11 @@ class TraceProfiler(Recording):
             "with_flops": with_flops,
         }
         self.tables = Path(tables) if tables is not None else None
-        self.max_mb, self.keep, self.stop_after = max_mb, keep, stop_after
+        self.max_mb, self.keep, self.stop_after, self.loggers = max_mb, keep, stop_after, loggers
         self.cycle = 0
         self.traces: list[Path] = []
         self.steps: list[Step] = []
+        self.may_shorten: Collection[str] = ()
         self._tracer: Tracer | None = None
         self._ranges = PhaseRanges()
         self._loading = Loading()
@@ -115,10 +120,11 @@ class TraceProfiler(Recording):
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cycle = 0
         with self._or_go_on_without(trainer):
-            self._tracer = self._start(trainer)
+            schedule = self._fitting(trainer)
+            self._tracer = self._start(trainer, schedule)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
-            for board in _boards(trainer):
-                board.add_text("profiler/schedule", f"{self.schedule.describe()}; {besides}", trainer.global_step)
+            for board in self._boards(trainer):
+                board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -162,16 +168,24 @@ class TraceProfiler(Recording):
         self.finish(trainer)
         self._loading.close()
 
-    def _start(self, trainer: Any) -> Tracer:
+    def _fitting(self, trainer: Any) -> Schedule:
+        """The schedule for as many steps as this `fit` will have; says so if it is another one."""
+        steps = _steps(trainer)
+        found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
+        if found != self.schedule and trainer.is_global_zero:
+            _log.info("Of %d steps fewer are traced, so that others can be measured: %s", steps, found.describe())
+        return found
+
+    def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
         activities = [ProfilerActivity.CPU]
         if trainer.strategy.root_device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         rank = trainer.global_rank
         worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
-        budget = Budget(self.max_mb and self.max_mb * 1e6, self.schedule.active)
+        budget = Budget(self.max_mb and self.max_mb * 1e6, schedule.active)
         self._loading.look_ahead(trainer.train_dataloader)
         return Tracer(
-            self.schedule,
+            schedule,
             self.options,
             activities,
             first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
@@ -208,12 +222,12 @@ class TraceProfiler(Recording):
             if tracer.steps and tracer.operators is not None:
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
-                for board in _boards(trainer):
+                for board in self._boards(trainer):
                     from .timeline import draw
 
-                    board.add_text("profiler/operators", tracer.operators.markdown(), trainer.global_step)
+                    board.add_text("trace/operators", tracer.operators.markdown(), trainer.global_step)
                     picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
-                    board.add_image("profiler/timeline", picture, trainer.global_step, dataformats="HWC")
+                    board.add_image("trace/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager
     def _or_go_on_without(self, trainer: Any) -> Iterator[None]:
@@ -228,10 +242,17 @@ class TraceProfiler(Recording):
             self._ranges.remove(trainer)
             self._loading.switch(False)
 
+    def _boards(self, trainer: Any) -> Iterator[Any]:
+        """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
+        for logger in trainer.loggers if self.loggers and trainer.is_global_zero else ():
+            if isinstance(logger, TensorBoardLogger):
+                yield logger.experiment
+                logger.experiment.flush()  # a run that is killed leaves what it showed
 
-def _boards(trainer: Any) -> Iterator[Any]:
-    """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
-    for logger in trainer.loggers if trainer.is_global_zero else ():
-        if isinstance(logger, TensorBoardLogger):
-            yield logger.experiment
-            logger.experiment.flush()  # a run that is killed leaves what it showed
+
+def _steps(trainer: Any) -> float:
+    """How many batches this `fit` will train on; infinite if only time or a callback ends it."""
+    epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs - trainer.current_epoch
+    updates = math.inf if trainer.max_steps == -1 else trainer.max_steps - trainer.global_step
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return float(min(epochs * trainer.num_training_batches - done, updates * trainer.accumulate_grad_batches))

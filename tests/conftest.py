@@ -23,7 +23,7 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 torch.set_num_threads(1)
 
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
-WHOLE = ("profiler=trace", "ceilings=true", "ceilings_seconds=0.3")
+WHOLE = ("profiler=trace", "ceilings=true", "ceilings_seconds=0.3", "checkpoint.save=resume")
 WHOLE += ("trainer.max_epochs=2", "trainer.limit_train_batches=11", "trainer.limit_test_batches=null")
 _shared: dict[Path, dict[str, tuple[int, int]]] = {}  # what the folders that tests share hold
 

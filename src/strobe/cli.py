@@ -5,6 +5,7 @@ import runpy
 import sys
 
 COMMANDS = {
+    "run": "any Lightning training, as it is, with its verdict at the end",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",
@@ -12,6 +13,7 @@ COMMANDS = {
     "ceilings": "what loading alone and the model alone reach",
     "tune": "try what the findings say, and keep what makes training faster",
     "bench": "measure a suite of benchmarks",
+    "clean": "what runs have left, and its removal by age",
     "native": "build the native operators, and say what is missing",
 }
 

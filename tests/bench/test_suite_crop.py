@@ -1,5 +1,6 @@
 """Suite ``crop``: all decoders give the same crops, steps train on the same batches, sentences fit the figures."""
 
+import re
 from itertools import islice
 from pathlib import Path
 
@@ -173,7 +174,7 @@ def test_the_published_pipeline_masks_and_changes_colours() -> None:
     assert image.unique().tolist() == [200]
 
 
-def test_sentences_tell_whether_the_aims_are_reached() -> None:
+def test_decoding_only_the_crop_is_held_against_each_of_the_others() -> None:
     suite = declared("crop")
     rates: dict[str, float | str] = {
         DECODED[0].format("pil"): 500,
@@ -183,20 +184,12 @@ def test_sentences_tell_whether_the_aims_are_reached() -> None:
         DECODED[1].format("pil"): 200,
         DECODED[1].format("native"): 400,
     }
-    record = record_of(suite, rates)
-    assert not any("aim" in sentence for sentence in crop.conclude(record))  # nothing says how large photos are
-    for cell in record["cells"]:
-        cell["figures"] = {PIXELS: {"median": 533 * 800, "low": 533 * 800, "high": 533 * 800}}
-    said = crop.conclude(record)
-    alone = [sentence for sentence in said if sentence.startswith("Decoding only the crop is ")]
-    assert [sentence.partition("; ")[2] for sentence in alone] == ["aim 4: missed.", "aim 2.2: reached."]
-    (step,) = [sentence for sentence in said if sentence.startswith("A training step with 1 worker process takes ")]
-    assert step.endswith("published 0.72 s and 0.48 s, aim 1.5: reached.")
-    assert len(said) == 3
-    few = record_of(suite, rates, 1)
-    for cell in few["cells"]:
-        cell["figures"] = record["cells"][0]["figures"]
-    assert sum("too few trials to tell" in sentence for sentence in crop.conclude(few)) == 3
+    alone, step, other = crop.conclude(record_of(suite, rates))
+    assert re.fullmatch(r"Decoding only the crop is 3\.\d+ \([^)]+\) times as fast as pil\.", alone)
+    assert re.match(
+        r"Training with 1 worker is (1\.9|2\.0)\d* \([^)]+\) times as fast as with pil: a step takes ", step
+    )
+    assert re.fullmatch(r"Decoding only the crop is 2\.\d+ \([^)]+\) times as fast as torchvision\.", other)
     assert crop.conclude(record_of(suite, dict.fromkeys(rates, "it broke"))) == []
 
 

@@ -107,12 +107,12 @@ def test_a_difference_is_told_apart_from_none() -> None:
     assert len(told) == 4
     assert [times_as_fast(sentence) for sentence in told] == pytest.approx([0.9, 1.0, 1.0, 0.5], abs=0.03)
     assert "a step takes 11.1% longer" in told[0]
-    assert "no difference" in told[1]
+    assert "no measurable difference" in told[1]
     assert "a step takes 100.0% longer" in told[3]
 
 
 def test_what_was_not_measured_is_named_and_few_rounds_tell_no_difference() -> None:
     told = conclusions({PLAIN: [100.0], APPLICATION: [90.0], UNTIMED: "no room", WAITING: [90.0]})
     assert "too few trials to tell" in told[0]
-    assert told[1] == f"Phase timers on against off: not known, for {UNTIMED} was not measured."
-    assert told[3].endswith(f"for {RECORDING} was not measured.")
+    assert told[1] == f"Phase timers on against off: not known, as {UNTIMED} was not measured."
+    assert told[3].endswith(f"as {RECORDING} was not measured.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -222,23 +223,15 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
     two: dict[str, float | str] = {"DataLoader (source)": 200, "SPDL (source)": 500, "DataLoader (tuned)": 400}
     two |= {"Strobe": 700, "Strobe engine=torch": 600, "Strobe loader.dct_scaling=false": 550, "Strobe, packed": 90_000}
     two["SPDL (whole batches)"] = "SPDL is not installed"
-    best, in_full, peaks = concluded({"DataLoader (source)": 100, "SPDL (source)": 300, "Strobe": 390}, two)
-    assert best.startswith("Decode, resize, batch: the best of ours, Strobe with 2 workers, delivers ")
-    for times, other, verdict in (
-        ("3.", "DataLoader (source)", " (aim 2.7: reached)"),
-        ("1.", "SPDL (source)", " (aim 1.5: missed)"),
-        ("1.", "DataLoader (tuned)", "."),
-    ):
-        before, _, after = best.partition(f" times {other}")
-        assert before.rpartition("s: ")[2].rpartition("), ")[2].startswith(times)
-        assert after.startswith(verdict)
-    assert "packed" not in best
-    assert "in full: Strobe loader.dct_scaling=false with 2 workers, delivers " in in_full
-    assert "(aim 2.7: " in in_full
-    assert "SPDL (whole batches)" not in best
-    assert peaks.startswith("Decode, resize, batch: throughput peaks at")
-    assert "Strobe, packed 9" in peaks
-    assert "with 2 workers" in peaks
+    published = {"DataLoader (source)": 100.0, "SPDL (source)": 300.0, "Strobe": 390.0}
+    best, tuned, in_full = concluded({**published}, two)
+    assert best.startswith("Decode, resize, batch: Strobe with 2 workers delivers ")
+    assert re.search(
+        r" images/s, 3\.\d+ \([^)]+\) times DataLoader \(source\), 1\.\d+ \([^)]+\) times SPDL \(source\)\.", best
+    )
+    assert re.search(r" images/s, 1\.\d+ \([^)]+\) times DataLoader \(tuned\)\.", tuned)
+    assert "in full: Strobe loader.dct_scaling=false with 2 workers delivers " in in_full
+    assert not any("packed" in each or "SPDL (whole batches)" in each for each in (best, tuned, in_full))
 
 
 def test_without_ours_nothing_is_concluded(few_cores: None) -> None:

@@ -39,11 +39,11 @@ def test_what_a_profile_found_reaches_its_tabs_at_once(tmp_path: Path) -> None:
     fit(profiler, Look(), logger=[CSVLogger(tmp_path), board(tmp_path)], log_every_n_steps=1)
     assert seen == [(1, 0)] * 4 + [(2, 1)] * 2
     events = shown(tmp_path)
-    texts = {tag: events.Tensors(f"profiler/{tag}/text_summary")[0] for tag in ("schedule", "operators")}
+    texts = {tag: events.Tensors(f"trace/{tag}/text_summary")[0] for tag in ("schedule", "operators")}
     schedule, operators = (text.tensor_proto.string_val[0].decode() for text in texts.values())
     assert schedule == "wait 1, warm up 1, record 2 steps; 1 times; record_shapes"
     assert operators.startswith("Operators by self CPU time, over 1 cycle and 2 steps: 15 of ")
-    (image,) = events.Images("profiler/timeline")
+    (image,) = events.Images("trace/timeline")
     assert [image.step, *(text.step for text in texts.values())] == [4, 0, 4]
     picture = pixels(draw(profiler.steps))
     read = Image.open(BytesIO(image.encoded_image_string))
@@ -74,4 +74,4 @@ def test_other_loggers_and_ranks_show_nothing(tmp_path: Path) -> None:
         profiler = TraceProfiler(tmp_path / f"traces{number}", active=2)
         fit(profiler, log_every_n_steps=1, **settings)
         assert profiler.traces
-    assert "profiler" not in str(shown(tmp_path).Tags())
+    assert "trace" not in str(shown(tmp_path).Tags())

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.profilers import SimpleProfiler
 from torch.utils.data import DataLoader, Dataset, default_collate
+from torchmetrics import Metric
 
 from strobe.callbacks.owners import owners
 from strobe.callbacks.phases import PhaseClock
@@ -85,12 +86,27 @@ class Drowsy(Dataset[Any]):
         return torch.ones(4)
 
 
+class Tally(Metric):
+    full_state_update = False
+
+    def __init__(self, naps: Naps) -> None:
+        super().__init__()
+        self.naps = naps
+
+    def update(self, batch: torch.Tensor) -> None:
+        self.naps.at("metric")
+
+    def compute(self) -> torch.Tensor:
+        return torch.zeros(())
+
+
 class Sleepy(LightningModule):
     """A linear layer that naps in one place of each step."""
 
     def __init__(self, naps: Naps, updates: str = "automatic") -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 2)
+        self.tally = Tally(naps)
         self.naps = naps
         self.updates = updates
         self.automatic_optimization = updates == "automatic"
@@ -120,6 +136,7 @@ class Sleepy(LightningModule):
 
     def training_step(self, batch: torch.Tensor) -> torch.Tensor | None:
         self.naps.at("forward")
+        self.tally(batch)
         loss: torch.Tensor = self.layer(batch).sum()
         loss.register_hook(lambda _: self.naps.at("backward"))
         if self.updates == "automatic":
@@ -170,8 +187,11 @@ def recorded(naps: Naps, folder: Path, updates: str = "automatic", **settings: A
     checkpoint = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1)
     settings = {"logger": log, "log_every_n_steps": 1, "enable_checkpointing": True} | settings
     trainer = trainer_with(Slow(naps), recorder, checkpoint, **settings)
-    trainer.fit(Sleepy(naps, updates))
+    module = Sleepy(naps, updates)
+    update = module.tally.update
+    trainer.fit(module)
     assert "log_metrics" not in vars(log)  # given back
+    assert module.tally.update is update
     with recorder.path.open(newline="") as file:
         return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
 
@@ -190,6 +210,7 @@ PLACES = {
     "hook before the update": "callbacks/Sleepy",
     "clipping": "callbacks/Gradient clipping",
     "scheduler": "callbacks/Learning-rate scheduler",
+    "metric": "callbacks/Tally",
 }
 
 
@@ -225,7 +246,7 @@ def test_callbacks_of_one_class_are_numbered(tmp_path: Path, standstill: Standst
     checkpoints = [ModelCheckpoint(tmp_path / str(n), every_n_train_steps=n) for n in (1, 2)]
     trainer = trainer_with(*checkpoints, Slow(naps), Callback(), enable_checkpointing=True)
     trainer.strategy.connect(Sleepy(naps))
-    assert owners(trainer) == ["Slow", "ModelCheckpoint", "ModelCheckpoint 2", "Sleepy", "Gradient clipping"]
+    assert owners(trainer) == ["Slow", "ModelCheckpoint", "ModelCheckpoint 2", "Sleepy", "Gradient clipping", "Tally"]
 
 
 def test_the_inner_profiler_works_as_if_alone(tmp_path: Path, standstill: Standstill) -> None:

@@ -233,7 +233,9 @@ def test_a_knee_is_as_certain_as_its_runs_allow(
     assert (knee["low"], knee["high"]) == found
     print_comparison(Console(width=200), record)
     assert said in capsys.readouterr().out
-    assert f" {said.strip(')').removeprefix('does: ')}" in words_of(Page(render(record)).section("batch"))
+    page = Page(render(record))
+    drawn = "batch" in page.sections and words_of(page.section("batch"))
+    assert f" {said.strip(')').removeprefix('does: ')}" in drawn if drawn else noise > 0.1  # too wide to draw
 
 
 def test_repeats_are_compared_with_each_other(tmp_path: Path) -> None:
@@ -259,8 +261,7 @@ def test_cells_that_are_not_shown_to_be_slower_are_tied(tmp_path: Path, capsys: 
     print_comparison(Console(width=200), record)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[0] for line in lines if line[1:2] == ["tied"]] == ["skimage", "pil"]
-    page = Page(render(record)).text
-    assert "loader=skimage is tied for fastest with loader=pil: none of these is shown to be slower" in page
+    assert "; one other setting may be as fast." in Page(render(record | {"baseline": None})).text
 
 
 def test_what_is_best_has_completed_in_all_its_runs(tmp_path: Path) -> None:
@@ -304,6 +305,9 @@ def test_operators_are_those_of_the_baseline_and_the_best(sweep: Path) -> None:
     assert names == ("loader=skimage data.batch_size=32", "loader=native data.batch_size=128")
     assert [run.name for run in runs] == ["0-cell", "2-cell.2"]
     fastest = compared(sweep, baseline="data.batch_size=128")
+    assert operators_between(fastest) is None  # the slowest has one run, which does not show that it is slower
+    slowest = next(cell for cell in reversed(fastest["cells"]) if cell["images_per_second"])
+    slowest["fastest"] = False
     assert operators_between(fastest)[0] == "loader=tifffile data.batch_size=32"
 
 

@@ -73,11 +73,11 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
     record.summary["num_workers"], record.summary["ceilings"]["cpu_seconds"]["loader"] = 2, 2 / 280
     finding = of("loader", record)[0]
     assert finding.overrides == ()
-    assert finding.advice.startswith("No other way was measured")
-    assert finding.advice.endswith("The cores carry no more than 2 workers for each rank.")
+    assert finding.advice.startswith("No alternative was measured")
+    assert finding.advice.endswith("The cores allow no more than 2 workers per rank.")
     slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
     record.summary["ceilings"]["alternatives"].append(slower)
-    assert of("loader", record)[0].advice.startswith("Nothing that was measured loads faster")
+    assert of("loader", record)[0].advice.startswith("No measured alternative loads faster")
 
 
 def test_what_takes_most_of_loading_is_named() -> None:
@@ -87,7 +87,7 @@ def test_what_takes_most_of_loading_is_named() -> None:
     assert "collating" not in finding.advice  # which is not most of it
     record.summary["ceilings"]["loading"] |= {"parts": {"collate": 0.1, "read": 0.02}, "cores": 0.1}
     finding = of("loader", record)[0]
-    assert finding.evidence.endswith("collating 83%, reading 17%; most of that time it waits and does not compute.")
+    assert finding.evidence.endswith("collating 83%, reading 17%; most of that time is waiting, not computing.")
     assert "Most of loading is collating" in finding.advice
     assert finding.overrides == of("loader", example("loader"))[0].overrides
 
@@ -95,13 +95,13 @@ def test_what_takes_most_of_loading_is_named() -> None:
 def test_the_files_of_late_batches_are_named() -> None:
     record = example("uneven_steps")
     finding = of("uneven_steps", record)[0]
-    assert "usual one (2 ms, 107 kB): data/photos/a.jpg (410 ms, 9.1 MB), data/photos/b.jpg (380 ms, 8.8 MB)." in (
+    assert "typical one (2 ms, 107 kB): data/photos/a.jpg (410 ms, 9.1 MB), data/photos/b.jpg (380 ms, 8.8 MB)." in (
         finding.evidence
     )
     assert finding.advice.startswith("Make these files smaller")
     record.summary["uneven"]["files"]["slow"] = []
     finding = of("uneven_steps", record)[0]
-    assert "none of 120 of their files is slow: the storage stalled." in finding.evidence
+    assert "none of 120 of their files was slow: the storage stalled." in finding.evidence
     record.summary["uneven"]["files"] = None
     assert "files" not in of("uneven_steps", record)[0].evidence
 
@@ -124,7 +124,7 @@ def test_images_enlarged_in_the_network_have_no_override() -> None:
     finding = of("upsampled", record)[0]
     assert finding.overrides == ()
     assert "inside the network" in finding.advice
-    assert "stored with 64x64 pixels, and the network computes on 224x224" in finding.evidence
+    assert "stored at 64x64 pixels, but the network computes on 224x224" in finding.evidence
 
 
 def test_a_processor_that_became_slower_explains_longer_steps() -> None:
@@ -132,7 +132,7 @@ def test_a_processor_that_became_slower_explains_longer_steps() -> None:
     assert "cores" not in of("slowing_down", record)[0].evidence
     record.summary["machine"] |= {"throttles": 7, "hertz": [3.4e9, 1.2e9]}
     finding = of("slowing_down", record)[0]
-    assert finding.evidence.endswith("too hot 7 times, and slowed down. Their clock fell from 3.40 to 1.20 GHz.")
+    assert finding.evidence.endswith("7 times, and slowed down. The cores' clock fell from 3.40 to 1.20 GHz.")
     assert "cooling" in finding.advice
 
 

@@ -173,7 +173,9 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     longer = measure_steps(record(*WARMUP, *[(8, 0, 0.1 * (1 + step / 80)) for step in range(80)]))
     assert longer["uneven"]["steps"] == 0
     assert longer["quarters"]["seconds"] == pytest.approx([0.1119, 0.1369, 0.1619, 0.1869], rel=1e-3)
-    assert measure_steps(record(*WARMUP, *STEADY))["uneven"] is None  # too few
+    few = measure_steps(record(*WARMUP, *[(8, 0, 0.1 * (1 + step / 12)) for step in range(12)]))
+    assert few["uneven"] is None  # too few
+    assert few["quarters"]["seconds"] == pytest.approx([0.1083, 0.1333, 0.1583, 0.1833], rel=1e-3)
 
 
 def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) -> None:

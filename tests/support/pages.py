@@ -13,7 +13,7 @@ from strobe.records.tables import File, Operator, Operators
 from strobe.report.page import render
 from support.run_folders import summary_of
 
-SECTIONS = ["step", "ceilings", "throughput", "findings", "operators", "trace", "memory", "metrics"]
+SECTIONS = ["findings", "step", "ceilings", "throughput", "operators", "trace", "memory", "metrics"]
 SECTIONS += ["traces", "environment", "files"]
 HOSTILE = "<script>alert(1)</script>&\"'\x00\ud800" + "x" * 300
 PHASES = {"data_wait": 24.6, "transfer": 0.8, "forward": 5.2, "backward": 6.1, "optimizer": 2.1}
@@ -70,9 +70,10 @@ def complete() -> dict[str, Any]:
     """The record of a run on a GPU with everything that a record can hold."""
     seconds = {name: value / 1e3 for name, value in PHASES.items()}
     given = ["data=eurosat", "loader=skimage", "engine.num_workers=4"]
-    run = summary_of(given, 0.0, data="EuroSAT", batch_size=128, accelerator="cuda", precision="bf16-mixed", threads=2)
-    for name in ("overall_images_per_second", "train_images"):  # which no page tells of
-        del run[name]
+    run = summary_of(
+        given, 1463.0, data="EuroSAT", batch_size=128, accelerator="cuda", precision="bf16-mixed", threads=2
+    )
+    del run["train_images"]  # which no page tells of
     return run | {
         "choices": {"data": "eurosat", "loader": "skimage", "model": "resnet18", "profiler": "trace"},
         "environment": run["environment"]
@@ -118,7 +119,7 @@ def complete() -> dict[str, Any]:
             "seconds": 14.2,
             "reason": None,
         },
-        "efficiency": 0.985,
+        "efficiency": 0.453,
         "trace_evidence": {
             "steps": 6,
             "step_seconds": 0.0405,

@@ -36,6 +36,7 @@ QUICK = (  # a tiny network besides, and nothing kept of it
     "test=false",
 )
 CHECKPOINTS = "trainer.enable_checkpointing=true"
+ALL = "checkpoint.save=resume"  # of them is kept, however short a run is
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The offline page and the pictures of a suite's results, from their record alone. Imports no torch."""
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,8 +40,10 @@ from strobe.report.footer import machine, versions
 
 NAME, FOLDER = "report.html", "pictures"
 _STATUS = {"completed": "good", "failed": "bad"}
+_FIRST = 2  # conclusions at the top; the others stand below the charts
 _SHORT = 16  # characters of a row's name that are kept in one line
-_MANY = 8  # columns, with more of which the figures' intervals are broken into lines
+_MANY = 6  # columns, with more of which the figures' intervals are broken into lines
+_BREAKS = re.compile(r"([._=])")
 _KEYS = ("row", "column", "threads", "cache")
 _FILES = {
     "results.json": "the whole record, with each trial",
@@ -74,12 +77,13 @@ def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSect
         "heading": record["title"],
         "what": " · ".join(part for part in what if part),
         "badges": [*(("fair", badge) for _, badge in notices(record)), (_STATUS.get(status, "fair"), status)],
-        "conclusions": record["conclusions"],
+        "conclusions": record["conclusions"][:_FIRST],
         "sections": [
-            measured_on(record),
             *(_table(shown) for shown in shown_of(suite, record)),
             *(Section(f"more-{number}", each.title, "", each.parts, True) for number, each in enumerate(sections, 1)),
+            Section("conclusions", "What else follows", "", [*map(Paragraph, record["conclusions"][_FIRST:])]),
             baseline(record),
+            measured_on(record),
             method(record),
         ],
     }
@@ -167,10 +171,8 @@ def _grid(shown: Shown, against: Mapping[str, str], errors: Sequence[str]) -> Ta
     ]
     for name in shown.columns:
         css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
-        first, _, rest = name.partition(" ")
-        broken = str(text_of(first)).replace("_", "_<wbr/>")
-        key = Text(Markup(f'<i class="key {css}"></i>{broken}'), "span", "first")
-        heads.append(TableCell([key, rest], "figure"))
+        broken = _BREAKS.sub(r"\1<wbr/>", str(text_of(name)))
+        heads.append(TableCell(Text(Markup(f'<i class="key {css}"></i>{broken}'), "span"), "figure"))
     few = "few" * (len(shown.columns) < 4) or "many" * (len(shown.columns) > _MANY)
     return Table(heads, rows, f"cells {few}")
 
@@ -187,8 +189,6 @@ def _figures(shown: Shown, cell: Cell | None, against: Mapping[str, str], errors
         of = f"of {against[cell['name']]}" if len(set(against.values())) > 1 else ""
         spread = interval(ratio["low"], ratio["high"])
         small.append([Text(f"{figure(ratio['median'])}{TIMES}", "b"), *filter(None, (of, spread))])
-    if (spread := cell["seconds"]["spread"]) is not None:
-        small.append(f"spread {percent(spread)}")
     return strong(figure(value.median), *small)
 
 
@@ -207,12 +207,10 @@ def _against(shown: Shown) -> dict[str, str]:
 
 def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     names = set(against.values())
-    told = [f"Small below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
+    told = [f"Below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
     if names:
         as_what = f"as {names.pop()} it is" if len(names) == 1 else "it is"
         told.append(f"With {TIMES}: how many times as fast {as_what}.")
-    if any(cell["seconds"]["spread"] is not None for cell in shown.cells):
-        told.append("Spread: the distance of the quartiles of all timings, as a share of their median.")
     held: dict[str, list[float]] = {}
     for cell in shown.cells:
         if cell["cache"] and cell["resident"] is not None:

@@ -1,7 +1,7 @@
-"""The comparison's charts: over batch size and workers, speed-ups, phases, devices, operators."""
+"""The comparison's charts: over batch size and workers, speed-ups, phases, devices; and operators."""
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -19,11 +19,10 @@ from strobe.report.steps import segments
 
 _MOST_LINES = 8  # of a chart that does not hold all of them
 _LONGEST = 30  # characters of a line's name
-_BEYOND = 1.6  # times the highest and the lowest, from where on intervals are cut off
 _FAR = 12.0  # from the lowest to the highest, from which on an axis goes by factors
 _MOST = {"knees": 12, "ratios": 30, "phases": 24, "pairs": 24, "operators": 20}  # rows
 _APART = 8.0  # from the shortest to the longest, from which on phases have two axes
-_RATE, _PEAK = "images/s, more is better", "GB at the peak, less is better"
+_RATE = "images/s, more is better"
 _KNEE = (
     " Rings: the knee, the smallest batch within 5% of the line's best, as measured; a larger one costs memory for "
     "little. In 95% of cases it lies between the sizes that the table names."
@@ -36,7 +35,6 @@ _SHAPES = {  # around the middle; a verdict's shape besides its colour
 }
 _OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 
-_Measure = Callable[[Cell], Value | None]
 _Line = Mapping[float, Cell]  # cells that differ in one setting alone, by its value
 _Over = tuple[
     str, str, frozenset[str]
@@ -49,7 +47,7 @@ def over_batch(compared: Comparison) -> kit.Section:
     """Images/s over the batch size, with the knees."""
     knees: list[dict[str, Any]] = compared.record.items("knees")
     rings = {(knee["batch_size"], knee["images_per_second"]) for knee in knees}
-    parts = _charts(compared, _BATCH, lambda cell: cell.rate, _RATE, rings=rings)
+    parts = _charts(compared, _BATCH, rings=rings)
     about = "Lines: cells alike in all but the batch size; bars: 95% intervals."
     if knees and parts:
         about += _KNEE
@@ -70,63 +68,42 @@ def over_batch(compared: Comparison) -> kit.Section:
 
 def over_workers(compared: Comparison) -> kit.Section:
     """Images/s over the number of loader workers."""
-    parts = _charts(compared, _WORKERS, lambda cell: cell.rate, _RATE)
+    parts = _charts(compared, _WORKERS)
     about = "Lines: cells alike in all but the number of workers that load data; 0: the training process itself loads."
     return kit.Section("workers", "Throughput over workers", about, parts, wide=True)
 
 
-def memory(compared: Comparison) -> kit.Section:
-    """The peaks of host and device memory over the batch size."""
-    drawn: list[kit.Part] = []
-    for name, key in (("Host", "rss_peak_bytes"), ("GPU", "device_peak_bytes")):
-
-        def measure(cell: Cell, key: str = key) -> Value | None:
-            value = cell.record.number("memory", key)
-            return Value(value / 1e9) if value else None
-
-        if found := _charts(compared, _BATCH, measure, _PEAK, panels=1):
-            drawn.append(kit.Block([kit.Heading(name), *found]))
-    about = "The largest resident memory of the training process on the host, and what was allocated on the GPU."
-    return kit.Section(
-        "memory", "Memory over batch size", about, [kit.Block(drawn, "panels")] if drawn else [], wide=True
-    )
-
-
 def _charts(
-    compared: Comparison,
-    over: _Over,
-    measure: _Measure,
-    unit: str,
-    *,
-    rings: Collection[tuple[int, float]] = (),
-    panels: int = 6,
+    compared: Comparison, over: _Over, *, rings: Collection[tuple[int, float]] = (), panels: int = 6
 ) -> list[kit.Part]:
-    """A chart, or several where one would hold too many lines; none without a line of two points.
+    """A chart of images/s, or several where one would hold too many lines; none without a line of two points.
 
     ``rings``: batch size and rate of the points that get one. ``panels``: how many charts there may be.
     """
     what, setting, without = over
-    found = _lines(compared, setting, without, measure)
+    found = _lines(compared, setting, without)
     if not found:
         return []
-    groups, told = _panels(compared, found, without, measure, panels)
+    groups, told = _panels(compared, found, without, panels)
     kept = [each for _, held in groups for each in held]
-    values = [value for each in kept for cell in each.values() if (value := measure(cell))]
+    values = [value for each in kept for cell in each.values() if (value := cell.rate)]
+    wide = sum(value.low is not None and not value.tells for value in values)
+    if wide == len(values):  # the section on speed-ups says so
+        return []
+    if wide:
+        told.append(f"Without a bar: {counted(wide, 'point')} whose interval is too wide to tell.")
     least, highest = min(value.median for value in values), max(value.median for value in values)
     far = highest / least > _FAR
-    ends = [end for value in values for end in value.ends]
-    within = [min(max(end, least / _BEYOND if far else 0.0), _BEYOND * highest) for end in ends]
-    if within != ends:
-        told.append("Intervals that go on beyond the axis are cut off.")
     names = {place: written(place) for place in sorted({place for each in kept for place in each})}
     keys = compared.varying([_first(each) for each in kept], without)
     if len(kept) == 1:
         keys = [key for key in compared.keys if key not in without]
 
     def point(cell: Cell, value: Value) -> Point:
-        told = f"{figure(value.median)} {unit.partition(',')[0]}" + (f" ({value.interval})" if value.interval else "")
+        told = f"{figure(value.median)} images/s" + (f" ({value.interval})" if value.interval else "")
         ring = (cell.record.number("values", "batch_size"), value.median) in rings
-        return Point(value.median, value.low, value.high, f"{cell.name}: {told}{', the knee' * ring}", "knee" * ring)
+        low, high = (value.low, value.high) if value.tells else (None, None)
+        return Point(value.median, low, high, f"{cell.name}: {told}{', the knee' * ring}", "knee" * ring)
 
     colours: dict[str, int] = {}
     drawn: list[kit.Part] = []
@@ -136,12 +113,14 @@ def _charts(
         for each in held:
             name = _first(each).short(inner) or "all cells"
             css = f"s{colours.setdefault(name, len(colours)) % SERIES + 1}"
-            points = {place: point(cell, value) for place, cell in each.items() if (value := measure(cell))}
+            points = {place: point(cell, value) for place, cell in each.items() if (value := cell.rate)}
             series.append(Series(cut(name, _LONGEST), css, points))
         heading = _first(held[0]).short([key]) if key else ""
         title = ", ".join(part for part in (what, heading) if part)
-        up = axis(within, logarithmic=far)
-        picture = lines(title, f"{unit}{'; logarithmic scale' * far}", series, names, below=what, up=up)
+        ends = (end for value in values for end in (value.ends if value.tells else [value.median]))
+        picture = lines(
+            title, f"{_RATE}{'; logarithmic scale' * far}", series, names, below=what, up=axis(ends, logarithmic=far)
+        )
         drawn.append(kit.Chart(picture.inline(), heading[:80]))
     return [*([kit.Block(drawn, "panels")] if len(drawn) > 1 else drawn), *kit.note(*told)]
 
@@ -150,14 +129,14 @@ def _first(cells: _Line) -> Cell:
     return next(iter(cells.values()))
 
 
-def _lines(compared: Comparison, setting: str, without: Collection[str], measure: _Measure) -> list[_Line]:
+def _lines(compared: Comparison, setting: str, without: Collection[str]) -> list[_Line]:
     """In order of their fastest cells; of two cells at one place the faster one counts."""
     found: list[_Line] = []
     for group in compared.grouped(without):
         cells: dict[float, Cell] = {}
         for cell in group:
             place = cell.record.number("values", setting)
-            if place is not None and measure(cell):
+            if place is not None and cell.rate:
                 cells.setdefault(place, cell)
         if len(cells) > 1:
             found.append(dict(sorted(cells.items())))
@@ -165,7 +144,7 @@ def _lines(compared: Comparison, setting: str, without: Collection[str], measure
 
 
 def _panels(
-    compared: Comparison, found: Sequence[_Line], without: Collection[str], measure: _Measure, panels: int
+    compared: Comparison, found: Sequence[_Line], without: Collection[str], panels: int
 ) -> tuple[list[tuple[str, Sequence[_Line]]], list[str]]:
     """The lines of each chart, with the key that tells the charts apart, if there is one; and what was left out."""
     if len(found) <= _MOST_LINES:
@@ -179,22 +158,28 @@ def _panels(
             splits.append([(key, group) for group in held.values()])
     if splits:
         return min(splits, key=len), []
-    order = sorted(found, key=lambda each: -max(value.median for cell in each.values() if (value := measure(cell))))
+    order = sorted(found, key=lambda each: -max(value.median for cell in each.values() if (value := cell.rate)))
     kept = [order[round(number * (len(order) - 1) / (_MOST_LINES - 1))] for number in range(_MOST_LINES)]
     told = f"{_MOST_LINES} of {counted(len(found), 'line')}: the highest, the lowest, and some evenly between."
     return [("", kept)], [told]
 
 
 def speedups(compared: Comparison) -> kit.Section:
-    """Each cell's ratio to the baseline with its interval, against 1; empty without another cell than the baseline."""
-    shown, told = compared.chosen([cell for cell in compared.measured if cell.speedup], _MOST["ratios"])
+    """Each cell's ratio to the baseline with its interval; a sentence where no interval tells anything."""
+    title, against = "Speed-up", compared.against or "the baseline"
+    cells = [cell for cell in compared.measured if cell.speedup]
+    clear = [cell for cell in cells if cell.speedup and cell.speedup.tells]
+    if not cells:
+        return kit.Section("speedup", title, "", [])
+    if not any(cell.verdict in ("faster", "slower") for cell in clear):
+        why = "their intervals all hold 1" if clear else "they are too few, or differ too much"
+        nothing = f"These runs cannot tell {counted(len(cells), 'cell')} from {against}: {why}."
+        return kit.Section(
+            "speedup", title, "", [kit.Paragraph(f"{nothing} Train longer, or with more sweep.repeats.")]
+        )
+    shown, told = compared.chosen(clear, _MOST["ratios"])
     ratios = [(cell, cell.speedup) for cell in shown if cell.speedup]
-    if not ratios:
-        return kit.Section("speedup", "Speed-up", "", [])
-    least, highest = min(ratio.median for _, ratio in ratios), max(ratio.median for _, ratio in ratios)
-    ends = [end for _, ratio in ratios for end in ratio.ends]
-    within = [min(max(end, least / _BEYOND), _BEYOND * highest) for end in ends]
-    scale, marks = around_one(within)
+    scale, marks = around_one(end for _, ratio in ratios for end in ratio.ends)
     rows = [
         kit.Line(
             compared.label(cell),
@@ -204,14 +189,11 @@ def speedups(compared: Comparison) -> kit.Section:
         )
         for cell, ratio in ratios
     ]
-    about = f"How many times as fast as {compared.against or 'the baseline'}"
-    if any(ratio.interval for _, ratio in ratios):
-        about += ", with intervals that hold for all cells together in 97%. One that holds 1: no difference."
-    else:
-        about += "; of single runs there are no intervals."
-    about += " Intervals that go on beyond the axis are cut off." * (within != ends)
+    about = f"How many times as fast as {against}. The intervals hold for all cells together in 97%."
+    left = len(cells) - len(clear)
+    dim = f"Not drawn: {counted(left, 'cell')} whose runs are too few, or differ too much, to tell." * bool(left)
     forest = on_axis(rows, scale, marks, "times as fast" + "; by factors" * scale.logarithmic)
-    return kit.Section("speedup", "Speed-up", about, [forest, *kit.note(told)], wide=True)
+    return kit.Section("speedup", title, about, [forest, *kit.note(told, dim)], wide=True)
 
 
 def _ratio(cell: Cell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Markup:
@@ -221,7 +203,7 @@ def _ratio(cell: Cell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Ma
     if ratio.low is not None and ratio.high is not None:
         low, high = scale.place(ratio.low), scale.place(ratio.high)
         parts.append(line(low, middle, high, middle, f"range {css}"))
-        parts += [line(end, middle - 4, end, middle + 4, f"range {css}") for end in (low, high) if 0 < end < 1]
+        parts += [line(end, middle - 4, end, middle + 4, f"range {css}") for end in (low, high)]
     shape = tag("path", class_=f"sign {css}", d=_SHAPES.get(cell.verdict, _OTHER))
     place = f"{100 * scale.place(ratio.median):.2f}%"
     parts.append(tag("svg", [shape], x=place, y=f"{middle:g}", width="1", height="1"))
@@ -294,8 +276,8 @@ def devices(compared: Comparison) -> kit.Section:
     who = gpus.pop()[:80] if len(gpus) == 1 else "the GPU"
     heads = ("Cells", "#CPU, images/s", "#GPU, images/s", "#GPU against CPU", "")
     about = (
-        "Pairs of cells alike in all but the device; small below a figure: its 95% interval. "
-        "The ratio has neither interval nor verdict here; for those name one of the cells as --baseline."
+        "Pairs of cells alike in all but the device; below each rate its 95% interval. "
+        "For an interval of the ratio name one of the cells as --baseline."
     )
     parts = [
         kit.Paragraph(f"On {who} it trains {gain} as fast as on the CPU{middle * (len(ratios) > 1)}."),
@@ -322,7 +304,7 @@ def operators(compared: Comparison) -> kit.Section:
         told = kit.Text(f"{sign}{duration(abs(change) / 1e6)}", "b", css)
         found.append((kit.named(row["name"], "code"), kit.Text(after=svg(13, "", bars, "meter")), *figures, told))
     device = _SIDES.get(record["device"], "the device")
-    about = f"Time of their own on {device} for each image, of one traced run a side; the greatest change first."
+    about = f"Own time on {device} for each image, of one traced run a side; the greatest change first."
     parts = [
         kit.Keys([kit.Key("key s8", f"before: {record['before']}"), kit.Key("key s1", f"after: {record['after']}")]),
         kit.Table(("Operator", "", "#Before", "#After", "#Change"), found, "operators changed"),

@@ -20,7 +20,7 @@ from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, i
 from strobe.compare.speeds import Speeds, knees
 from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
-from strobe.measure.statistics import FEWEST, LEVEL, together, unpaired
+from strobe.measure.statistics import together, unpaired
 from strobe.overrides import Parse, as_typed
 
 SCHEMA = 1
@@ -114,7 +114,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         "keys": keys,
         "cells": cells,
         "unlike": environment_differences(runs, keys),
-        "notes": [*_tied(cells), *_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
+        "notes": [*_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
         "knees": knees(ranked, speeds),
         "operators": None,
         "regression": gate,
@@ -162,16 +162,6 @@ def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> 
         cell["fastest"] = True if {True, False} & set(found.values()) else None
 
 
-def _tied(cells: Sequence[Cell]) -> list[str]:
-    """That several cells may be the fastest."""
-    names = [cell["name"] for cell in cells if cell["fastest"]]
-    if len(names) < 2:
-        return []
-    one, *others = names
-    told = f"{one} is tied for fastest with {_listed(others)}"
-    return [f"{told}: none of these is shown to be slower ({LEVEL:.0%} for all cells together)"]
-
-
 def _baseline_name(
     baseline: Baseline, cells: list[tuple[Key | None, Cell]], keys: Sequence[str], folder: Path
 ) -> str | None:
@@ -191,8 +181,8 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
     notes = []
     if few := sum(cell["verdict"] == "too few runs" for cell in cells):
         notes.append(
-            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict: it takes {FEWEST} runs on "
-            "either side at least, and more to tell small differences; give sweep.repeats=3, or train with other seeds"
+            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict; give sweep.repeats=3, or train "
+            "with other seeds"
         )
     if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
         notes.append(f"{_listed(blank)}: {BLANK}; train longer, or with profiler=none")

@@ -37,13 +37,15 @@ def changed_operators(before: Path, after: Path) -> dict[str, Any] | None:
 
 
 def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path] | None:
-    """Two cells whose operators are worth comparing, with a completed run of each: what was, and the best."""
+    """Two cells whose speeds differ for certain, with a completed run of each: baseline or slowest, and best."""
     measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
     if len(measured) < 2:
         return None
     best = next(cell for cell in measured if cell["best"])
     before = next((cell for cell in measured if cell["verdict"] == "baseline"), measured[-1])
     before = measured[-1] if before is best else before
+    if before["fastest"] is not False or best["verdict"] == "no difference":
+        return None
     folders = []
     for cell in (before, best):
         runs = [Path(run["directory"]) for run in cell["runs"] if run["status"] == "completed"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from strobe.compare.charts import devices, memory, operators, over_batch, over_workers, phases, speedups
+from strobe.compare.charts import devices, operators, over_batch, over_workers, phases, speedups
 from strobe.compare.shown import DEFAULT, MARKS, Cell, Comparison, comparison_of
 from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
@@ -24,24 +24,23 @@ _FILES = {"comparison.json": "the whole comparison", "comparison.csv": "a line f
 _LONG, _LONGEST = 130, 320  # characters of the headline: from where it is set small, and where it is cut
 _MOST = 6  # names in a sentence
 _BAR = 8  # pixels
-_BEYOND = 1.3  # times the highest rate, from where on intervals are cut off
 _MOST_RUNS = 12  # links in a row
 _FIRST = 110  # characters of an error in a row
 _BREAKS = re.compile(r"([._/@])")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _STAR = Markup('<sup aria-hidden="true">1</sup><span class="sr">, one run</span>')
 _METHOD = (
-    "Images/s of a run is all images of its counted steps over the time of these steps and of what lies between them; "
-    "the first steps, which warm up, and steps that a profiler disturbed are left out.",
-    "A cell's figure is over its runs, the geometric mean; its interval, 95%, is Student's, of the logarithms of their "
-    "rates. Steps of one run resemble each other more than two runs do, so an interval over steps, which is all that a "
-    "single run has, is too narrow to compare with.",
-    "Cells of one sweep are compared within its repeats, so that what slows a whole repeat concerns no speed-up. "
-    "Faster or slower is what has an interval of its speed-up that does not hold 1. The intervals allow for the "
-    "number of cells (Holm's procedure): where all are alike, none is called faster or slower in 97 of 100 sweeps. "
-    "With one run on either side there is no verdict. Tied for fastest are all cells that are not shown to be slower "
-    "than the one with the highest rate; in 95 of 100 sweeps the one that is fastest in truth is among them.",
-    "Files that were read before may come from the page cache and not from the disk: a run that finds them there is "
-    "faster. Where runs differ in that, the top of this page says so.",
+    "Images/s is the rate of training as a whole: images over the time of steps and of what lies between them, without "
+    "warm-up and profiled steps. A run's median step, which leaves out what lies between steps, is in its own report.",
+    "A cell's rate is the geometric mean of its runs, with a 95% interval (Student's t of logarithms). Steps of one "
+    "run resemble each other more than two runs do, so a single run's interval, over its steps, is too narrow to "
+    "compare with.",
+    "Cells of one sweep are compared repeat by repeat, so a slow minute that hits a whole repeat changes no speed-up. "
+    "A cell is faster or slower where the interval of its speed-up does not hold 1. The intervals allow for the number "
+    "of cells (Holm): among equals, 97 of 100 sweeps call none faster or slower. A single run gets no verdict. Tied "
+    "cells may be as fast as the fastest; in 95 of 100 sweeps the truly fastest is among them.",
+    "A run is faster where its files already lie in memory (the page cache). Where runs differ in that, the top of "
+    "this page says so.",
 )
 
 
@@ -54,7 +53,6 @@ def render(comparison: Mapping[str, Any]) -> str:
         over_workers(compared),
         speedups(compared),
         phases(compared),
-        memory(compared),
         devices(compared),
         operators(compared),
         method(compared),
@@ -91,18 +89,18 @@ def verdict(compared: Comparison) -> str:
         return nothing if blank else f"No cell completed: {counted(failed, 'cell')} failed or were interrupted."
     much = f"{figure(best.rate.median)} images/s"
     others = sum(cell.place == "tied" for cell in compared.cells) - 1
-    is_ = f"is tied for fastest with {counted(others, 'other cell')}" if others > 0 else "is the fastest"
-    if best.baseline:
-        return f"The baseline, {best.name}, {is_}: {much}."
-    if not baseline or not best.speedup:
-        return f"{best.name} {is_}: {much}."
-    ratio, spread = f"{best.speedup.median:,.2f} times", best.speedup.factors
-    if best.verdict == "no difference":
-        chance = f"may be chance: the interval, {spread}, holds 1"
-        return f"{best.name} has the highest rate, {much}; that it is {ratio} as fast as {baseline}, {chance}."
-    if best.verdict == "too few runs":
-        return f"{best.name} is the fastest so far: {ratio} as fast as {baseline}; too few runs to be sure."
-    return f"{best.name} {is_}: {ratio} ({spread}) as fast as {baseline}."
+    rest = ""
+    if others > 0:
+        few = _NUMBERS[others] if others < len(_NUMBERS) else f"{others:,}"
+        rest = f"; {few} other setting{'s' * (others > 1)} may be as fast"
+    name, ratio = compared.called(best), best.speedup
+    is_ = "has the highest rate" if best.place == "highest" else "is the fastest"
+    if best.baseline or not baseline or not ratio:
+        return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."
+    if best.verdict in ("no difference", "too few runs"):
+        return f"{name} looks {times(ratio.median)} as fast as {baseline}, but these runs cannot tell."
+    gain = times(ratio.median) if ratio.tells else f"at least {times(ratio.low or 0.0)}"
+    return f"{name} {is_}: {gain} as fast as {baseline}{rest}."
 
 
 def _badges(compared: Comparison) -> list[tuple[str, str]]:
@@ -113,7 +111,7 @@ def _badges(compared: Comparison) -> list[tuple[str, str]]:
         return []
     css = {"faster": "good", "too few runs": "fair"}.get(best.verdict, "none")
     much = f"{times(best.speedup.median)} " if best.verdict == "faster" and best.speedup else ""
-    return [(css, f"{much}{best.verdict}")]
+    return [(css, f"{much}{best.told_verdict}")]
 
 
 def _lede(compared: Comparison) -> list[str]:
@@ -154,9 +152,10 @@ def _regression(found: Mapping[str, Any]) -> dict[str, Any]:
 class _Column:
     """A column of the table; it is left out where no cell has anything to show in it."""
 
-    head: kit.Words
+    name: str
     show: Callable[[Cell], kit.Words]
     css: str = "figure"
+    head: kit.Words = ""  # where it is not simply the name
 
 
 def table(compared: Comparison) -> kit.Section:
@@ -164,7 +163,7 @@ def table(compared: Comparison) -> kit.Section:
     errors = list(dict.fromkeys(cell.error for cell in compared.cells if cell.error))
     settings, rates = [_setting(key) for key in compared.keys], _kept(compared, _rates(compared, errors))
     others = _kept(compared, [*_measures(compared), _Column("Reports", _reports, "reports")])
-    heads = [kit.Cell(column.head, column.css) for column in (*settings, *rates, *others)]
+    heads = [kit.Cell(column.head or column.name, column.css) for column in (*settings, *rates, *others)]
     rows = []
     for place, cell in enumerate(compared.cells, 1):
         figures = _cells(rates, cell) if cell.rate else _why(cell, errors, len(rates))
@@ -173,16 +172,14 @@ def table(compared: Comparison) -> kit.Section:
         first = kit.Cell([rank, name], head=True, title=cell.name)
         css = "best" if cell.best else "base" if cell.baseline else ""
         rows.append(kit.Row([first, *_cells(settings, cell), *figures, *_cells(others, cell)], css))
-    about = (
-        "The fastest first; small below a figure: its interval, of a speed-up one that allows for the number of cells."
-    )
-    about += " Waiting: for data, as a share of a step."
+    about = "The fastest first, by images/s of all training, as each run's report has it. Below a figure its interval."
+    about += " Waiting: for data, as a share of a step. Memory: the peak."
     if any(cell.record.number("efficiency") is not None for cell in compared.cells):
         about += " Efficiency: the rate as a share of the lowest ceiling."
     if compared.against:
         about += f" Speed-up: how many times as fast as {compared.against}."
     parts: list[kit.Part] = [
-        kit.Table(["Rank", *heads], rows, "cells all", "All cells", len(rows) > TALL),
+        kit.Table(["Rank", *heads], rows, "cells all stacked", "All cells", len(rows) > TALL),
         *_legend(compared),
     ]
     told = []
@@ -198,7 +195,7 @@ def _kept(compared: Comparison, columns: Sequence[_Column]) -> list[_Column]:
 
 
 def _cells(columns: Sequence[_Column], cell: Cell) -> list[kit.Cell]:
-    return [kit.Cell(column.show(cell), column.css) for column in columns]
+    return [kit.Cell(column.show(cell), column.css, label=column.name) for column in columns]
 
 
 def _setting(key: str) -> _Column:
@@ -206,14 +203,14 @@ def _setting(key: str) -> _Column:
         value, given = cell.setting(key)
         return kit.Text(value, "span", "name" if given else "name none")
 
-    return _Column(kit.Text(Markup(_BREAKS.sub(r"\1<wbr/>", str(shown(key, 80)))), "code"), show, "setting")
+    return _Column(key, show, "setting", kit.Text(Markup(_BREAKS.sub(r"\1<wbr/>", str(shown(key, 80)))), "code"))
 
 
 def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
     """What a cell without a rate lacks altogether."""
     rated = [cell.rate for cell in compared.measured if cell.rate]
     most = max((value.median for value in rated), default=1.0)
-    top = max([most, *(min(value.high or 0.0, _BEYOND * most) for value in rated)])
+    top = max([most, *(value.high or 0.0 for value in rated if value.tells)])
 
     def rate(cell: Cell) -> kit.Words:
         star = _STAR if cell.rate and cell.rate.of == "steps" else ""
@@ -223,8 +220,8 @@ def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
         if (value := cell.rate) is None:
             return ""
         parts = [rect(0, 1, value.median / top, _BAR - 2, "bar s8" if cell.baseline else "bar s1")]
-        if value.low is not None and value.high is not None:
-            parts += whisker(value.low / top, min(1.0, value.high / top), _BAR / 2, last=value.high <= top)
+        if value.tells and value.low is not None and value.high is not None:
+            parts += whisker(value.low / top, value.high / top, _BAR / 2)
         return kit.Text(after=svg(_BAR, "", parts, "meter"))
 
     def speedup(cell: Cell) -> kit.Words:
@@ -250,7 +247,7 @@ def _measures(compared: Comparison) -> list[_Column]:
         _Column("Efficiency", lambda cell: cell.told(percent, "efficiency")),
         _Column("Memory", lambda cell: cell.told(size, "memory", "rss_peak_bytes")),
         _Column("GPU memory", lambda cell: cell.told(size, "memory", "device_peak_bytes")),
-        _Column(kit.Text("Accuracy", small=which), accuracy),
+        _Column("Accuracy", accuracy, head=kit.Text("Accuracy", small=which)),
     ]
 
 
@@ -285,7 +282,7 @@ def _reports(cell: Cell) -> list[kit.Text | str]:
 def _legend(compared: Comparison) -> list[kit.Part]:
     told: list[str | kit.Text] = []
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
-        one = "One run only: the interval is that of its own steps, and says nothing of other runs."
+        one = "One run only: its interval is over its own steps, and another run may lie outside."
         told += [kit.Text("1", "sup"), one]
     unset = [value for cell in compared.cells for value, given in map(cell.setting, compared.keys) if not given]
     if unset:

@@ -8,6 +8,7 @@ from typing import Any
 
 from strobe.callbacks.columns import PHASES
 from strobe.compare.cells import ACCURACY, BATCH
+from strobe.measure import WIDEST
 from strobe.present.format import TIMES, counted, interval, percent, times
 from strobe.present.parts import Text
 from strobe.records.run import Record
@@ -19,7 +20,14 @@ _USED = {  # what a record says of the keys that are not called the same there
 }
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
-MARKS = {"faster": "\u25b2", "slower": "\u25bc", "no difference": "=", "baseline": "\u25c6", "too few runs": "?"}
+MARKS = {
+    "faster": "\u25b2",
+    "slower": "\u25bc",
+    "no difference": "=",
+    "baseline": "\u25c6",
+    "too few runs": "?",
+    "cannot tell": "?",
+}
 _CSS = {"faster": "good", "slower": "bad", "too few runs": "fair"}
 _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
@@ -47,6 +55,11 @@ class Value:
         return interval(self.low, self.high, lambda value: times(value).removesuffix(TIMES))
 
     @property
+    def tells(self) -> bool:
+        """Whether its interval is known, and narrow enough to be drawn."""
+        return self.low is not None and self.high is not None and self.high <= WIDEST * self.low
+
+    @property
     def ends(self) -> list[float]:
         """The figure and the ends of its interval, as far as they are known."""
         return [end for end in (self.low, self.median, self.high) if end is not None]
@@ -72,7 +85,13 @@ class Cell:
     def judged(self) -> Text:
         """The verdict with its sign, which says the same as its colour."""
         css = f"verdict {_CSS.get(self.verdict, 'none')}"
-        return Text(self.verdict, "span", css, sign=MARKS.get(self.verdict, ""))
+        return Text(self.told_verdict, "span", css, sign=MARKS.get(self.told_verdict, ""))
+
+    @property
+    def told_verdict(self) -> str:
+        """The verdict; not ``no difference`` where the interval is too wide to say even that."""
+        wide = self.speedup is not None and not self.speedup.tells
+        return "cannot tell" if wide and self.verdict == "no difference" else self.verdict
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -144,7 +163,7 @@ class Comparison:
     def against(self) -> str:
         """What speed-ups are against, in words; empty where there are none."""
         if name := self.record.text("baseline"):
-            return f"the baseline, {name}"
+            return f"the baseline, {self.called(self.baseline) if self.baseline else name}"
         folder = self.record.text("against")
         return f"the same cell in {folder}" if folder else ""
 
@@ -161,9 +180,13 @@ class Comparison:
         kept = [key for key in self.keys if key not in without]
         return [key for key in kept if len({cell.setting(key)[0] for cell in cells}) > 1]
 
+    def called(self, cell: Cell) -> str:
+        """A cell's name in words."""
+        return cell.short(self.keys) or cell.name
+
     def label(self, cell: Cell) -> Text:
         """A cell's name beside its row of a chart."""
-        return Text(cell.short(self.keys) or cell.name, "span", "name", [f" {words}" for words in cell.special])
+        return Text(self.called(cell), "span", "name", [f" {words}" for words in cell.special])
 
     def chosen(self, cells: Sequence[Cell], most: int) -> tuple[list[Cell], str]:
         """So many cells at most: the fastest, the baseline and the slowest; with the words for what was left out."""

@@ -13,15 +13,15 @@ OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
 IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
-AWAKE = 0.8  # cores: with less, a phase that computes stands still for a part of its time
+AWAKE = 0.8  # of a phase: with less of it computed, a phase stands still for a part of its time
 BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
 ALIKE = 2.0  # times as long a share as the other phases wait
 ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
 FAR = 3.0  # times as fast as training: what a loader reaches alone that is not what training waits for
 FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
-COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "outside all phases"}
-PLACES = COMPUTING | {"transfer": "scaling and augmenting", "other": "what lies outside all phases"}
+COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
+PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,19 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
+    on_cpu = record.text("accelerator") == "cpu"
+    # Of torch's threads these compute with the main one. Where no core is idle, it may sleep until another has one.
+    together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
         if used is None or used < 0:
             continue
-        own = max(used - beside, min(used, record.number("main_used", phase) or 0.0))
-        if own < AWAKE:
-            found[phase] = max(0.0, seconds * (1 - own - (delayed or 0.0)) - waiting.get(phase, 0.0))
-    if record.text("accelerator") != "cpu":
+        main = min(used, record.number("main_used", phase) or 0.0)
+        awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
+        if awake < AWAKE:
+            found[phase] = max(0.0, seconds * (1 - awake - (delayed or 0.0)) - waiting.get(phase, 0.0))
+    if not on_cpu:
         unused, total = (step.length - step.busy) * step.images, sum(found.values())
         found = {phase: seconds * min(1.0, unused / total) for phase, seconds in found.items() if total}
     return found
@@ -226,18 +230,16 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
-    extra = record.number("uneven", "extra_seconds") or 0.0
-    if (record.number("uneven", "garbage_seconds") or 0.0) > extra / 2:  # a cause of its own
-        return "", 0.0
+    extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
         return "", 0.0
-    return phase, min(extra, record.number("step_seconds", phase) or 0.0)
+    return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All but what is stretched, and what is left."""
     odd, extra = uneven(record, step)
-    yield Part("uneven_steps", "", "steps far longer than others", extra)
+    yield Part("uneven_steps", "", "unusually long steps", extra)
     waiting = held(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
@@ -246,7 +248,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
         return max(0.0, spent - (extra if odd == name else 0.0))
 
     wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
-    yield Part("workers_restart", "", "starting workers anew", min(wait, anew))
+    yield Part("workers_restart", "", "restarting workers", min(wait, anew))
     rest = max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
@@ -263,15 +265,13 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
     stalled = stalls(record, step)
     for name, seconds in stalled.items():
-        yield Part("stalled", name, f"standing still in {COMPUTING[name]}", seconds)
+        yield Part("stalled", name, f"idle in {COMPUTING[name]}", seconds)
     garbage = garbage_seconds(record)
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    yield Part(
-        "upsampled", "", "computing on pixels that images do not hold", min(made_up(record, step), computing - fixed)
-    )
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed))
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
     # What is left of them: the fixed cost of a step is of one thread too.
     left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0
@@ -281,7 +281,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
 
 
 def garbage_seconds(record: Record) -> float:
-    """Of a mean step, within its phases."""
+    """Of a mean step, within its phases; 0 if it is a collection or two, as each process has them when it begins."""
+    if (record.count("garbage_steps") or FEWEST) < FEWEST:
+        return 0.0
     return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
 
 

@@ -12,18 +12,27 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
+from strobe.diagnose.foreign import is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
-from strobe.diagnose.symptoms import of_an_epoch, start_share, too_low
+from strobe.diagnose.symptoms import (
+    ACCUMULATE,
+    BATCH_SIZE,
+    accumulated,
+    of_an_epoch,
+    scaling,
+    start_share,
+    too_low,
+)
 from strobe.diagnose.trace import read_evidence
 from strobe.measure import WIDEST
-from strobe.overrides import applied, command_of, key_of
+from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import counted, duration, percent
 from strobe.present.format import rate as figure
-from strobe.records.run import Record
+from strobe.records.run import Record, rate_of
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
-AGAIN = "raise trainer.max_time or trainer.max_steps until six or more are measured."
+AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
 # A symptom, the cause that explains it if that gains more, and why.
@@ -88,13 +97,15 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
 
 
 def efficiency(summary: dict[str, Any]) -> float | None:
-    """The measured rate as a share of the smallest ceiling; None when either is unknown, or the ceiling is wrong."""
+    """Images/s of training as a share of the lowest ceiling, 1 at most; None if either is unknown, or a ceiling wrong.
+
+    The rate is the one that everybody is told, with all waiting and what lies between steps: a median of steps may lie
+    far above both, where some steps wait long and most do not.
+    """
     record = Record(summary)
-    if too_low(record):
-        return None
     known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
-    measured = record.number("images_per_second", "median")
-    return measured / min(known) if measured is not None and known else None
+    measured = rate_of(record)
+    return min(1.0, measured / min(known)) if measured and known and not too_low(record) else None
 
 
 def diagnose(record: Record) -> list[Finding]:
@@ -114,6 +125,8 @@ def diagnose(record: Record) -> list[Finding]:
         for part in attribution(record, step)
     }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
+    if is_foreign(record):
+        found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     wrong = too_low(record) is not None or taken(record, "ceilings") > 0
@@ -168,9 +181,9 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if gained := gain(first.as_dict()):
         told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
         if not first.overrides:
-            told = f" Without it training would be {gained} as fast."
+            told = f" Fixing this would make training {gained} as fast."
     elif first.overrides:
-        told = f" Try {' '.join(first.overrides)}: what it gains is too uncertain to promise."
+        told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict."
     else:
         told = f" {first.advice}"
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
@@ -198,9 +211,15 @@ def gain(finding: Mapping[str, Any]) -> str:
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
-    """The line that trains as this run did, with these overrides in place of its own for the same keys."""
+    """The line that trains as this run did, with these overrides in place of its own for the same keys.
+
+    Where they change how many images share an update, the learning rate follows.
+    """
     own = [text for text in record.items("overrides") if isinstance(text, str)]
-    return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], overrides))
+    size, batches, new = record.whole(BATCH_SIZE) or 0, accumulated(record), dict(map(split, overrides))
+    same = size * batches == int(new.get(BATCH_SIZE, size)) * int(new.get(ACCUMULATE, batches))
+    changes = overrides if same else (*overrides, *scaling(record))
+    return command_of(applied([text for text in own if not key_of(text).startswith(WHERE)], changes))
 
 
 def _few(record: Record) -> str:
@@ -230,12 +249,12 @@ def _in_order(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _as_much(findings: Sequence[Finding]) -> str:
-    """A sentence about a second finding that is about as large as the first; empty if there is none."""
+    """A sentence on a second finding that costs about as much as the first; empty if there is none."""
     first, second = findings[0], findings[1] if len(findings) > 1 else None
     losses = [one.lost or 0.0 for one in (first, second) if one]
     if second is None or min(losses) < (1 - TIE) * max(losses):
         return ""
-    return f" About as much: {second.title[:1].lower()}{second.title[1:]}."
+    return f" About as costly: {second.title[:1].lower()}{second.title[1:]}."
 
 
 def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
@@ -254,14 +273,14 @@ def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
 
 
 def _with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
-    """What may help, and was too uncertain to promise."""
+    """The finding ``nothing``, with what may help and is too uncertain to predict."""
     doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in ("Nothing to fix", "No cause found"):
         return nothing
     named = ", ".join(" ".join(one.overrides) for one in doubtful[:MOST_UNCERTAIN])
-    title = "Nothing certain to gain" if nothing.title == "Nothing to fix" else nothing.title
-    return replace(nothing, title=title, evidence=f"{nothing.evidence} May help, too uncertain to promise: {named}.")
+    title = "No certain gain" if nothing.title == "Nothing to fix" else nothing.title
+    return replace(nothing, title=title, evidence=f"{nothing.evidence} Worth a try, with an uncertain gain: {named}.")
 
 
 def _covers(stronger: Finding, finding: Finding) -> bool:
@@ -288,8 +307,8 @@ def _ceilings(record: Record) -> str:
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:
-    """A sentence about a first step that took a notable share of the run, which no rate shows."""
+    """A sentence on a first step that took a notable share of the run, which no rate includes."""
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    return f" The first step took {duration(first)}, {percent(share)} of all steps' time, and counts in no rate."
+    return f" The first step took {duration(first)}, {percent(share)} of all step time; images/s does not include it."

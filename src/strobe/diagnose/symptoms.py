@@ -4,11 +4,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.diagnose.predict import Step
+from strobe.diagnose.predict import Step, step_of
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
+BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: what a measurement may be off
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
@@ -143,6 +144,20 @@ def faster_precision(record: Record) -> str | None:
     return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
 
 
+def accumulated(record: Record) -> int:
+    """Batches whose gradients are summed up for an update."""
+    return max(1, record.whole(ACCUMULATE) or 1)
+
+
+def scaling(record: Record) -> tuple[str, ...]:
+    """Overrides that let the learning rate follow the images of an update; none where it does so, or cannot."""
+    size = record.whole(BATCH_SIZE)
+    if not size or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
+        return ()
+    images = size * max(1, record.count("world_size") or 1) * accumulated(record)
+    return ("model.lr_scaling=linear", f"model.lr_batch_size={images}")
+
+
 def enlarged(record: Record) -> float:
     """How many times as many pixels the network computes on as usual images hold; 1 where that is not known."""
     stored, used = (_pixels(record, *path) for path in (("image_size", "stored"), ("ceilings", "image_size")))
@@ -174,6 +189,8 @@ def too_low(record: Record) -> str | None:
     ``joint`` is computed from the others, and as uncertain as the less certain of them.
     """
     measured = record.number("images_per_second", "low") or record.number("images_per_second", "median")
+    if measured and (step := step_of(record)):  # where a few steps wait long, most are faster than the loader
+        measured = min(measured, 1 / step.length)
     rates = {name: rate for name in ("loader", "model", "transfer") if (rate := record.rate(name))}
     wide = max((rates[name].high / rates[name].median for name in ("loader", "model") if name in rates), default=1.0)
     highs = {name: rate.high for name, rate in rates.items()}

@@ -34,6 +34,7 @@ class Cell:
     across: int = 1  # columns
     down: int = 1  # rows
     title: str = ""
+    label: str = ""  # on a phone, where the rows of a table that is ``stacked`` lose their headings
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,11 @@ def whole(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def size_of(folder: Path) -> int:
+    """Bytes of all files in a folder, less those that links point to."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write a record as JSON, whole or not at all; numbers that are not finite become null."""
     with whole(path) as partial:

@@ -1,4 +1,4 @@
-"""The verdict of a run in TensorBoard's own tabs: text, a picture, scalars to compare, and hyperparameters."""
+"""The verdict of a run in TensorBoard's own tabs: text, a picture, and what to compare runs by."""
 
 import html
 from collections.abc import Iterator, Mapping
@@ -8,30 +8,22 @@ from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sh
 from strobe.overrides import key_of
 from strobe.present.format import duration, percent, rate
 from strobe.present.raster import ink_on
-from strobe.records.run import Record
+from strobe.records.run import Record, rate_of
 from strobe.report import wording
 
 if TYPE_CHECKING:
     from lightning import Trainer
     from matplotlib.figure import Figure
 
-# The tab shows the first five at first, and the others when they are ticked.
-METRICS = (
-    "overall_images_per_second",
-    "efficiency",
-    "memory/rss_peak_mb",
-    "test/accuracy",
-    "val/accuracy",
-    "images_per_second",
-    "ceilings/loader",
-    "ceilings/model",
-    "memory/device_peak_mb",
-)
+METRICS = ("test/accuracy", "val/accuracy")  # of the HParams tab: curves that Lightning logs
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
 _ENDINGS = {"completed": "STATUS_SUCCESS", "failed": "STATUS_FAILURE"}
+# What came of a run stands among its hyperparameters: as a metric it would be a chart of one dot in Scalars.
+RESULTS = ("images/s", "share of the ceiling", "loader alone", "model alone", "memory, MB", "GPU, MB")
 # Hyperparameters: type, where it is known from (configuration by the first key), and the keys that decide it. The tab
 # takes its columns from one run of a sweep, so they are the same in each, with a value or without.
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    **dict.fromkeys(RESULTS, ("number", "results", ())),
     **{group: ("string", "choices", (group,)) for group in ("data", "loader", "engine", "model", "profiler")},
     "batch_size": ("number", "summary", ("data.batch_size",)),
     "num_workers": ("number", "summary", ("engine.num_workers",)),
@@ -56,9 +48,8 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None) -> None:
     """Show a run's record to TensorBoard's loggers, on rank 0, also after Lightning has closed them.
 
-    ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; in Scalars the figures that ``scalars`` names; and in
-    HParams, so that the runs of a sweep can be compared, these, accuracies, and what was chosen. What is not known is
-    left out.
+    ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; and in HParams, so that the runs of a sweep can be
+    compared, what was chosen and what came of it. What is not known is left out.
     """
     from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -69,8 +60,6 @@ def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, 
             board.add_text("strobe/verdict", text, step)
         if (picture := step_picture(summary)) is not None:
             board.add_image("strobe/step", pixels(picture), step, dataformats="HWC")
-        for name, value in scalars(record).items():
-            board.add_scalar(name, value, step)
         # The first optimizer's rate at the start, before a schedule changed it.
         learning_rate = next((float(one.defaults["lr"]) for one in trainer.optimizers if "lr" in one.defaults), None)
         for part in hparams(record, learning_rate):
@@ -79,9 +68,12 @@ def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, 
 
 
 def markdown(record: Record) -> str:
-    """Verdict, ceilings, and each finding with its evidence and the command to copy; empty if there is nothing."""
-    verdict, ceilings = record.text("verdict"), wording.ceilings(record)
-    paragraphs = [f"**{_plain(verdict)}**"] if verdict else []
+    """Verdict, rate, ceilings, and each finding with its evidence and command to copy; empty if there is nothing."""
+    (first, rest), ceilings, trust = wording.verdict(record), wording.ceilings(record), wording.trust(record)[1]
+    paragraphs = [f"**{_plain(first)}**{rest and f' {_plain(rest)}'}"] if first else []
+    paragraphs += [_plain(trust)] if trust else []
+    if overall := rate_of(record):
+        paragraphs.append(f"Images/s: {rate(overall)}; {wording.median_step(record)}.")
     paragraphs += [f"Ceilings: {_plain(ceilings)}."] if ceilings else []
     for found in wording.advice(record):
         if found["title"]:
@@ -93,18 +85,12 @@ def markdown(record: Record) -> str:
     return "\n\n".join(paragraphs)
 
 
-def scalars(record: Record) -> dict[str, float]:
-    """What is worth comparing between runs, as far as it was measured: images/s, ceilings and the share of them, MB."""
-    values = {
-        "images_per_second": record.number("images_per_second", "median"),
-        "overall_images_per_second": record.number("overall_images_per_second"),
-        "efficiency": record.number("efficiency"),
-        **{f"ceilings/{name}": record.number("ceilings", name) for name in ("loader", "model")},
-    }
-    for name in ("rss_peak", "device_peak"):
-        held = record.number("memory", f"{name}_bytes")
-        values[f"memory/{name}_mb"] = held and held / 1e6
-    return {name: value for name, value in values.items() if value is not None}
+def results(record: Record) -> dict[str, float | None]:
+    """What is worth comparing between runs, by its name in ``RESULTS``."""
+    values = [rate_of(record), wording.share_of_ceiling(record)]
+    values += [record.number("ceilings", name) for name in ("loader", "model")]
+    held = (record.number("memory", f"{name}_bytes") for name in ("rss_peak", "device_peak"))
+    return dict(zip(RESULTS, [*values, *(value and value / 1e6 for value in held)], strict=True))
 
 
 def _plain(text: str) -> str:
@@ -114,13 +100,13 @@ def _plain(text: str) -> str:
 
 
 def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[str, Any]:
-    """The run's hyperparameters by name; what is unknown, or left to torch, is left out.
+    """The run's hyperparameters and results by name; what is unknown, or left to torch, is left out.
 
     ``learning_rate``: the optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
     """
     found = {}
     for name, (kind, place, keys) in COLUMNS.items():
-        known = {"summary": record.summary, "choices": record.mapping("choices")}
+        known = {"summary": record.summary, "choices": record.mapping("choices"), "results": results(record)}
         value = record.setting(keys[0]) if place == "config" else known[place].get(name)
         if name == "learning_rate" and learning_rate is not None:
             value = learning_rate
@@ -132,7 +118,7 @@ def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[
 def hparams(record: Record, learning_rate: float | None = None) -> Iterator[Any]:
     """What an event file holds for the tab, where ``SummaryWriter.add_hparams`` would make a run of its own.
 
-    Hyperparameters that the command line gave come first in the tab: in a sweep these are those that differ.
+    Results, and hyperparameters that the command line gave, come first in the tab: in a sweep these differ.
     """
     from tensorboard.plugins.hparams import api_pb2, metadata
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
@@ -141,7 +127,7 @@ def hparams(record: Record, learning_rate: float | None = None) -> Iterator[Any]
     columns = []
     for name, (kind, _, keys) in COLUMNS.items():
         kind_in_tab = api_pb2.DataType.Value("DATA_TYPE_FLOAT64" if kind == "number" else f"DATA_TYPE_{kind.upper()}")
-        columns.append(api_pb2.HParamInfo(name=name, type=kind_in_tab, differs=not given.isdisjoint(keys)))
+        columns.append(api_pb2.HParamInfo(name=name, type=kind_in_tab, differs=not (keys and given.isdisjoint(keys))))
     metrics = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=name)) for name in METRICS]
     experiment = api_pb2.Experiment(hparam_infos=columns, metric_infos=metrics)
     yield _summary(metadata.EXPERIMENT_TAG, HParamsPluginData(experiment=experiment))
@@ -166,8 +152,8 @@ def _summary(tag: str, content: Any) -> Any:
 def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
     """A record's step as a stacked bar of its phases, and below it ceilings and measured rate; None without any."""
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
-    measured = summary.get("images_per_second") or {}
     record = Record(dict(summary))
+    measured = rate_of(record)
     rates = {name: value for name, value in wording.ceiling_rates(record).items() if name != "transfer"}
     total = seconds.pop("total", None)
     if not total and not rates:
@@ -175,8 +161,8 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
     page = Sheet()
     page.line(", ".join(wording.subject(record)), 22, FAINT)
     if total:
-        pace = f", {rate(measured['median'])} images/s" if measured.get("median") and not rates else ""
-        page.line(f"Average step: {duration(total)}{pace}", 28)
+        pace = f", {rate(measured)} images/s" if measured and not rates else ""
+        page.line(f"Mean step: {duration(total)}{pace}", 28)
         _draw_step(page, seconds, total)
     if rates:
         page.line("Images per second", 28)
@@ -206,21 +192,19 @@ def _draw_step(page: Sheet, seconds: Mapping[str, float], total: float) -> None:
         page.key(outside)
 
 
-def _draw_rates(
-    page: Sheet, rates: Mapping[str, float], measured: Mapping[str, float | None], intervals: Mapping[str, Any]
-) -> None:
+def _draw_rates(page: Sheet, rates: Mapping[str, float], measured: float | None, intervals: Mapping[str, Any]) -> None:
     """A bar from 0 for each ceiling, with its interval, and one for what was measured; all on one scale.
 
     A ceiling of more than four times the next rate is cut at the edge, and marked, so that the others can be read.
     """
     bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
-    median, low, high = (measured.get(name) for name in ("median", "low", "high"))
-    if median:
-        bars.append(("measured", median, INK, [low, high] if low and high else None))
+    if measured:
+        bars.append(("this run", measured, INK, None))
     ends = sorted(max(value, *(interval or [0])) for _, value, _, interval in bars)
     most = min(ends[-1], 4 * ends[-2]) if len(ends) > 1 else ends[-1]
-    used = [f" ({percent(median / value)} used)" if median and name != "measured" else "" for name, value, *_ in bars]
-    texts = [(name, rate(value) + text) for (name, value, *_), text in zip(bars, used, strict=True)]
+    used = measured or 0.0
+    shares = [f" ({percent(min(1.0, used / value))} used)" * bool(used) for value in rates.values()]
+    texts = [(bar[0], rate(bar[1]) + share) for bar, share in zip(bars, [*shares, ""], strict=False)]
     axes = page.rows(46, most, texts, right=190)
     for row, (_, value, colour, interval) in enumerate(bars):
         axes.barh(row, min(value, most), 0.6, color=colour)
@@ -231,5 +215,5 @@ def _draw_rates(
                 axes.plot(
                     interval, [row, row], color=ink, linewidth=width, marker="|", markersize=14, markeredgewidth=width
                 )
-    if median:
-        axes.axvline(median, color=INK, linewidth=2, linestyle=":")
+    if measured:
+        axes.axvline(measured, color=INK, linewidth=2, linestyle=":")

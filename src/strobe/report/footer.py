@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from strobe.present.format import size
+from strobe.present.page import OFFLINE
 from strobe.present.parts import Command, Files, Paragraph, Part, Section, Text, Words, facts, link, more
 from strobe.records.run import Record, as_number
 from strobe.records.tables import File
@@ -17,19 +18,17 @@ _MACHINE = (("host", "Host"), ("cpu", "Processor"), ("usable_cores", "Usable cor
 
 
 def traces(record: Record, name: str, files: Sequence[File]) -> Section:
-    """The traces with links, and the commands that open them."""
+    """The traces with links, and the commands that open them; empty where there are none."""
     paths = [path for path in record.items("traces") if isinstance(path, str)]
     sizes = {file.path: file.size for file in files}
     paths = list(dict.fromkeys([*paths, *(path for path in sizes if path.endswith(_TRACES))]))
     if not paths:
-        used = record.text("choices", "profiler")
-        why = f" This run had profiler={used}." if used and used != "trace" else ""
-        return Section("traces", "Traces", "", [Paragraph(f"No traces: profiler=trace writes them.{why}", "empty")])
+        return Section("traces", "Traces", "", [])
     run = shlex.quote(name or "RUN")
     parts: list[Part] = [
-        Paragraph("In Perfetto, with no network:"),
+        Paragraph("In Perfetto, which works offline:"),
         Command(f"python -m strobe.view {run} --perfetto"),
-        Paragraph("In TensorBoard, with scalars and pictures:"),
+        Paragraph(f"In TensorBoard, with scalars and pictures. {OFFLINE}"),
         Command(f"python -m strobe.view {run} --tensorboard"),
         Files([_link(path, sizes.get(path)) for path in paths[:MOST]]),
         *more(len(paths) - MOST, "traces"),
@@ -47,7 +46,7 @@ def environment(record: Record) -> Section:
     given = [part for part in record.items("overrides") if isinstance(part, str)]
     parts = [
         *facts([*pairs, *versions(record.mapping("environment"))]),
-        Command(shlex.join(["python", "train.py", *given]), "This run"),
+        Command(record.text("script") or shlex.join(["python", "train.py", *given]), "This run"),
     ]
     return Section("environment", "Environment", "What the figures depend on besides the code.", parts)
 

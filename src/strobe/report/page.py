@@ -1,25 +1,35 @@
 """``report.html``: one self-contained file about a run, from its records alone. Imports no torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.rank import gain
-from strobe.diagnose.symptoms import ABOVE
 from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
-from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
+from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.present.parts import Cards, Paragraph, Section, Tile
-from strobe.records.run import Record, load_record
+from strobe.records.run import Record, load_record, rate_of
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
-from strobe.report.steps import attribution, ceilings, lowest, step
+from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
-from strobe.report.wording import command_of, entries, estimate_of, remedies, subject
+from strobe.report.wording import (
+    command_of,
+    entries,
+    estimate_of,
+    fine,
+    median_step,
+    remedies,
+    share_of_ceiling,
+    subject,
+    trust,
+    unit_of,
+    verdict,
+)
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
@@ -27,7 +37,6 @@ LONGEST_HEADLINE = 240  # characters; a longer first sentence is set as text
 MOST = 20  # findings
 _ROW = 30  # pixels
 _EDGE = 0.02  # share of the drawing left free at either end
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 
 
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
@@ -59,11 +68,11 @@ def render(
     ``name`` is the run's directory, for commands to copy; ``rows`` are its steps.
     """
     sections = [
+        findings(record),
         step(record),
         attribution(record),
         ceilings(record),
         throughput(record, rows),
-        findings(record),
         operators(slowest),
         trace(record),
         memory(record),
@@ -76,14 +85,14 @@ def render(
 
 
 def head(record: Record) -> dict[str, Any]:
-    """What ran, how it ended, the verdict, the command that it advises, and the main figures."""
-    status = record.text("status") or "unknown"
-    first, rest = _verdict(record)
-    kind, message = record.text("error", "type"), (record.text("error", "message") or "").strip()
+    """What ran, how it ended, the verdict, how far to trust it, and the main figures."""
+    status, kind = record.text("status") or "unknown", record.text("error", "type") or ""
+    message = (record.text("error", "message") or "").strip()
+    first, rest = _told(record)
     error = {
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind or "",
+        "kind": kind,
         "message": message or "It came without a message.",
     }
     return {
@@ -92,19 +101,24 @@ def head(record: Record) -> dict[str, Any]:
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,
         "rest": rest,
-        "command": command_of(record, next((entry.summary for entry in entries(record, "findings")), {})),
-        "error": error if kind or message else None,
+        "trust": trust(record),
+        "error": error if (kind or message) and not first.endswith(message or kind) else None,
         "tiles": _tiles(record),
     }
 
 
-def _verdict(record: Record) -> tuple[str, str]:
-    """The first sentence, and the others; what can be said from the phases if there is no verdict."""
-    if said := (record.text("verdict") or "").strip():
-        first, *rest = _SENTENCE.split(said.replace(" -> ", " → "))
-        return first, " ".join(rest)
-    if record.text("status") == "failed":
-        return "The run failed before it could be judged.", ""
+def _told(record: Record) -> tuple[str, str]:
+    """The headline, and what follows it: of a failed run its error; the longest phase where there is no verdict."""
+    first, rest = (text.replace(" -> ", " → ") for text in verdict(record))
+    kind = record.text("error", "type")
+    if record.text("status") == "failed" and kind:
+        said = (record.text("error", "message") or "").strip().split("\n")[0]
+        _, _, until = first.partition("; until then: ")
+        return cut(
+            f"{kind}: {said}" if said else f"The run failed: {kind}", LONGEST_HEADLINE
+        ), until and f"Until then: {until} {rest}"
+    if first:
+        return first, rest
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}
     total = shares.pop("total", None)
     if not total or total < 0 or not shares:
@@ -115,53 +129,53 @@ def _verdict(record: Record) -> tuple[str, str]:
 
 
 def _tiles(record: Record) -> list[Tile]:
-    """Throughput, efficiency, the step, the share of waiting: of what was measured."""
+    """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
-    median, low, high = estimate_of(record, "images_per_second")
-    if median:
-        spread = interval(low, high)
-        tiles.append(Tile("Throughput", figure(median), "images/s", spread and f"95% interval {spread}"))
-    if (efficiency := record.number("efficiency")) is not None and efficiency <= ABOVE:
-        tiles.append(Tile("Of the ceiling", percent(efficiency), "", lowest(record)))
+    if rate := rate_of(record):
+        tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
+        share = share_of_ceiling(record)
+        why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
+        tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")
         steps = record.count("steps", "measured")
-        tiles.append(Tile("Step", much, unit, f"mean of {counted(steps, 'step')}" if steps else ""))
+        tiles.append(Tile("Mean step", much, unit, f"of {counted(steps, 'step')}" if steps else ""))
         if (wait := record.number("step_seconds", "data_wait")) is not None:
             tiles.append(Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
     return tiles
 
 
 def findings(record: Record) -> Section:
-    """The section; it says so where the record holds none."""
+    """The section; empty where the record holds none."""
     found = entries(record, "findings")
-    if not found:
-        empty = Paragraph("This record holds no findings.", "empty")
-        return Section("findings", "What to change", "", [empty] * (record.text("status") != "failed"))
     ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
-    about = "The largest part of training first; a bar is the predicted speed-up of the whole run with "
-    about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
-    return Section("findings", "What to change", about, [Cards(cards)])
+    about = "The largest part of training first." if len(cards) > 1 else ""
+    if any(card.get("drawing") for card in cards):
+        level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
+        about += " A bar is the predicted speed-up of the whole run with "
+        about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
+    return Section("findings", "What to change", about, [Cards(cards)] if cards else [])
 
 
 def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[str, Any]:
     cause = entry.text("cause") or ""
-    fine, named = cause == "nothing", cause.replace("_", " ")
+    nothing, named = cause == "nothing", cause.replace("_", " ")
+    good = nothing and fine(record)
     median, low, high = estimate_of(entry, "predicted_speedup")
     card = {
-        "rank": "✓" if fine else f"{number}",
+        "rank": "✓" if good else "-" if nothing else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
-        "cause": named,
-        "texts": [Paragraph(text, key) for key in ("evidence", "advice") if (text := entry.text(key))]
+        "cause": "" if nothing else named,
+        # Of nothing to fix the headline tells the evidence.
+        "texts": [Paragraph(text, key) for key in ("evidence", "advice")[nothing:] if (text := entry.text(key))]
         + [Paragraph(text, "advice") for text in remedies(entry.summary)],
-        "fine": "fine" * fine,
+        "fine": "fine" * good,
         "command": command_of(record, entry.summary),
     }
-    promised = "" if fine else gain(entry.summary)
+    promised = "" if nothing else gain(entry.summary)
     if median is None or not promised or not entry.items("overrides"):
         return card | {"gain": promised.replace("x", TIMES), "hint": "without it, at most", "drawing": ""}
     spread = interval(low, high, times) or "no interval"

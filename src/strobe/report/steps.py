@@ -3,21 +3,26 @@
 from collections.abc import Mapping
 
 from strobe.callbacks.columns import PHASES
+from strobe.diagnose.attribution import taken
+from strobe.diagnose.candidates import estimate_of_loader, workers_of
+from strobe.diagnose.predict import WORTH, Step, step_of, with_model
+from strobe.diagnose.symptoms import too_low
+from strobe.overrides import key_of
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale
+from strobe.present.charts.scale import axis as scale_of
 from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
-from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
-from strobe.records.run import Record, as_number
-from strobe.report.wording import ceiling_rates, entries, estimate_of
+from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
+from strobe.records.run import Alternative, Record, as_number, rate_of
+from strobe.report.wording import ceiling_rates, entries, lowest, share_of_ceiling
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
 _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
 _SHOWN = 0.005  # share of training from which on a part of it is listed
-_ABOVE = 1.05  # of the lowest ceiling; what a measurement may be off
-_FARTHEST = 3.0  # times the measured rate; a ceiling beyond is drawn as one that goes on
+_FAR = 4.0  # times the lowest rate; with one beyond the bars are logarithmic, so that all can be told apart
 _NAMES = {
     "loader": ("Loader alone", "the same loader, nobody trains"),
     "model": ("Model alone", "one cached batch, replayed"),
@@ -28,13 +33,12 @@ _NAMES = {
 
 
 def step(record: Record) -> Section:
-    """The section; it says so where no step was measured."""
+    """The section; empty where no step was measured."""
     host = _seconds(record, "step_seconds", PHASES)
     total = record.number("step_seconds", "total") or 0.0
     title = "Where a step goes"
     if not host or total <= 0:
-        empty = "No step was measured: all were warm-up or profiled, or there were none."
-        return Section("step", title, "", [Paragraph(empty, "empty")])
+        return Section("step", title, "", [])
     device = _seconds(record, "device_seconds", DEVICE)
     device_total = record.number("device_seconds", "total") or sum(device.values())
     widest = max(total, device_total if device else 0.0, sum(host.values()), sum(device.values()))
@@ -126,49 +130,44 @@ def _between(record: Record, total: float) -> list[str]:
 
 
 def ceilings(record: Record) -> Section:
-    """The section: a row for each rate on one scale; without ceilings, why there are none."""
+    """The section: a bar for each rate on one scale; why there are none, where that is known."""
     intervals, why = record.mapping("ceilings", "intervals"), record.text("ceilings", "reason")
-    limits = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
-    rate, low, high = estimate_of(record, "images_per_second")
-    if not limits:
-        reason = why or "They were not measured in this run; ceilings=true measures them."
-        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if rate or why else [])
-    found = limits | ({"measured": (rate, low, high)} if rate else {})
-    scale = Scale(0.0, 1.12 * max(value for value, *_ in found.values() if not rate or value <= _FARTHEST * rate))
-    rows = Rows([_row(key, *found[key], scale.end, rate) for key in found], axis(scale, scale.marks(5)), "images/s")
+    found = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
+    if not found:
+        reason = why or "They were not measured; ceilings=true measures them after training."
+        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if why or rate_of(record) else [])
+    if rate := rate_of(record):
+        found["measured"] = (rate, None, None)
+    values = [value for value, *_ in found.values()]
+    scale = scale_of(values, logarithmic=max(values) > _FAR * min(values))
+    lines = [_row(key, *found[key], scale, rate) for key in found]
     about = "Images/s with one side of training taken away; whiskers are 95% intervals."
+    about += " The scale is logarithmic." if scale.logarithmic else ""
     if took := record.number("ceilings", "seconds"):
         about += f" Measuring took {duration(took)} after training."
-    return Section("ceilings", "Ceilings", about, [rows, *_words(record, rate), *_alternatives(record)])
+    rows = Rows(lines, axis(scale, scale.marks(5)), "images/s")
+    return Section("ceilings", "Ceilings", about, [rows, *_words(record), *_alternatives(record)])
 
 
 def _row(  # noqa: PLR0917
-    key: str, rate: float, low: float | None, high: float | None, top: float, measured: float | None
+    key: str, rate: float, low: float | None, high: float | None, scale: Scale, measured: float | None
 ) -> Line:
-    """A bar from 0 to ``top`` with its interval; the ``measured`` rate crosses all others as a line."""
-    (name, hint), share, middle = _NAMES[key], rate / top, ROW / 2 + 1
-    parts = [rect(0, 6, min(1.0, share), ROW - 10, f"fill rate-{key}")]
-    if share > 1:  # it goes on
-        parts += [rect(0.965 + 0.012 * number, 0, 0.005, ROW + 2, "gap") for number in (0, 1)]
-    elif low is not None and high is not None:
-        first, last = sorted((max(0.0, min(1.0, low / top)), max(0.0, min(1.0, high / top))))
-        parts += whisker(first, last, middle)
+    """A bar from the start of the scale with its interval; the ``measured`` rate crosses all others as a line."""
+    name, hint = _NAMES[key]
+    parts = [rect(0, 6, scale.place(rate), ROW - 10, f"fill rate-{key}")]
+    if low is not None and high is not None and 0 < low <= high:
+        parts += whisker(scale.place(low), scale.place(high), ROW / 2 + 1)
     if measured and key != "measured":
-        parts.append(line(measured / top, 0, measured / top, ROW + 2, "reference"))
+        parts.append(line(scale.place(measured), 0, scale.place(measured), ROW + 2, "reference"))
     spread, value = interval(low, high), figure(rate)
     drawing = svg(ROW + 2, f"{name}: {value} images/s" + (f", {spread}" if spread else ""), parts)
-    return Line(Text(name, "b", small=[hint]), drawing, Text(value, "b", small=[spread or "no interval"]), key)
+    return Line(Text(name, "b", small=[hint]), drawing, Text(value, "b", small=[spread] if spread else []), key)
 
 
-def lowest(record: Record) -> str:
+def lowest_ceiling(record: Record) -> str:
     """The lowest ceiling in words; empty where none was measured."""
-    rate, name = _lowest(record)
-    return f"{figure(rate)} images/s: {name}" if name else ""
-
-
-def _lowest(record: Record) -> tuple[float, str]:
-    found = [(rate, _NAMES[key][0].lower()) for key, rate in ceiling_rates(record).items()]
-    return min(found, key=lambda pair: pair[0], default=(0.0, ""))
+    key = lowest(record)
+    return f"{figure(ceiling_rates(record)[key])} images/s: {_NAMES[key][0].lower()}" if key else ""
 
 
 def _pair(value: object) -> tuple[float | None, float | None]:
@@ -177,18 +176,15 @@ def _pair(value: object) -> tuple[float | None, float | None]:
     return as_number(value[0]), as_number(value[1])
 
 
-def _words(record: Record, measured: float | None) -> list[Part]:
+def _words(record: Record) -> list[Part]:
     lines: list[str | Text] = []
-    least, name = _lowest(record)
-    share = record.number("efficiency")
-    if share is None and measured:
-        share = measured / least
-    if share is not None:
-        lines += ["This run reaches", Text(percent(share), "b"), f"of the lowest ceiling ({name})."]
-        if share > _ABOVE:
-            lines.append("More than a ceiling cannot be: the machine was slower while that was measured.")
+    share, key = share_of_ceiling(record), lowest(record)
+    if key and share is not None:
+        lines += ["This run reaches", Text(percent(share), "b"), f"of the lowest ceiling ({_NAMES[key][0].lower()})."]
+    if wrong := too_low(record):
+        lines.append(f"{_NAMES[wrong][0]} was measured too low: the machine was slower then than in training.")
     if record.flag("ceilings", "shared_cores"):
-        words = "Loader and model compete for the same cores, so neither ceiling can be reached while both work"
+        words = "Loader and model share the same cores, so neither reaches its own ceiling while both work"
         joint = record.number("ceilings", "joint")
         lines.append(f"{words}: together they can reach {figure(joint)} images/s." if joint else f"{words}.")
     cost = [
@@ -204,12 +200,50 @@ def _words(record: Record, measured: float | None) -> list[Part]:
 
 
 def _alternatives(record: Record) -> list[Part]:
-    """What else was measured, one side at a time."""
-    rows = []
-    for entry in entries(record, "ceilings", "alternatives"):
-        if (value := entry.number("rate")) is not None:
-            side, base = entry.text("side") or "", record.number("ceilings", entry.text("side") or "")
-            name = named(" ".join(map(str, entry.items("overrides"))), "code", f"{side} alone")
-            spread = interval(*_pair(entry.summary.get("interval")))
-            rows.append((name, Text(figure(value), small=[spread]), times(value / base) if base else ""))
-    return [Table(("Also measured", "#Images/s", "#Against this run's"), rows)] if rows else []
+    """What else was measured, one side at a time, and why it is advised or not."""
+    step, rows = step_of(record), []
+    for side in ("loader", "model"):
+        base = record.number("ceilings", side)
+        for entry in record.alternatives(side):
+            gain = entry.ratio.median if entry.ratio else entry.rate.median / base if base else None
+            told = f"{times(gain)} today's {side} alone" if gain else ""
+            name = named(" ".join(entry.overrides), "code")
+            rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
+            rows.append((name, rate, told, _advised(record, step, entry, gain)))
+    heads = ("Also measured", "#Images/s alone", "Against today", "Advised")
+    return [Table(heads, rows, "tried")] if rows else []
+
+
+def _advised(record: Record, step: Step | None, entry: Alternative, gain: float | None) -> Words:
+    """``yes``, or why it is not advised."""
+    found = entries(record, "findings")
+    change = list(entry.overrides)
+    advised = [one.items("overrides") for one in found]
+    advised += [remedy.items("overrides") for one in found for remedy in entries(one, "remedies")]
+    if change in advised:
+        return Text("yes", "b")
+    if gain is not None and gain <= 1:
+        return "not faster"
+    keys = {key_of(text) for text in change}
+    if any(not keys.isdisjoint(key_of(str(text)) for text in texts) for texts in advised):
+        return "another value is advised"
+    if step is None or too_low(record) or taken(record, "ceilings"):
+        return "the machine was too busy to tell"
+    return _gains(record, step, entry)
+
+
+def _gains(record: Record, step: Step, entry: Alternative) -> str:
+    """Why what is faster alone does not help training, or not for certain."""
+    loads = entry.side == "loader"
+    helped = estimate_of_loader(record, step, entry) if loads else None
+    if not loads:
+        helped = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio)
+    if helped is None:
+        more = workers_of(entry, step) - step.workers
+        return "fewer workers" if more < 0 else "more workers than cores" if more else "not faster beyond doubt"
+    if helped.median < WORTH:
+        waits = f": {percent(step.waiting)} of a step waits for data" if loads else ""
+        return f"training would gain less than 3%{waits}"
+    if helped.low <= 1:
+        return f"training may gain nothing: {interval(helped.low, helped.high, times)}"
+    return "another change gains more"

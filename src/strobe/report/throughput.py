@@ -14,11 +14,12 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
-from strobe.present.parts import Chart, Key, Keys, Paragraph, Section
+from strobe.present.parts import Chart, Key, Keys, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
-from strobe.report.wording import ceiling_rates, estimate_of
+from strobe.report.wording import ceiling_rates, estimate_of, unit_of
 
+STEPS = "steps/s"  # where it is not known how many images a step held
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
 MOST_ZOOMED = 50_000  # steps; more would weigh too much
@@ -118,25 +119,24 @@ class Timeline:
         for kind, name in SHAPES.items():
             if count := sum(point.kind == kind for point in self.points):
                 css = "band" if kind == "free" and self.banded else f"dot {kind}"
-                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (not counted)'}"))
+                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
         if beyond := [point.rate for point in self.points if point.rate > self.top]:
             found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
         if self.run and self.run[0] < self.top:
-            found.append(Key("stroke run", f"median {figure(self.run[0])}"))
+            found.append(Key("stroke run", f"median step {figure(self.run[0])}"))
         if self.ceiling and self.ceiling < self.top:
             found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
         return found
 
 
 def throughput(record: Record, rows: Rows) -> Section:
-    """The section; it says so where ``steps.csv`` holds no step."""
-    unit = "images/s" if any(row.get("images") for row in rows) else "steps/s"
+    """The section; empty where ``steps.csv`` holds no step."""
+    unit = unit_of(record) if any(row.get("images") for row in rows) else STEPS
     points = points_of(rows, unit)
     if not points:
-        empty = Paragraph("steps.csv holds no steps.", "empty")
-        return Section("throughput", "Throughput", "", [empty] * (record.text("status") != "failed"))
+        return Section("throughput", "Throughput", "", [])
     run = ceiling = None
-    if unit == "images/s":
+    if unit != STEPS:
         median, low, high = estimate_of(record, "images_per_second")
         run = (median, low, high) if median else None
         ceiling = min(ceiling_rates(record).values(), default=None)
@@ -145,10 +145,11 @@ def throughput(record: Record, rows: Rows) -> Section:
         if math.isfinite(epoch := row.get("epoch", math.nan)):
             epochs.setdefault(epoch, row.get("step", float(number)))
     time = Timeline(points, unit, run, ceiling, [(step, epoch) for epoch, step in epochs.items()], _pauses(rows))
-    about = "Images/s of each step, from steps.csv."
+    about = "of each step, from steps.csv."
     if time.banded:
-        about = f"Images/s of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
-    if unit != "images/s":
+        about = f"of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
+    about = f"{unit.capitalize()} {about}"
+    if unit == STEPS:
         about += " How many images a step held is unknown."
     told = [Key("stroke epoch", counted(len(epochs), "epoch"))] if len(epochs) > 1 else []
     for kind, (css, name) in _PAUSES.items():
@@ -164,7 +165,7 @@ def points_of(rows: Rows, unit: str) -> list[Point]:
     found = []
     for number, row in enumerate(rows):
         total, step = row.get("device_total") or row.get("total", 0.0), row.get("step", float(number))
-        images = row.get("images", 0.0) if unit == "images/s" else 1.0
+        images = row.get("images", 0.0) if unit != STEPS else 1.0
         if 0 < total < math.inf and math.isfinite(step) and _SLOWEST < images / total < _FASTEST:
             kind = "profiled" if row.get("profiled") else "warmup" if number < WARMUP_STEPS else "free"
             found.append(Point(step, images / total, kind, total))

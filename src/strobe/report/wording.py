@@ -1,19 +1,24 @@
 """What a run's record says, in the words that the page, the terminal, TensorBoard and pictures share."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
-from strobe.diagnose.attribution import class_of
-from strobe.diagnose.symptoms import ABOVE
+from strobe.diagnose.attribution import class_of, taken
+from strobe.diagnose.rules.none import NEAR
+from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.overrides import split
-from strobe.present.format import TIMES, counted, duration, percent, rate
+from strobe.present.format import TIMES, cores, counted, duration, estimate, percent, rate
 from strobe.records.run import Record
 
 CEILINGS = ("loader", "model", "transfer", "joint")
 _MOST_FINDINGS = 3
 _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
+_VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
+_FIGURES = re.compile(r" \([^()]*\d[^()]*\)")
 
 
 def subject(record: Record) -> list[str]:
@@ -34,6 +39,59 @@ def subject(record: Record) -> list[str]:
     return [part for part in parts if part]
 
 
+def unit_of(record: Record) -> str:
+    """What the record's rates are in: images/s, samples/s, or steps/s where a batch did not tell its size."""
+    return f"{record.text('unit') or 'images'}/s"
+
+
+def verdict(record: Record) -> tuple[str, str]:
+    """The verdict's first sentence without figures in brackets, and its others; empty where there is none.
+
+    That too few steps were measured is left to ``trust``.
+    """
+    found = [sentence for sentence in _SENTENCE.split((record.text("verdict") or "").strip()) if sentence]
+    found = [sentence for sentence in found if rank.AGAIN not in sentence] or found
+    return (_FIGURES.sub("", found[0]), " ".join(found[1:])) if found else ("", "")
+
+
+def trust(record: Record) -> tuple[str, str]:
+    """How far the run's figures can be trusted: ``good``, ``fair`` or ``bad``, and a sentence; empty if unknown."""
+    steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
+    if not median or not steps:
+        count = all_steps(record)
+        which = "the only step was" if count == 1 else f"all {count:,.0f} steps were"
+        why = "profiled or warm-up" if record.number("steps", "profiled") else "warm-up"
+        return ("bad", f"Too short: {which} {why}; train longer.") if count and not steps else ("", "")
+    if steps < rank.FEWEST_STEPS:
+        return "bad", f"Too short: only {counted(steps, 'step')} measured. R{rank.AGAIN[1:]}"
+    if noise := _noise(record):
+        return "bad", f"Noisy: {noise}."
+    if low and high and high > _VARIED * low:
+        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
+    if (others := record.number("machine", "others")) is None:
+        return "", ""
+    return "good", f"Quiet: {counted(steps, 'step')} measured, and other processes used {percent(others)} of the cores."
+
+
+def _noise(record: Record) -> str:
+    """What else the machine did to this run; empty for nothing notable."""
+    if lost := taken(record):
+        busy = [(entry.text("name"), entry.number("cores")) for entry in entries(record, "machine", "busiest")]
+        who = ", ".join(f"{name} {cores(used)}" for name, used in busy if used)
+        return f"other processes{who and f' ({who})'} kept training from its cores for {percent(lost)} of the time"
+    if lost := taken(record, "ceilings"):
+        return f"other processes took {percent(lost)} of the time in which the ceilings were measured"
+    slower = "training was faster than a ceiling, so the machine was slower while that was measured"
+    return slower if too_low(record) else ""
+
+
+def fine(record: Record) -> bool:
+    """Whether the run is known to be about as fast as it can be: nothing is advised, and it is near its ceiling."""
+    nothing = all(found.text("cause") == "nothing" for found in entries(record, "findings"))
+    near = (share := share_of_ceiling(record)) is not None and share >= NEAR
+    return nothing and near and record.text("status") == "completed" and trust(record)[0] not in ("bad", "fair")
+
+
 def entries(record: Record, *path: str) -> list[Record]:
     """The mappings of a list."""
     return [Record(entry) for entry in record.items(*path) if isinstance(entry, dict)]
@@ -45,26 +103,44 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
+def median_step(record: Record) -> str:
+    """``median step 565 (550 to 580)``, in images/s, beside the rate of training as a whole; empty where unknown."""
+    known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
+    return f"median step {told}" if (told := estimate(known, rate)) else ""
+
+
 def ceiling_rates(record: Record) -> dict[str, float]:
     """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
     found = {name: record.number("ceilings", name) for name in CEILINGS}
     return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
+def lowest(record: Record) -> str | None:
+    """The lowest ceiling's name; None where none was measured."""
+    rates = ceiling_rates(record)
+    return min(rates, key=lambda name: rates[name], default=None)
+
+
+def share_of_ceiling(record: Record) -> float | None:
+    """The run's images/s as a share of its lowest ceiling, 1 at most; None where unknown, or a ceiling is wrong."""
+    share = record.number("efficiency")
+    return None if share is None or too_low(record) else min(1.0, share)
+
+
 def ceilings(record: Record) -> str:
-    """The ceilings and the efficiency in one line; why there are none; empty where nothing is known."""
-    rates, efficiency = ceiling_rates(record), record.number("efficiency")
-    named = [f"{name} {rate(rates[name])}" for name in ("loader", "model") if name in rates]
+    """The ceilings and the share of them in one line; why there are none; empty where nothing is known."""
+    rates, share = ceiling_rates(record), share_of_ceiling(record)
+    named = [f"{name} alone {rate(rates[name])}" for name in ("loader", "model") if name in rates]
     parts = [f"{', '.join(named)} images/s"] if named else []
     if joint := rates.get("joint"):
-        cores = record.count("environment", "usable_cores")
-        where = f"{cores} shared cores" if cores and cores > 1 else "the same core" if cores else "the same cores"
+        usable = record.count("environment", "usable_cores")
+        where = f"{usable} shared cores" if usable and usable > 1 else "the same core" if usable else "the same cores"
         parts.append(f"together about {rate(joint)} on {where}")
-    if parts and efficiency is not None and efficiency > ABOVE:
+    if parts and too_low(record):
         parts.append("a ceiling was measured too low: training was faster")
-    elif parts and efficiency is not None:
-        lowest = min(rates, key=lambda name: rates[name])
-        parts.append(f"efficiency {efficiency:.0%} of {'that' if lowest == 'joint' else f'the {lowest} ceiling'}")
+    elif parts and share is not None:
+        least = lowest(record)
+        parts.append(f"this run reaches {percent(share)} of {'that' if least == 'joint' else f'the {least} alone'}")
     told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
     return f"{told}. {reason}" if told and reason else told or (reason and f"not measured: {reason}")
 

@@ -37,7 +37,7 @@ SLOW_LOGGER = f"logger=csv trainer.log_every_n_steps=1 logger._target_={FAULTS}.
 CLEAN = "trainer.enable_checkpointing=false"
 BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow.busy=true +callbacks.slow.seconds"
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
-SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=."
+SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=. data.size=224"
 HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
 ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = "data.batch_size=8"

@@ -101,7 +101,7 @@ class UnevenDisk(SlowDisk):
 
 
 class SmallPhotos(ImageFolder):
-    """Photos of 64x64 pixels, made below ``data.root`` on first use: the usual ``data.size`` enlarges them."""
+    """Photos of 64x64 pixels, made below ``data.root`` on first use: ``data.size=224`` enlarges them."""
 
     side, classes_made, each = 64, 4, 160
 

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from strobe.present.format import pace
 from strobe.present.page import open_browser
 from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
+from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Show what was asked for; exits with a sentence when it cannot be shown."""
     parser = argparse.ArgumentParser(
         prog="python -m strobe.view",
-        description="Open a run: its report or record, TensorBoard, or Perfetto's timeline, with no internet.",
+        description="Open a run: its report or record, TensorBoard, or Perfetto's timeline; it works offline.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -90,8 +92,8 @@ def _print_run(run: Path, *, alone: bool) -> None:
         if alone:
             print_summary(summary, run, Console())
         else:
-            rate = summary["images_per_second"]["median"]
-            print(f"{run}: {summary['status']}" + (f", {rate:,.0f} images/s" if rate is not None else ""))
+            rate = rate_of(Record(summary))
+            print(f"{run}: {summary['status']}" + (f", {pace(rate)}" if rate is not None else ""))
     except (KeyError, TypeError, AttributeError) as error:
         raise SystemExit(f"{run / 'summary.json'} is not a record of this version ({error!r})") from None
 

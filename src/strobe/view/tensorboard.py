@@ -11,12 +11,13 @@ import time
 from functools import partial
 from pathlib import Path
 
-from strobe.present.page import open_browser
+from strobe.present.page import OFFLINE, open_browser
 from strobe.process.signals import noted
-from strobe.records.places import has_events, traces_in
+from strobe.records.places import has_events, runs_in, traces_in
 from strobe.view.serving import announce, probe_port, reachable, take_port
 
 PORT = 6006  # TensorBoard's
+AGAIN = 5.0  # seconds between two looks for new runs
 GRACE = 5.0  # seconds between asking TensorBoard to end and ending it
 
 
@@ -26,7 +27,6 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
     if not has_events(folder) and not traces_in(folder):
         raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
     port = take_port(partial(probe_port, host), host, port, PORT)  # free a moment ago
-    command = [sys.executable, "-m", "tensorboard.main", f"--logdir={folder}", f"--host={host}", f"--port={port}"]
     with (
         noted() as asked_to_end,
         # for its plugins' files, too, which they leave behind when they are ended
@@ -34,6 +34,8 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
         Path(scratch, "output").open("w+b") as output,
     ):
         print(f"Starting TensorBoard on {folder}", flush=True)
+        named = _name_runs(folder, Path(scratch, "runs"))
+        command = [sys.executable, "-m", "tensorboard.main", f"--logdir={named}", f"--host={host}", f"--port={port}"]
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -43,20 +45,36 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
             process_group=0,  # of its own, with all that TensorBoard's plugins start
         )
         try:
-            shown = False
+            shown, again = False, time.monotonic() + AGAIN
             while not asked_to_end and child.poll() is None:
                 if not shown and _listening(reachable(host), port):
                     shown = True
                     print(f"  http://{reachable(host)}:{port}/")
+                    if traces_in(folder):
+                        print(f"  {OFFLINE}")
                     announce(host, port)
                     open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
                 time.sleep(0.1)
+                if time.monotonic() > again:  # a sweep goes on
+                    _name_runs(folder, named)
+                    again = time.monotonic() + AGAIN
             if not asked_to_end:
                 output.seek(0)
                 said = output.read().decode(errors="replace").rstrip().rpartition("\n")[2].strip() or "it said nothing"
                 raise SystemExit(f"TensorBoard ended by itself (exit code {child.returncode}): {said}")
         finally:
             _end(child)
+
+
+def _name_runs(folder: Path, links: Path) -> Path:
+    """Links by which TensorBoard shows a run by its own name, not by ``<run>/tensorboard``; the folder without runs."""
+    runs = [run for run in runs_in(folder) if (run / "tensorboard").is_dir()]
+    for run in runs:
+        name = "-".join(run.relative_to(folder).parts) or run.absolute().name
+        links.mkdir(exist_ok=True)
+        if not (links / name).is_symlink():
+            (links / name).symlink_to((run / "tensorboard").absolute())
+    return links if runs else folder
 
 
 def _listening(host: str, port: int) -> bool:

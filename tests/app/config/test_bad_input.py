@@ -217,9 +217,7 @@ def test_no_last_checkpoint(train: Train, tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_space_for_outputs(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=5_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    refused(
-        train(CHECKPOINTS), "hydra.run.dir=", "5 MB free", "hydra.run.dir=FOLDER", "trainer.enable_checkpointing=false"
-    )
+    refused(train(CHECKPOINTS), "hydra.run.dir=", "5 MB free", "hydra.run.dir=FOLDER", "checkpoint.save=none")
 
 
 def test_an_altered_cifar10(train: Train, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
-from support.runs import CHECKPOINTS, Ended, Train
+from strobe.diagnose.symptoms import too_low
+from strobe.records.run import Record
+from strobe.report import wording
+from support.runs import ALL, CHECKPOINTS, Ended, Train
 
 MEASURED = ("trainer.limit_train_batches=8", "ceilings=true", "ceilings_seconds=0.3", "loader=rasterio")
 
@@ -29,12 +31,13 @@ def test_a_run_ends_with_a_verdict(finished_run: Ended) -> None:
     assert ceilings["joint"] < min(ceilings["loader"], ceilings["model"])  # one process loads and computes in turn
     assert ceilings["alternatives"]
     smallest = min(ceilings["loader"], ceilings["model"], ceilings["joint"])
-    assert summary["efficiency"] == pytest.approx(summary["images_per_second"]["median"] / smallest)
+    share = min(1.0, summary["overall_images_per_second"] / smallest)
+    assert summary["efficiency"] == (None if too_low(Record(summary)) else pytest.approx(share))
     assert summary["findings"]
     text = " ".join(ended.output.split())
-    for sentence in (summary["verdict"], summary["findings"][0]["title"]):
+    for sentence in (wording.verdict(Record(summary))[0], summary["findings"][0]["title"]):
         assert sentence in text
-        assert sentence.split(" (")[0] in shown(ended)
+        assert sentence in shown(ended).replace("\u00a0", " ")
     assert "report.html" in ended.output
 
 
@@ -62,7 +65,7 @@ def test_ctrl_c_ends_the_measuring_and_not_the_run(train: Train, monkeypatch: py
     assert ended.summary["status"] == "completed"
     assert (ended.summary["ceilings"]["model"] is None) == (place == "measure")
     assert "interrupted" in ended.output
-    assert ended.summary["verdict"] in " ".join(ended.output.split())
+    assert wording.verdict(Record(ended.summary))[0] in " ".join(ended.output.split())
 
 
 def test_a_run_that_fails_has_a_report_too(train: Train) -> None:
@@ -79,7 +82,7 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     def broken(*_: Any) -> None:
         raise ArithmeticError("the rule's own")
 
-    monkeypatch.setattr(verdict, "conclude", broken)
+    monkeypatch.setattr("strobe.attach.record.conclude", broken)
     ended = train()
     assert ended.code == 0
     assert ended.summary["status"] == "completed"
@@ -93,7 +96,7 @@ def test_a_run_ends_the_same_with_and_without(train: Train, workers: int) -> Non
     states, records, checkpoints = [], [], []
     for ceilings in ("true", "false"):
         given = f"ceilings={ceilings}", "ceilings_seconds=0.1", f"engine.num_workers={workers}"
-        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, name=ceilings)
+        ended = train(*given, "trainer.max_epochs=2", CHECKPOINTS, ALL, name=ceilings)
         assert ended.code == 0, ended.output
         states.append((torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()))
         records.append(ended.summary)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from support.interruptions import before_each_step
-from support.runs import CHECKPOINTS, QUICK, Train, trained
+from support.runs import ALL, CHECKPOINTS, QUICK, Train, trained
 
 SETTINGS = (
     "trainer.max_epochs=3",
@@ -36,7 +36,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> Whole:
     """What a run that was left alone ended with: its folder of checkpoints, and weights."""
-    ended = trained(tmp_path_factory.mktemp("whole"), *SETTINGS, defaults=QUICK, data_root=sample_root)
+    ended = trained(tmp_path_factory.mktemp("whole"), *SETTINGS, ALL, defaults=QUICK, data_root=sample_root)
     assert ended.code == 0, ended.output
     return ended.directory / "checkpoints", weights(ended.directory)
 

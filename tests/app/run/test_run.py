@@ -14,7 +14,7 @@ from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
 from support.readers import Plugin, ask, board
-from support.runs import CHECKPOINTS, Ended, Train
+from support.runs import ALL, CHECKPOINTS, Ended, Train
 
 
 def test_the_record_is_complete_and_the_terminal_says_what_it_was(finished_run: Ended) -> None:
@@ -81,10 +81,10 @@ def test_tensorboard_shows_scalars_pictures_texts_and_traces(finished_run: Ended
         assert {"train/loss", "train/step_loss", "val/loss", "test/accuracy"} <= set(scalars)
         assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
         images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
-        assert set(images) == {"first_batch", "test_confusion", "profiler/timeline", "strobe/step"}
+        assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step"}
         texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
         told = {tag.removesuffix("/text_summary") for tag in texts}
-        assert told >= {"profiler/schedule", "profiler/operators", "strobe/verdict"}
+        assert told >= {"trace/schedule", "trace/operators", "strobe/verdict"}
         plugin = Plugin(address, run)
         (worker,) = plugin.workers()
         assert f"{worker}." in finished_run.summary["traces"][0]
@@ -132,7 +132,7 @@ def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: 
         save(self, *given, **options)
 
     monkeypatch.setattr(Trainer, "save_checkpoint", saving)
-    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2", CHECKPOINTS)
+    ended = train("trainer.max_epochs=3", "checkpoint.every_n_epochs=2", CHECKPOINTS, ALL)
     assert ended.code == 0, ended.output
     assert saved == {8, 12}
     state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)

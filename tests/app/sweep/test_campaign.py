@@ -91,7 +91,10 @@ def test_a_cell_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [run["directory"] for run in record["cells"][0]["runs"]] == ["0-seed=1", "0-seed=1.2"]
     assert [campaign.rate(cell) for cell in campaign.sweep.cells] == [100.0, None, 12.5]
     said = capsys.readouterr().out
-    assert said.startswith(f"3 cells, 6 runs, one at a time, into {tmp_path}\n")
+    assert said.startswith(
+        f"3 cells, 6 runs, one at a time, into {tmp_path}; the first run shows how long this takes\n"
+    )
+    assert said.count("About 0:10 for the other runs\n") == 1
     assert len(re.findall(r"^\[\d/6\] failed: memory ran out  seed=2$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 100 images/s  seed=1$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 12.5 images/s  seed=3$", said, re.MULTILINE)) == 2

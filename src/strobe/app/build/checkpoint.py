@@ -1,15 +1,23 @@
-"""Which checkpoint a run resumes from, and whether it fits."""
+"""Which checkpoints a run writes and keeps, which one it resumes from, and whether that fits."""
 
+import contextlib
+import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from omegaconf import DictConfig
 from torch import nn
 
+from strobe.app.config.compose import in_sweep
 from strobe.errors import ConfigError, DataError
 
 FOLDER = "checkpoints"
+SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
+MEGABYTES = {"none": 2, "weights": 90, "auto": 280, "resume": 420}  # of resnet18 with Adam; with one being written
+
+log = logging.getLogger(__name__)
 
 
 class Checkpoints(ModelCheckpoint):
@@ -31,18 +39,60 @@ class Checkpoints(ModelCheckpoint):
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
 
 
-def find_checkpoint(wanted: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
+def wanted(cfg: DictConfig) -> str:
+    """What ``checkpoint.save`` comes to in this run; ``auto`` where its length decides, which is known at its end."""
+    if not cfg.trainer.enable_checkpointing:
+        return "none"
+    if cfg.checkpoint.save != "auto":
+        return str(cfg.checkpoint.save)
+    if cfg.checkpoint.every_n_steps is not None or cfg.ckpt_path is not None:
+        return "resume"
+    return "none" if in_sweep() else "auto"
+
+
+def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
+    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
+    monitor, steps, epochs = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps, cfg.checkpoint.every_n_epochs
+    if (save := wanted(cfg)) == "none":
+        return []
+    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    best: dict[str, Any] = {
+        "filename": "best",
+        "monitor": monitor,
+        "mode": "min" if monitor.endswith("loss") else "max",
+    }
+    best |= {"save_on_train_epoch_end": False, "save_weights_only": save != "resume"}
+    found = [Checkpoints(every_n_epochs=epochs, **best, **common)]
+    if save != "weights":
+        found.append(Checkpoints(filename="last", save_on_train_epoch_end=True, every_n_epochs=epochs, **common))
+        if steps is not None:
+            found.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
+    return found
+
+
+def tidy(folder: Path, seconds: float) -> None:
+    """Remove what a completed run that trained for so long need not keep, where ``checkpoint.save=auto``."""
+    dropped = ["last.ckpt"] * (seconds < LONG) + ["best.ckpt"] * (seconds < SHORT)
+    for name in dropped:
+        (folder / name).unlink(missing_ok=True)
+    if seconds < SHORT:
+        with contextlib.suppress(OSError):  # an earlier run's may lie there
+            folder.rmdir()
+        log.info("No checkpoint is kept of a training of %.0f s; checkpoint.save=weights keeps the best", seconds)
+
+
+def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
     """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest ``last.ckpt`` in ``outputs``."""
-    if wanted != "last":
-        return None if wanted is None else Path(wanted)
+    if asked != "last":
+        return None if asked is None else Path(asked)
     own = run_dir / FOLDER / "last.ckpt"
     if own.is_file():
         return own
     found = sorted(outputs.glob(f"**/{FOLDER}/last.ckpt"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise DataError(
-            f"ckpt_path=last: no {FOLDER}/last.ckpt in {run_dir} or below {outputs}; "
-            "give a checkpoint file, or start anew without ckpt_path"
+            f"ckpt_path=last: no {FOLDER}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it with "
+            "checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
         )
     return found[-1]
 
@@ -56,10 +106,10 @@ def require_fitting(path: Path, model: nn.Module) -> None:
         raise DataError(
             f"ckpt_path={path} cannot be read as a checkpoint ({type(error).__name__}); give a file that a run wrote"
         ) from error
-    wanted = list(getattr(model, "classes", ())) or classes
-    if classes is not None and list(classes) != wanted:
+    own_classes = list(getattr(model, "classes", ())) or classes
+    if classes is not None and list(classes) != own_classes:
         raise ConfigError(
-            f"ckpt_path={path} tells apart {', '.join(classes)}; the data has {', '.join(wanted)}; "
+            f"ckpt_path={path} tells apart {', '.join(classes)}; the data has {', '.join(own_classes)}; "
             "give the data that it was trained on, or another checkpoint"
         )
     own = model.state_dict()
@@ -73,3 +123,8 @@ def require_fitting(path: Path, model: nn.Module) -> None:
                 f"ckpt_path={path} is of another model: {name} is {there} there and {here} here; "
                 "give the data and model settings that it was trained with, or another checkpoint"
             )
+    if "optimizer_states" not in content:
+        raise ConfigError(
+            f"ckpt_path={path} holds weights only, from which no run can go on; give a last.ckpt (a run keeps it with "
+            f"checkpoint.save=resume), or start anew from these weights with model.weights={path}"
+        )

@@ -1,5 +1,6 @@
 """From the configuration to objects; the only place that calls Hydra's ``instantiate``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from strobe.app.build.checkpoint import FOLDER, Checkpoints
+from strobe.app.build.checkpoint import FOLDER, checkpoints
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
 from strobe.app.data.base import ImageData
 from strobe.app.model.classifier import ImageClassifier
-from strobe.callbacks import Journal, ProgressBar, StepRecorder
+from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
 from strobe.errors import ConfigError, StrobeError
+from strobe.overrides import key_of
 
 FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
 
@@ -37,11 +39,13 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
+    saving = checkpoints(cfg, run_dir / FOLDER)
+    arguments["enable_checkpointing"] = bool(saving)  # else Lightning writes some of its own
     trainer = build_trainer(
         arguments,
         default_root_dir=run_dir,
         logger=instantiate(cfg.logger, save_dir=run_dir / folder),
-        callbacks=_callbacks(cfg, run_dir),
+        callbacks=_callbacks(cfg, run_dir, saving),
         use_distributed_sampler=False,  # ours deal out each index once
     )
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
@@ -74,19 +78,22 @@ def build_data(cfg: DictConfig) -> ImageData:
     return data
 
 
-def _callbacks(cfg: DictConfig, run_dir: Path) -> list[Callback]:
+def _callbacks(cfg: DictConfig, run_dir: Path, saving: Sequence[Callback]) -> list[Callback]:
     """Checkpoints, pictures, progress, the profiler, the record of steps, and what the user adds."""
     callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
     if cfg.trainer.enable_progress_bar:
         callbacks.append(ProgressBar(leave=True))
-    if cfg.trainer.enable_checkpointing:
-        callbacks += _checkpoints(cfg, run_dir / FOLDER)
+    callbacks += saving
     if cfg.profiler._target_ is not None:
         folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
         for key, folder in folders.items():
             if folder.exists() and not folder.is_dir():
                 raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
-        callbacks.append(instantiate(cfg.profiler, **folders))
+        profiler = instantiate(cfg.profiler, **folders)
+        if isinstance(profiler, TraceProfiler):
+            given = {key_of(override) for override in HydraConfig.get().overrides.task}
+            profiler.may_shorten = [name for name in ("active", "repeat") if f"profiler.{name}" not in given]
+        callbacks.append(profiler)
     return [*callbacks, *(_added(name, node) for name, node in cfg.callbacks.items())]
 
 
@@ -105,21 +112,6 @@ def _added(name: Any, node: Any) -> Callback:
             f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"
         )
     return made
-
-
-def _checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
-    """``best.ckpt`` by a validation metric, and ``last.ckpt`` after each epoch and, if wanted, in the middle of one."""
-    monitor, steps, epochs = cfg.checkpoint.monitor, cfg.checkpoint.every_n_steps, cfg.checkpoint.every_n_epochs
-    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
-    mode = "min" if monitor.endswith("loss") else "max"
-    each: dict[str, Any] = {"every_n_epochs": epochs, **common}
-    checkpoints = [
-        Checkpoints(filename="best", monitor=monitor, mode=mode, save_on_train_epoch_end=False, **each),
-        Checkpoints(filename="last", save_on_train_epoch_end=True, **each),
-    ]
-    if steps is not None:
-        checkpoints.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
-    return checkpoints
 
 
 def _make(node: Any, **arguments: Any) -> Any:

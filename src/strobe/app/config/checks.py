@@ -23,6 +23,8 @@ from strobe.overrides import key_of
 from strobe.present.format import counted
 
 MOST_THREADS = 8  # for each core: more only ever wait
+STARTING = 5.0  # seconds, about, until a training takes its first step
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -55,6 +57,8 @@ def check(cfg: DictConfig) -> None:
             "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "
             "give profiler.repeat=1 or more"
         )
+    if "tune" in cfg:
+        _check_budget(cfg.tune)
     cores = os.cpu_count() or 1
     for key in ("threads", "loader.threads"):
         if (OmegaConf.select(cfg, key) or 0) > MOST_THREADS * cores:
@@ -64,7 +68,7 @@ def check(cfg: DictConfig) -> None:
             )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
-    small = cfg.data.form == "array" or cfg.data.get("size", IMAGENET_STRIDE + 1) <= IMAGENET_STRIDE
+    small = cfg.data.form == "array" or (cfg.data.get("size") or IMAGENET_STRIDE + 1) <= IMAGENET_STRIDE
     if cfg.data.batch_size == 1 and small and cfg.model.stem == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
@@ -213,6 +217,28 @@ def _check_bands(bands: Any) -> None:
         raise ConfigError(
             f"data.bands={bands} is not a choice of bands; "
             "give rgb, all, or a list of different indices from 0 in file order, such as data.bands=[3,2,1]"
+        )
+
+
+def seconds(text: str) -> float:
+    """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
+    if match is None or not float(match[1]):
+        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def _check_budget(keys: DictConfig) -> None:
+    """A search needs time for one probe run, and for one comparison of two trainings."""
+    sides = 2 * (keys.turns * keys.turn_seconds + STARTING)
+    if seconds(keys.budget) < (least := STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides):
+        raise ConfigError(
+            f"tune.budget={keys.budget} is too little: a look at the training and one comparison take about "
+            f"{least:.0f} s; give tune.budget=2m or more"
         )
 
 

@@ -60,6 +60,11 @@ def composed(overrides: Sequence[str]) -> DictConfig:
     return cfg
 
 
+def in_sweep() -> bool:
+    """Whether the current configuration is that of a sweep's cell: Hydra numbers its jobs."""
+    return not OmegaConf.is_missing(HydraConfig.get().job, "num")
+
+
 @contextmanager
 def recomposed(overrides: Sequence[str]) -> Iterator[DictConfig]:
     """The checked configuration that ``overrides`` make; later ones replace earlier ones.

@@ -73,7 +73,8 @@ class ImageFolderConfig(DataConfig):
     form: str = knob("photos", choices=["tiles", "photos", "array"])
     # the whole photo, or a random part of it in each epoch
     framing: str = knob("random_resized_crop", choices=["resize", "random_crop", "random_resized_crop"])
-    size: int = knob(224, min=8, max=4096)  # side of the square that a photo becomes, in pixels
+    # side of the square that a photo becomes, in pixels; null: 224, or the shorter side of photos that are smaller
+    size: int | None = knob(None, min=8, max=4096)
     train_fraction: float = knob(0.8, above=0, below=1)  # as of tiles; where train/ and val/ are given, not used
 
 
@@ -333,8 +334,10 @@ class ConvolutionSuiteConfig(SuiteConfig):
 
 @dataclass
 class CheckpointConfig:
-    """Which checkpoints are kept, beside the last one."""
+    """Which checkpoints a run writes, and keeps when it has completed."""
 
+    # weights: best.ckpt; resume: best.ckpt and last.ckpt, with all that going on needs; auto: as docs/runs.md says
+    save: str = knob("auto", choices=["auto", "weights", "resume", "none"])
     monitor: str = knob("val/accuracy", choices=["val/accuracy", "val/loss"])  # the best one by this
     every_n_epochs: int = knob(1, min=1)  # how often best.ckpt and last.ckpt are looked after; and when training ends
     every_n_steps: int | None = knob(None, min=1)  # renew last.ckpt also within an epoch
@@ -357,7 +360,8 @@ class Config:
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order and augmentation
     test: bool = True  # test after training
     threads: int | None = knob(None, min=1)  # on which one operator of training computes; null: as torch does
-    ceilings: bool = True  # after training, measure loading and computing alone, and what would be faster
+    # after training, measure loading and computing alone, and what would be faster; null: but not in a sweep
+    ceilings: bool | None = None
     ceilings_seconds: float = knob(5.0, above=0, max=3600)  # at most for each of these measurements
     sweep: SweepConfig = field(default_factory=SweepConfig)  # of train.py -m; its runs do not get these keys
 

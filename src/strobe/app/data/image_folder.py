@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 PARTS = {"train", "val", "valid", "validation", "test"}  # how folders of a split's class folders are called
+USUAL, LEAST = 224, 8  # pixels of a side
+NOTABLY = 1.5  # times the pixels
 SplitIndices = dict[str, Tensor]  # (N,) int64 of each split
 
 
@@ -29,8 +31,9 @@ class ImageFolder(ImageData):
     into validation and test. In the second, ``<root>/test/<Class>/`` is the test's; where there is no such
     folder, or it holds no class folders, the test is on the validation photos.
 
-    Files lie at any depth below their class. Of each photo a square of ``size`` pixels is taken, as ``framing``
-    says (``strobe.app.loaders.crop_policy.CropPolicy``); with ``augment``, at random in training. The orientation that
+    Files lie at any depth below their class. Of each photo a square of ``size`` pixels is taken (None: 224, or the
+    shorter side of a usual photo where that is less), as ``framing`` says
+    (``strobe.app.loaders.crop_policy.CropPolicy``); with ``augment``, at random in training. The orientation that
     a camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
     """
 
@@ -39,7 +42,7 @@ class ImageFolder(ImageData):
     mean = torch.tensor([0.485, 0.456, 0.406])
     std = torch.tensor([0.229, 0.224, 0.225])
 
-    def __init__(self, *, framing: str, size: int, train_fraction: float, **common: Any) -> None:
+    def __init__(self, *, framing: str, size: int | None, train_fraction: float, **common: Any) -> None:
         super().__init__(**common)
         self.framing = framing
         self.size = size
@@ -62,13 +65,29 @@ class ImageFolder(ImageData):
         else:
             paths, targets = self._find(root, first=True)
             indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
-        table, centred = PathTable(paths), CropPolicy(self.framing, self.size, seed=self.shuffle_seed)
+        table = PathTable(paths)
+        self.size = self._fitting(PhotoSource(table, targets, indices["train"], CropPolicy("resize", USUAL)))
+        centred = CropPolicy(self.framing, self.size, seed=self.shuffle_seed)
         crops = {"train": replace(centred, random=self.augments)}
         return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flips; how a photo is framed was drawn when it was read."""
         return flip(images, generator, out=images)
+
+    def _fitting(self, photos: PhotoSource) -> int:
+        """The size that was asked for, or fits; says so where photos are enlarged, or are smaller than usual."""
+        try:
+            height, width = photos.stored_size()
+        except OSError:  # of a damaged file, whose loader names it
+            return self.size or USUAL
+        shorter = max(LEAST, min(height, width))
+        if self.size is None and shorter < USUAL:
+            log.info("Files are %dx%d: data.size=%d fits them, in place of %d", height, width, shorter, USUAL)
+        side = self.size or min(USUAL, shorter)
+        if (times := side**2 / (height * width)) >= NOTABLY:
+            log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)
+        return side
 
     def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders make."""

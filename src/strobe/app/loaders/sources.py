@@ -3,7 +3,9 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,13 +110,21 @@ class PhotoSource(FileSource):
     full_scale: float = 255.0
 
     def stored_size(self) -> tuple[int, int]:
-        """The median size of a sample of the photos; reads only their headers."""
+        """The median size of a sample of the photos; reads only their headers.
+
+        Raises:
+            OSError: none of them can be read.
+        """
         from PIL import Image
 
         sizes = []
-        for index in range(0, len(self), -(-len(self) // MOST_ASKED)):
-            with Image.open(self.path(index)) as photo:
-                sizes.append((photo.height, photo.width))
+        for path in map(self.path, range(0, len(self), -(-len(self) // MOST_ASKED))):
+            with suppress(OSError, Image.DecompressionBombError):
+                if Path(path).is_file():  # a pipe would wait for somebody to write
+                    with Image.open(path) as photo:
+                        sizes.append((photo.height, photo.width))
+        if not sizes:
+            raise OSError("no photo can be read")
         height, width = np.median(sizes, axis=0)
         return int(height), int(width)
 

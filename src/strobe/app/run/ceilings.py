@@ -28,12 +28,14 @@ from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Block, Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
+from strobe.present.terminal import clock
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
 
 log = logging.getLogger(__name__)
 
 SIDES = ("loader", "model", "transfer")
+BEGINNING = 1.0  # seconds, about, that a side takes before it is warm
 SEVERAL = "ceilings are measured with one device: several ranks share the cores of a machine and wait for each other"
 BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
 
@@ -89,7 +91,11 @@ class Ceilings:
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1:
             return blank(SEVERAL)
-        log.info("Measuring what loading and training each reach alone (ceilings=false leaves this out)")
+        sides = 1 + 1 + (trainer.strategy.root_device.type == "cuda")
+        log.info(
+            "Measuring what loading and training each reach alone, about %s; ceilings=false leaves this out",
+            clock(sides * (self.cfg.ceilings_seconds + BEGINNING)),
+        )
         self._failures = []
         with self._measuring(self.cfg):
             rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}

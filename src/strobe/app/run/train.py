@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,24 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
 
-from strobe.app.build.checkpoint import find_checkpoint, require_fitting
+from strobe.app.build.checkpoint import FOLDER, MEGABYTES, find_checkpoint, require_fitting, tidy, wanted
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
+from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.attach.record import save
 from strobe.callbacks import StepRecorder
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
-from strobe.records.files import write_summary
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_BYTES = 140_000_000  # resnet18 with Adam's two moments; best, last and the one being written
-NEEDED_BYTES = 3 * CHECKPOINT_BYTES
 ASKING = 0.03  # seconds, in which that is asked
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
@@ -58,7 +58,7 @@ def run(cfg: DictConfig) -> None:
             run.end("interrupted", error)
             sys.exit(143 if isinstance(error, SIGTERMException) else exit_code(error))
         except Exception as error:
-            known = explained(error, run_dir)
+            known = explained(error, run_dir, cfg)
             run.end("failed", known)
             if known is error:
                 raise
@@ -66,12 +66,12 @@ def run(cfg: DictConfig) -> None:
         run.end("completed")
 
 
-def explained(error: Exception, run_dir: Path | None = None) -> Exception:
+def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None) -> Exception:
     """What the user can do about an error of Lightning's, of loader processes or of the disk; others as they are."""
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None:
-        return _no_space(run_dir)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None and cfg is not None:
+        return _no_space(run_dir, cfg)
     return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
@@ -86,6 +86,7 @@ class Run:
         self.page_cache: float | None = None  # share of the training files that it held when training began
         self.machine: dict[str, Any] | None = None  # what else it did while this trained
         self.began = time.time()
+        self.seconds = 0.0  # of training and validation
 
     def train(self) -> None:
         """Build the parts, train, and test the best weights."""
@@ -94,9 +95,8 @@ class Run:
         if cfg.threads is not None:
             torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
-        needed = NEEDED_BYTES if cfg.trainer.enable_checkpointing else NEEDED_BYTES // 100
-        if shutil.disk_usage(self.run_dir).free < needed:
-            raise _no_space(self.run_dir, needed)
+        if shutil.disk_usage(self.run_dir).free < 1e6 * MEGABYTES[wanted(cfg)]:
+            raise _no_space(self.run_dir, cfg)
         self.parts = parts = build(cfg, self.run_dir)
         checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
         if checkpoint is not None:
@@ -105,10 +105,11 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
-        before = contention.read()
+        before, began = contention.read(), time.monotonic()
         try:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         finally:
+            self.seconds = time.monotonic() - began
             self.machine = contention.between(before, contention.read(), usable_cores())
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
             self.machine["threads"] = recorders[0].threads.cores() if recorders else []
@@ -116,8 +117,8 @@ class Run:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
         self._keep_metrics()
         if cfg.test:
-            best = parts.trainer.checkpoint_callback
-            path = getattr(best, "best_model_path", "") or None
+            best = getattr(parts.trainer.checkpoint_callback, "best_model_path", "")
+            path = best if best and Path(best).is_file() else None
             parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=path, verbose=False)
             self._keep_metrics()
 
@@ -139,31 +140,43 @@ class Run:
         summary["environment"]["page_cache"] = self.page_cache
         summary["machine"] = self.machine
 
-        def save() -> None:
-            try:
-                write_summary(path, summary)
-            except OSError as failure:
-                log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
-
-        save()
-        if status == "completed" and self.cfg.ceilings and summary["steps"]["measured"] and self.parts:
-            measure_ceilings(self.cfg, self.parts, summary, save)
-        report(self.cfg, self.parts, summary, self.run_dir, save)
+        write = partial(save, summary, self.run_dir)
+        write()
+        if status == "completed" and wanted(self.cfg) == "auto":
+            tidy(self.run_dir / FOLDER, self.seconds)
+        asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
+        if status == "completed" and asked and summary["steps"]["measured"] and self.parts:
+            measure_ceilings(self.cfg, self.parts, summary, write)
+        report(self.cfg, self.parts, summary, self.run_dir)
         print_summary(summary, self.run_dir, Console())
 
 
-def _no_space(run_dir: Path, needed: int = NEEDED_BYTES) -> DataError:
+def _no_space(run_dir: Path, cfg: DictConfig) -> DataError:
     free = shutil.disk_usage(run_dir).free
     return DataError(
-        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about {needed / 1e6:,.0f} MB; "
-        "free some space, write elsewhere with hydra.run.dir=FOLDER, or keep no checkpoints with "
-        "trainer.enable_checkpointing=false"
+        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about {MEGABYTES[wanted(cfg)]} MB; "
+        "free some space, write elsewhere with hydra.run.dir=FOLDER, or write no checkpoints with checkpoint.save=none"
     )
+
+
+class Once(logging.Filter):
+    """Passes a message on the first time: Python forgets what it warned of whenever a library changes the filters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this was not said before."""
+        before = len(self._said)
+        self._said.add(record.getMessage().split(": ", 2)[-1])  # less the file and the line that warn
+        return len(self._said) > before
 
 
 def quieten() -> None:
     """Log warnings with everything else, and drop those that this project answers by its own record."""
     logging.captureWarnings(capture=True)
+    logging.getLogger("py.warnings").filters[:] = [Once()]
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",

@@ -13,7 +13,8 @@ from strobe.app.run.apart import Ended
 from strobe.errors import ConfigError
 from strobe.measure.timing import rounds
 from strobe.overrides import key_of
-from strobe.present.terminal import ProgressDisplay, console
+from strobe.present.format import counted
+from strobe.present.terminal import ProgressDisplay, clock, console
 from strobe.records.run import Record, rate_of, read_summary
 from strobe.records.sweep import NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
 
@@ -64,6 +65,8 @@ class Campaign:
                     display.completes(number)
                     place = f"{number:>{len(str(len(due)))}}/{len(due)}"
                     display.say(f"[{place}] {self._outcome(run)}  {name}".rstrip())
+                    if number == 1 < len(due):
+                        display.say(f"About {clock((len(due) - 1) * run.seconds)} for the other runs")
             sweep.status = "completed"
         except KeyboardInterrupt:
             sweep.status = "interrupted"
@@ -173,8 +176,8 @@ def names(cells: Sequence[Cell]) -> dict[int, str]:
 
 def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in a sentence."""
-    counted = f"{cells} cell{'s' * (cells != 1)}, {runs} run{'s' * (runs != 1)}, one at a time, into {folder}"
-    return counted + (f"; {done} completed before" if done else "")
+    told = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
+    return f"{told}; {done} completed before" if done else f"{told}; the first run shows how long this takes"
 
 
 def _is_completed(run: Run | None) -> bool:

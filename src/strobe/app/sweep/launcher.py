@@ -73,7 +73,9 @@ class Processes:
     def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
         """Train with a cell's overrides, and with what the user said to Hydra that concerns a run."""
         hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THE_SWEEP)]
-        given = [*self._flags(), *overrides, *hydra]
+        assert self._campaign is not None
+        number = self._campaign.sweep.cell(overrides).number  # which tells the run that it is a sweep's
+        given = [*self._flags(), *overrides, *hydra, f"hydra.job.num={number}"]
         return train(given, folder, timeout=self._config.sweep.timeout_seconds)
 
     def _break_off(self, sweep: Sweep) -> None:

@@ -1,7 +1,6 @@
 """One search, from the configuration that was given to the command with which to train."""
 
 import contextlib
-import re
 import shlex
 import shutil
 import time
@@ -14,10 +13,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from strobe.app.config.checks import check
+from strobe.app.config.checks import check, seconds
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
+from strobe.app.tuning.page import write_page
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
 from strobe.app.tuning.search import Machine, Search
 from strobe.app.tuning.table import print_tuning, times
@@ -28,7 +28,6 @@ from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
 OUTPUTS = Path("outputs", "tune")
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
@@ -51,22 +50,11 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine
     tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
         _search(tuning, cfg, console, measuring)
+    page = write_page(tuning)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
-    console.print(str(tuning.folder / NAME), markup=False, highlight=False, soft_wrap=True)
-
-
-def seconds(text: str) -> float:
-    """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
-    if match is None or not float(match[1]):
-        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
-    return float(match[1]) * UNITS[match[2]]
+    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
 def _search(
@@ -81,9 +69,10 @@ def _search(
         ):
             Search(tuning, machine, display).run()
     except KeyboardInterrupt:
+        page = write_page(tuning)
         print_tuning(console, tuning)
-        told = f"Interrupted; what was measured is kept in {tuning.folder}. The same command goes on from here."
-        console.print(told, markup=False, soft_wrap=True)
+        told = f"Interrupted; what was measured is kept. The same command goes on from here.\n{page}"
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
         raise
     if not tuning.probes:
         raise StrobeError(tuning.ended or "nothing was measured")
@@ -118,7 +107,7 @@ def _broken_off(fresh: Tuning) -> Tuning | None:
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:
     if not tuning.changes or tuning.recommended != tuning.best:
-        console.print(f"tune.save={preset.stem}: nothing is faster than what was given, so that nothing was written.")
+        console.print(f"tune.save={preset.stem}: nothing is measurably faster, so nothing was written.")
         return
     ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
     saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)

@@ -25,11 +25,11 @@ def destination(name: str) -> Path:
     """Where a preset of this name is written.
 
     Raises:
-        ConfigError: the name is none, or belongs to a preset that was not written by this command.
+        ConfigError: the name is not valid, or belongs to a preset that was not written by this command.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name) or name.lower() in NO_TEXT:
         raise ConfigError(
-            f"tune.save={name} is no name; use a letter, then letters, digits, - and _, such as tune.save=tuned"
+            f"tune.save={name} is not a valid name; use letters, digits, - and _, such as tune.save=tuned"
         )
     sources = [source for source in HydraConfig.get().runtime.config_sources if source.provider == "main"]
     path = Path(sources[0].path) / "experiment" / f"{name}.yaml"

@@ -13,7 +13,7 @@ from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Alternative, Figure, Record, load_record
 
-NOTHING, BUDGET, ENOUGH = "nothing else helps", "the budget is spent", "as many changes were tried as one search may"
+NOTHING, BUDGET, ENOUGH = "nothing else helps", "the time is up", "a search tries ten changes at most"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes
@@ -175,7 +175,7 @@ class Search:
             if trial is None:
                 if self._left() < SLACK * (1 + PROOF) * tuning.usual_trial:
                     break
-                proposal = Proposal(tuple(part), "is it needed, beside the rest?", None)
+                proposal = Proposal(tuple(part), "is it still needed?", None)
                 trial = self._try(proposal, before, tuning.best, left_out=True)
             self._pruned.append(part)
             if not trial["kept"]:
@@ -190,7 +190,7 @@ class Search:
         """Compare the best with what was given, anew: each change was kept for its ratio, which flatters it."""
         tuning = self.tuning
         if tuning.changes and tuning.proof is None:
-            self.display.begins("comparing what was found with what was given", self._left())
+            self.display.begins("comparing what was found with what you gave", self._left())
             found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
             tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
 

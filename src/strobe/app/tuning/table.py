@@ -13,10 +13,11 @@ from strobe.diagnose.predict import step_of
 from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of, key_of
-from strobe.present.format import interval, pace
+from strobe.present.format import duration, interval, pace
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
+HEADS = ("because", "predicted", "measured", "verdict")
 
 
 def of_probe(record: Record) -> str:
@@ -28,60 +29,67 @@ def of_probe(record: Record) -> str:
 
 def of_trial(trial: Mapping[str, Any]) -> str:
     """A change, what it brought beside what was predicted, and what became of it."""
-    told = "beside the rest" if trial.get("left_out") else f"predicted {predicted(trial)}"
+    told = "with it" if trial.get("left_out") else f"predicted {predicted(trial)}"
     found = trial["error"] or f"{times(trial['measured'])}, {told}"
-    return f"  {' '.join(trial['overrides'])}: {found}: {_fate(trial)}"
+    return f"  {' '.join(trial['overrides'])}: {found}: {fate(trial)}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
     """The trials, predicted beside measured; what they come to; the command to copy; what to know about it."""
     if tuning.trials:
         console.print(_table(tuning))
-    console.print(Text(f"{_sum(tuning)} {_ending(tuning)}", "bold"), soft_wrap=True)
+    console.print(Text(f"{total(tuning)} {ending(tuning)}", "bold"), soft_wrap=True)
     for note in notes(tuning):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     console.print(Text(command_of(tuning.recommended), "cyan"), soft_wrap=True)
 
 
-def _sum(tuning: Tuning) -> str:
+def total(tuning: Tuning) -> str:
     """What all that was kept comes to."""
     over, proof = tuning.header["over"], tuning.proof
     if not tuning.trials:
-        return f"Of tune.over=[{','.join(over)}] nothing applies here." if over else "There was nothing to try."
+        nothing = "Nothing was tried" if tuning.status == "interrupted" else "There was nothing to try"
+        return f"Nothing in tune.over=[{','.join(over)}] applies here." if over else f"{nothing}."
     if not tuning.changes:
-        return "Nothing that was tried is faster."
+        return "Nothing that was tried is measurably faster."
+    if proof is None and tuning.status == "interrupted":
+        return "Interrupted before the proof: go on, or keep what you have."
     if proof is None or proof["ratio"] is None:
-        return f"What was found is not proved ({(proof or {}).get('error') or 'not measured'}): keep what was given."
+        return f"The gain is not proved ({(proof or {}).get('error') or 'not measured again'}): keep what you have."
     if proof["verdict"] == "faster":
-        return f"{times(proof['ratio'])} as fast as what was given, measured anew."
-    return f"Measured anew, what was found is no faster ({times(proof['ratio'])}): keep what was given."
+        return f"{times(proof['ratio'])} as fast as what you gave, measured again at the end."
+    return f"Measured again at the end, it is not faster ({times(proof['ratio'])}): keep what you have."
 
 
-def _ending(tuning: Tuning) -> str:
+def ending(tuning: Tuning) -> str:
     """Why it ended, and when."""
     why = (tuning.ended or tuning.status).rstrip(".")
-    return f"{why[:1].upper()}{why[1:]} after {tuning.seconds:.0f} s."
+    return f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}."
+
+
+def warning(tuning: Tuning) -> str:
+    """That the recommended configuration trains otherwise, not only faster; empty where it does not."""
+    changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
+    updates = [trial["images"] for trial in tuning.trials if trial["kept"] and trial["images"]]
+    if not updates or not changed or tuning.recommended != tuning.best:
+        return ""
+    now, then = updates[0][0], updates[-1][1]
+    scaled = any(key_of(text).startswith("model.lr") for text in tuning.changes)
+    rate = ", and the learning rate is scaled with them" if scaled else ""
+    return f"Each update sees {then} images instead of {now}{rate}: compare the accuracy before you rely on it."
 
 
 def notes(tuning: Tuning) -> list[str]:
     """What was kept that changes training, and what else the findings say."""
-    changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
-    updates = [trial["images"] for trial in tuning.trials if trial["kept"] and trial["images"]]
-    warning = (
-        f"{updates[-1][1]} images an update in place of {updates[0][0]} change training, also with the learning rate "
-        "scaled with them: compare the accuracy."
-        if updates and changed and tuning.recommended == tuning.best
-        else ""
-    )
-    advice = [f"Not tried, as it does not belong to what is searched: {text}" for text in tuning.advice]
-    return [warning, *advice] if warning else advice
+    advice = [f"Also found, but not part of this search: {text}" for text in tuning.advice]
+    return [text for text in (warning(tuning), *advice) if text]
 
 
 def predicted(trial: Mapping[str, Any]) -> str:
-    """The estimate: a ratio with its interval, the most that it can be, or nothing."""
+    """The estimate: a ratio with its interval, the most that it can be, or ``-`` where there is none."""
     ratio = trial["predicted"]
     if ratio is None:
-        return "nothing"
+        return "-"
     return f"at most {ratio['high']:.2f} times" if trial["bounded"] else times(ratio)
 
 
@@ -93,23 +101,32 @@ def times(ratio: Interval | None) -> str:
     return f"{told} ({ends})" if ends else told
 
 
-def _fate(trial: Mapping[str, Any]) -> str:
+def fate(trial: Mapping[str, Any]) -> str:
     """What became of a change."""
     if trial.get("left_out"):
-        return "stays" if trial["kept"] else "left out"
+        return "needed" if trial["kept"] else "not needed, left out"
     wide = trial["measured"] and WIDEST * (trial["measured"]["low"] or 0.0) < (trial["measured"]["high"] or 0.0)
-    return "kept" if trial["kept"] else "not known" if wide else str(trial["verdict"])
+    return "kept" if trial["kept"] else "too noisy to tell" if wide else str(trial["verdict"])
+
+
+def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:
+    """Of each trial the change, and what stands below ``HEADS``."""
+    return [
+        (
+            f"{'without ' if trial.get('left_out') else ''}{' '.join(trial['overrides'])}",
+            trial["why"],
+            "" if trial.get("left_out") else predicted(trial),
+            trial["error"] or f"{times(trial['measured'])}{' with it' if trial.get('left_out') else ''}",
+            fate(trial),
+        )
+        for trial in tuning.trials
+    ]
 
 
 def _table(tuning: Tuning) -> Table:
-    table = Table("", "change", "because", "predicted", "measured", "verdict", title="tried", title_justify="left")
-    for trial in tuning.trials:
-        table.add_row(
-            str(trial["number"]),
-            Text(" ".join(trial["overrides"]), "bold" if trial["kept"] else ""),
-            Text(trial["why"]),
-            "" if trial.get("left_out") else predicted(trial),
-            Text(trial["error"] or times(trial["measured"])),
-            Text(_fate(trial), COLOURS.get(trial["verdict"], "yellow")),
-        )
+    table = Table("", "change", *HEADS, title="tried", title_justify="left")
+    for trial, (change, why, promised, found, end) in zip(tuning.trials, rows(tuning), strict=True):
+        name = Text(change, "bold" if trial["kept"] else "")
+        end_ = Text(end, COLOURS.get(trial["verdict"], "yellow"))
+        table.add_row(str(trial["number"]), name, Text(why), promised, Text(found), end_)
     return table

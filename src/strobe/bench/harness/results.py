@@ -126,14 +126,6 @@ def failures(record: Mapping[str, Any]) -> list[str]:
     return [f"{'; '.join(dict.fromkeys(names))} failed: {error}" for error, names in ended.items()]
 
 
-def reaches(ratio: Interval, aim: float) -> str:
-    """Whether a ratio reaches an aim, or misses it: if all of its interval is on that side."""
-    low, high = ratio["low"], ratio["high"]
-    if low is None or high is None:
-        return "too few trials to tell"
-    return "reached" if low >= aim else "missed" if high < aim else "not decided, the interval holds it"
-
-
 def rate_of(trial: Mapping[str, Any]) -> float:
     """Images/s of a trial: the median over its pieces."""
     pairs: list[tuple[float, float]] = list(zip(trial["images"], trial["seconds"], strict=True))

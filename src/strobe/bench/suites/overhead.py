@@ -104,12 +104,12 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     for question, one, other in PAIRS:
         missing = [name for name in (one, other) if not cells[name]["visits"]]
         if missing:
-            found.append(f"{question}: not known, for {missing[0]} was not measured.")
+            found.append(f"{question}: not known, as {missing[0]} was not measured.")
         elif (ratio := by_round(cells[one], cells[other])) is not None:
             if ratio["low"] is None:
-                verdict = "too few trials to tell whether that is a difference"
+                verdict = "too few trials to tell"
             elif ratio["low"] <= 1 <= ratio["high"]:
-                verdict = "no difference that the interval would show"
+                verdict = "no measurable difference"
             else:
                 median = ratio["median"]
                 verdict = f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"

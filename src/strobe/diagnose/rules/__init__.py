@@ -1,6 +1,6 @@
 """One function for each cause, and what it finds.
 
-Every public function of a module here is a rule, which is given the run's record and its mean step.
+Every public function of a module here is a rule. It takes the run's record and its mean step.
 """
 
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from strobe.records.run import Figure
 
 @dataclass(frozen=True)
 class Remedy:
-    """Another way to lessen a cause, beside the first one."""
+    """Another remedy for a cause, beside the first one."""
 
     advice: str
     overrides: tuple[str, ...]
@@ -20,13 +20,13 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause, in the words of a person who has to act on it, and what to do about it.
+    """One cause and what to do about it, in plain words.
 
     Attributes:
-        overrides: Hydra's, which exist for this run; empty where only code or hardware can be changed.
-        subject: the callback's class or the phase, where several findings can have one cause.
-        lost: the share of training that goes to this cause, by attribution; None until that is known.
-        remedies: other ways to lessen it.
+        overrides: Hydra overrides that this run accepts; empty where only code or hardware can be changed.
+        subject: the callback's class or the phase, where a cause can have several findings.
+        lost: the share of training time that this cause takes, by attribution; None until that is known.
+        remedies: other remedies.
     """
 
     cause: str
@@ -40,6 +40,6 @@ class Finding:
     remedies: tuple[Remedy, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """As it stands in ``summary.json``."""
+        """The entry in ``summary.json``."""
         remedies = [asdict(remedy) | {"overrides": list(remedy.overrides)} for remedy in self.remedies]
         return asdict(self) | {"overrides": list(self.overrides), "remedies": remedies}

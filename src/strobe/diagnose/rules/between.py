@@ -1,4 +1,4 @@
-"""What is not in the steady state: validation and checkpoints between steps, and the first step."""
+"""Time outside the steady state: validation and checkpoints between steps, and the first step."""
 
 import math
 
@@ -13,7 +13,7 @@ SAVES = "checkpoint.every_n_epochs"
 
 
 def validation(record: Record, step: Step) -> Finding | None:
-    """Validation takes a notable share of training: validate less often, until it does not."""
+    """Validation takes a notable share of training: validate less often."""
     if (lost := _lost(record, "validation", step)) is None:
         return None
     seconds, share, factor = lost
@@ -21,7 +21,7 @@ def validation(record: Record, step: Step) -> Finding | None:
     return Finding(
         "validation",
         f"Validation takes {percent(share)} of training",
-        f"It takes {duration(seconds)} for each training step of {duration(step.seconds)}.",
+        f"Validation costs {duration(seconds)} per {duration(step.seconds)} step.",
         advice,
         overrides,
         without(step, between=seconds * (1 - left)),
@@ -29,7 +29,7 @@ def validation(record: Record, step: Step) -> Finding | None:
 
 
 def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
-    """Checkpoints at the ends of epochs take a notable share of training: save after several of them."""
+    """Checkpoints at the ends of epochs take a notable share of training: save every few epochs."""
     if (lost := _lost(record, "checkpoints", step)) is None:
         return None
     seconds, share, factor = lost
@@ -44,8 +44,8 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
     return Finding(
         "epoch_checkpoint",
         f"Saving checkpoints takes {percent(share)} of training",
-        f"Between steps it takes {duration(seconds)} for each training step of {duration(step.seconds)}.",
-        f"Save after every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
+        f"Saving costs {duration(seconds)} per {duration(step.seconds)} step.",
+        f"Save every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
         if known
         else "Save less often, or to a faster disk.",
         (f"{SAVES}={every}",) if known else (),
@@ -54,20 +54,20 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
 
 
 def between(record: Record, step: Step) -> list[Finding]:
-    """Hooks at the starts and ends of epochs, by whose they are, and what else lies there."""
+    """Hooks at the starts and ends of epochs, by owner, and whatever else runs there."""
     found = []
     for name, each in after_steps(record).items():
         seconds = each * of_an_epoch(record)
         if (share := seconds / step.images / step.total) >= NOTABLE:
-            told = f"{duration(each * all_steps(record))} altogether, {duration(seconds)} for each training step"
+            whole = duration(each * all_steps(record))
             found.append(
                 Finding(
                     "between",
-                    f"{f'{name} takes' if name else 'What lies between epochs takes'} {percent(share)} of training",
-                    f"Between steps it takes {told} of {duration(step.seconds)}.",
-                    f"Make {name or 'hooks at the starts and ends of epochs'} cheaper, or have it work less often."
+                    f"{name or 'Work between epochs'} takes {percent(share)} of training",
+                    f"It takes {whole} in all, or {duration(seconds)} per {duration(step.seconds)} step.",
+                    f"Make {name} cheaper, or run it less often."
                     if name
-                    else "Look at what begins and ends an epoch: samplers that are made anew, metrics, hooks.",
+                    else "Look at what runs when an epoch starts or ends: new samplers, metrics, hooks.",
                     (),
                     without(step, between=seconds),
                     subject=name,
@@ -79,9 +79,8 @@ def between(record: Record, step: Step) -> list[Finding]:
 def first_step(record: Record, step: Step) -> Finding | None:
     """Compiling costs more time than it saves in a run as short as this one.
 
-    The first step is no part of the steady state, whose rate is what speed-ups are of. Here alone the time is that of
-    all the run's steps, so the finding needs the rate without compiling to have been measured. Of other long first
-    steps the verdict tells, as there is nothing to change about them.
+    Other speed-ups are of the steady state, which leaves the first step out. This one is of all the run's steps, so it
+    needs a measured rate without compiling. Other long first steps are left to the verdict: nothing can be changed.
     """
     share = start_share(record)
     if share is None or share < NOTABLE or record.setting("model.compile") is not True:
@@ -96,20 +95,20 @@ def first_step(record: Record, step: Step) -> Finding | None:
     return Finding(
         "first_step",
         f"Compiling takes {percent(share)} of the run",
-        f"The first step takes {duration(first)}, the {all_steps(record):,.0f} of the run {duration(usual)} each.",
-        "Do not compile for a run this short; in a longer one compiling may pay.",
+        f"The first step takes {duration(first)}, others {duration(usual)}; there are {all_steps(record):,.0f} steps.",
+        "Do not compile for a run this short; it may pay off in a longer one.",
         plain[0].overrides,
         predicted,
     )
 
 
 def _saves_an_epoch(every: int, validated: int) -> float:
-    """Of last.ckpt, and of best.ckpt, which is looked after only in epochs with a validation."""
+    """Saves of last.ckpt, and of best.ckpt, which is only considered in epochs with a validation."""
     return 1 / every + 1 / math.lcm(every, validated)
 
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
-    """Seconds a step of something between steps, its share of training, and how much less to do it; None if short."""
+    """Of work between steps: seconds per step, share of training, and how much less often to do it; None if short."""
     seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
@@ -118,7 +117,7 @@ def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] |
 
 
 def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
-    """Overrides for validating so many times less often, the share of validations that stays, and the advice."""
+    """Overrides to validate ``factor`` times less often, the share of validations that is left, and the advice."""
     interval, epochs = record.setting(INTERVAL), record.whole(EPOCHS)
     if epochs is None:
         if record.has(EPOCHS) and isinstance(interval, int) and math.isfinite(factor):

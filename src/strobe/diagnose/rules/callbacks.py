@@ -1,4 +1,4 @@
-"""What runs beside each step: callbacks, loggers, checkpoints within an epoch."""
+"""What runs in each step beside training: callbacks, loggers, checkpoints within an epoch."""
 
 import math
 
@@ -8,8 +8,8 @@ from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
-NOTABLE = 0.02  # of the step, for one of them
-TARGET = 0.05  # of the step, that logging and checkpoints may take
+NOTABLE = 0.02  # of the step, for a single hook
+TARGET = 0.05  # of the step: what logging and checkpoints may take
 LOG_EVERY = "trainer.log_every_n_steps"
 SAVE_EVERY = "checkpoint.every_n_steps"
 
@@ -31,7 +31,7 @@ def logging(record: Record, step: Step) -> list[Finding]:
         most = [_measured(record) / 10, record.number("batches_per_epoch") or math.inf]  # else a short run logs nothing
         seldom = min(seldom, math.floor(min(most) * updates)) if seldom else None
         saved, overrides = hook.mean, tuple[str, ...]()
-        advice = "Log fewer figures a step, or without waiting for where they are written."
+        advice = "Log fewer values per step, or write them in the background."
         if now and now > 0 and seldom and seldom > now and _does(record, hook, once_in=now):
             overrides, (saved, often) = (f"{LOG_EVERY}={seldom}",), _less_often(record, hook, step, seldom)
             advice = f"Log {often}"
@@ -58,29 +58,29 @@ def checkpoint(record: Record, step: Step) -> list[Finding]:
 
 
 def _less_often(record: Record, hook: Hook, step: Step, every: int) -> tuple[float, str]:
-    """What doing it once in so many updates saves of a mean step, in seconds, and how the advice says so."""
+    """Seconds of a mean step saved by doing it every so many updates, and the words for the advice."""
     updates = _updates(record)
     left = (_each(record, hook) or 0.0) * updates / every
     share = percent(left / (step.seconds - hook.mean + left))
-    return hook.mean - left, f"every {every} {'steps' if updates == 1 else 'updates'}: that takes {share} of a step."
+    return hook.mean - left, f"every {every} {'steps' if updates == 1 else 'updates'}: it then takes {share} of a step."
 
 
 def _finding(
     record: Record, hook: Hook, step: Step, saved: float, *, overrides: tuple[str, ...] = (), advice: str
 ) -> Finding:
-    """The finding about a hook, of whose seconds in a mean step so many would be saved."""
+    """The finding about a hook; ``saved`` is in seconds of a mean step."""
     name = "Saving checkpoints" if hook.cause == "checkpoint" else hook.name
     title = f"{name} takes {percent(hook.mean / step.seconds)} of each step"
     measured = _measured(record)
-    often = f"in {hook.calls:,.0f} of {measured:,.0f} steps, " if hook.calls and measured else ""
-    several = f" by {len(hook.names)} instances" if len(hook.names) > 1 else ""
-    evidence = f"{name} takes {duration(hook.mean)} of a mean step{several}, {often}{duration(hook.longest)} at most."
+    often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
+    several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
+    evidence = f"{name} takes {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     predicted = without(step, pause=max(0.0, saved))
     return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
 
 
 def _notable(record: Record, step: Step, cause: str) -> list[Hook]:
-    """Those that take a notable share of the step, and of which the rule of this cause tells."""
+    """The hooks of this cause that take a notable share of the step."""
     return [hook for hook in hooks(record) if hook.cause == cause and hook.mean >= NOTABLE * step.seconds]
 
 
@@ -89,42 +89,44 @@ def _measured(record: Record) -> float:
 
 
 def _each(record: Record, hook: Hook) -> float | None:
-    """Seconds each time that it does something."""
+    """Seconds per call."""
     measured = _measured(record)
     return hook.mean * measured / hook.calls if hook.calls and measured else None
 
 
 def _seldom_enough(record: Record, hook: Hook, step: Step) -> int | None:
-    """In every how many updates it may do something, to take a twentieth of the rest of the step."""
+    """The number of updates between calls at which it takes a twentieth of the rest of the step."""
     rest, each = step.seconds - hook.mean, _each(record, hook)
     return None if each is None or rest <= 0 else _rounded(each * _updates(record) / (TARGET * rest))
 
 
 def _does(record: Record, hook: Hook, *, once_in: int) -> bool:
-    """Whether it did something about once in so many updates."""
+    """Whether it ran about once in so many updates."""
     expected = _measured(record) * _updates(record) / once_in
     return abs(hook.calls - expected) <= max(1, expected / 4)
 
 
 def _updates(record: Record) -> float:
-    """Updates in a measured step: Lightning counts its intervals of logging and saving in updates."""
+    """Updates per measured step: Lightning counts logging and saving intervals in updates."""
     share = record.number("updates")
     return share if share and 0 < share <= 1 else 1.0
 
 
 def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
-    """The overrides that leave it out, none where the configuration has no key for that, and the advice."""
+    """The overrides that remove it (none where the configuration has no key for that), and the advice."""
     added = added_callbacks(record)
     if all(name in added for name in hook.names):
         keys = tuple(f"~callbacks.{added[name]}" for name in hook.names)
-        return keys, f"Leave {hook.name} out, or have it do its work less often."
+        return keys, f"Remove {hook.name}, or run it less often."
     if "ProgressBar" in hook.name and record.has("trainer.enable_progress_bar"):
         return ("trainer.enable_progress_bar=false",), "Train without the progress bar."
     if class_of(record.setting("profiler._target_")) == hook.name:
         return ("profiler=none",), "Train without a profiler."
     if hook.kind == "module":
-        return (), f"Make the hooks of {hook.name} cheaper, or have them do their work less often."
-    return (), f"Make {hook.name} cheaper, or have it do its work less often."
+        return (), f"Make the hooks of {hook.name} cheaper, or run them less often."
+    if hook.kind == "metric":
+        return (), f"Update {hook.name} every tenth step, or in validation only."
+    return (), f"Make {hook.name} cheaper, or run it less often."
 
 
 def _rounded(steps: float) -> int:

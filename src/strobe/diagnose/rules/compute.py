@@ -19,21 +19,20 @@ from strobe.diagnose.attribution import (
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import cores_of_a_rank
+from strobe.diagnose.symptoms import ACCUMULATE, accumulated, cores_of_a_rank, scaling
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
-KNEE = 0.95  # of the best rate: beyond, a larger batch costs memory and gains little
-TARGET = 0.05  # of the step, that an update may take once it is shared by several steps
+KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
+TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
 GARBAGE = 0.03  # of the step, for garbage collection
-ACCUMULATE = "trainer.accumulate_grad_batches"
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
-    """Larger batches were measured to be faster per image; the smallest within 5% of the best of them is the knee.
+    """Larger batches measured faster per image; the smallest within 5% of the best is proposed.
 
-    Where gradients are accumulated, that is lessened first, so that as many images as now share an update.
+    Where gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
     """
     now = record.whole("data.batch_size")
     if not now or now < 1:
@@ -51,55 +50,55 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
     )
     own = f"{pace(step.model.median)} at {now}, " if step.model else ""
-    accumulated = _accumulated(record)
-    fewer = math.ceil(accumulated * now / knee)
-    changed = fewer * knee != accumulated * now
+    summed = accumulated(record)
+    fewer = math.ceil(summed * now / knee)
+    changed = fewer * knee != summed * now
     how = f"Use batches of {knee}"
-    if fewer < accumulated:
+    if fewer < summed:
         how += f" and accumulate the gradients of {fewer}" if fewer > 1 else " without accumulating gradients"
-    meaning = "That changes training, fewer and larger updates" + _scaling(record, now)
+    meaning = "That changes training, fewer and larger updates" + _scaling(record)
     if not changed:
         meaning = "As many images as now share an update, so the learning rate stays as it is."
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    then = _slowed(chosen.rate, update * (now / knee) * (accumulated / fewer - 1))
+    then = _slowed(chosen.rate, update * (now / knee) * (summed / fewer - 1))
     ratio, kept = chosen.ratio, then.median / chosen.rate.median
     if ratio is not None:
         ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
     return Finding(
         "small_batch",
-        f"Batches of {now} are too small: each pays {duration(fixed_cost(record, step))} whatever its size",
-        f"The model alone computes {own}{measured}.",
+        f"Batches of {now} are too small: each has a fixed cost of {duration(fixed_cost(record, step))}",
+        f"The model alone reaches {own}{measured}.",
         f"{how}. {meaning}",
-        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < accumulated else ()),
+        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
         with_model(step, then, images=images, ratio=ratio),
     )
 
 
 def optimizer(record: Record, step: Step) -> Finding | None:
-    """The update takes a notable share of the step: one kernel for all of it, or fewer updates."""
+    """The update takes a notable share of the step: fuse it into one kernel, or update less often."""
     seconds = record.number("step_seconds", "optimizer") or 0.0
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
-    evidence = f"The optimizer takes {duration(seconds)} of {duration(step.seconds)} a step."
+    evidence = f"The optimizer takes {duration(seconds)} of each {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It computes on {cores(used)} meanwhile: most of that time it waits for something."
+        evidence += f" It uses {cores(used)} meanwhile: mostly it waits for something."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
-        evidence += f" With a fused one the model alone reaches {pace(fused[0].rate.median)}."
-        advice = "Let the optimizer update all weights in one kernel."
+        evidence += f" With a fused optimizer the model alone reaches {pace(fused[0].rate.median)}."
+        advice = "Use the fused optimizer, which updates all weights in one kernel."
     else:
-        now = _accumulated(record)
+        now = accumulated(record)
         rest = step.seconds - seconds
         factor = min(MOST_ACCUMULATED, max(2, math.ceil(seconds / (TARGET * rest)))) if rest > 0 else MOST_ACCUMULATED
         overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
         advice = (
             f"Update once in {now * factor} batches. That changes training as a batch {factor} times as large does"
-            + _scaling(record, record.whole("data.batch_size"))
+            + _scaling(record)
         )
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
@@ -107,7 +106,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
 
 
 def stalled(record: Record, step: Step) -> list[Finding]:
-    """A computing phase in which hardly any core computes: it sleeps, or waits for a file, a lock or a server."""
+    """A computing phase that hardly uses a core: it sleeps, or waits for a file, a lock or a server."""
     found = []
     for phase, seconds in stalls(record, step).items():
         if seconds >= NOTABLE * step.seconds:
@@ -116,9 +115,9 @@ def stalled(record: Record, step: Step) -> list[Finding]:
             found.append(
                 Finding(
                     "stalled",
-                    f"{name[0].upper()}{name[1:]} stands still for {percent(seconds / step.seconds)} of each step",
-                    f"It takes {duration(whole)} of {duration(step.seconds)} a step, and computes on {cores(used)}.",
-                    "Look for what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
+                    f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
+                    f"It takes {duration(whole)} of each {duration(step.seconds)} step, but uses only {cores(used)}.",
+                    "Find what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
                     (),
                     without(step, compute=seconds),
                     subject=phase,
@@ -128,27 +127,27 @@ def stalled(record: Record, step: Step) -> list[Finding]:
 
 
 def background_thread(record: Record, step: Step) -> Finding | None:
-    """Other threads of this process compute, and the one that trains waits meanwhile: most likely for Python's lock."""
+    """Other threads of this process compute while the training thread waits, most likely for Python's lock."""
     lost = sum(held(record, step).values())
     if lost < NOTABLE * step.seconds:
         return None
     name, busiest = threads_beside(record)[0]
     return Finding(
         "background_thread",
-        f"Training waits for {percent(lost / step.seconds)} of each step while other threads of its process compute",
-        f"The thread {name} computes on {cores(busiest)}, while the one that trains neither computes nor stands "
-        f"ready for {duration(lost)} of {duration(step.seconds)} a step. Only one thread at a time can run Python: a "
-        "busy one holds up each operation of training.",
-        f"Move what {name} does into a process of its own, or let it sleep; py-spy dump names its lines.",
+        f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
+        f"The thread {name} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
+        f"{duration(lost)} of each {duration(step.seconds)} step. Only one thread at a time can run Python, so a busy "
+        "one delays every operation of training.",
+        f"Move the work of {name} to a process of its own, or let it sleep; py-spy dump names its lines.",
         (),
         _up_to(lost, step),
     )
 
 
 def single_thread(record: Record, step: Step) -> list[Finding]:
-    """A computing phase that keeps one thread busy, where torch may compute on several: Python, or what has no kernel.
+    """A computing phase that keeps one thread busy where torch has several: Python code, or serial operations.
 
-    What a step costs however small it is, is ``small_batch``'s.
+    The fixed cost of a step belongs to ``small_batch``.
     """
     found, many = [], cores_to_compute(record)
     for phase, seconds in lonely(record).items():
@@ -158,11 +157,11 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
         found.append(
             Finding(
                 "single_thread",
-                f"{name[0].upper()}{name[1:]} computes on one of {many:g} cores",
-                f"It takes {duration(seconds)} of {duration(step.seconds)} a step, all of it computed by one thread, "
-                "and hardly any by torch's other threads. That is Python code "
-                "(a loop, a metric that is not vectorised), or operations that have no parallel kernel.",
-                "profiler=python names the lines; do their work in a few operations on whole tensors.",
+                f"{name[0].upper()}{name[1:]} uses one of {many:g} cores",
+                f"It takes {duration(seconds)} of each {duration(step.seconds)} step, nearly all of it on one thread. "
+                "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel "
+                "kernel.",
+                "profiler=python names the lines; replace them with a few operations on whole tensors.",
                 (),
                 _up_to(lost, step),
                 subject=phase,
@@ -172,7 +171,7 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
 
 
 def garbage_collection(record: Record, step: Step) -> Finding | None:
-    """Python's garbage collector goes through many objects, again and again."""
+    """Python's garbage collector takes a notable share of the step."""
     seconds = garbage_seconds(record)
     if seconds < GARBAGE * step.seconds:
         return None
@@ -182,16 +181,16 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
     return Finding(
         "garbage_collection",
         f"Python's garbage collection takes {percent(seconds / step.seconds)} of each step",
-        f"It takes {duration(seconds)} of a mean step of {duration(step.seconds)}{uneven}.",
-        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; and keep "
-        "fewer Python objects (lists of numbers as one array).",
+        f"It takes {duration(seconds)} of each {duration(step.seconds)} step{uneven}.",
+        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps. Keep "
+        "fewer Python objects: one array instead of a list of numbers.",
         (),
         without(step, compute=seconds),
     )
 
 
 def memory_layout(record: Record, step: Step) -> Finding | None:
-    """The other order of the weights' and images' dimensions was measured to be faster."""
+    """The other order of the weights' and images' dimensions measured faster."""
     layouts = {"true": "channels last", "false": "channels first"}
     return _setting(
         record,
@@ -204,11 +203,11 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
 
 
 def threads(record: Record, step: Step) -> Finding | None:
-    """Another number of threads was measured to be faster; or there are more than cores, and nothing was measured."""
+    """Another number of threads measured faster, or there are more threads than cores and nothing was measured."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     title = "Fewer computing threads are faster"
     if count and own and count < math.floor(own):
-        title = f"Training computes on {counted(count, 'thread')} of {own:g} usable cores"
+        title = f"Training uses {counted(count, 'thread')} on {own:g} usable cores"
     if count and own and count > own:
         rank = " of each rank" if (record.count("devices") or 1) > 1 else ""
         title = f"{count} computing threads are too many for {own:g} usable core{'' if own == 1 else 's'}{rank}"
@@ -219,7 +218,7 @@ def threads(record: Record, step: Step) -> Finding | None:
 
 
 def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
-    """More threads than cores, of which nothing was measured: it gains from nothing to what a core has too many."""
+    """More threads than cores, with nothing measured: the gain lies between none and the excess threads per core."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     if step.model or step.cores is None or not count or not own or not record.has("threads"):
         return None
@@ -229,8 +228,7 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     return Finding(
         "threads",
         title,
-        f"On each core {count / fitting:.3g} threads compute, and wait for each other; how much that costs was not "
-        "measured.",
+        f"{count / fitting:.3g} threads compete for each core; what that costs was not measured.",
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
         _up_to((step.compute - step.per_step) * step.images * (1 - fitting / count), step),
@@ -238,7 +236,7 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 
 
 def _up_to(lost: float, step: Step) -> Figure:
-    """Between nothing and all of so many seconds of a step."""
+    """A gain between nothing and all of ``lost`` seconds of a step."""
     most = without(step, compute=lost)
     return Figure(math.sqrt(most.median), 1.0, most.high)
 
@@ -246,7 +244,7 @@ def _up_to(lost: float, step: Step) -> Figure:
 def _setting(
     record: Record, step: Step, key: str, *, cause: str, title: str, advice: Callable[[str], str]
 ) -> Finding | None:
-    """The fastest other value of a key, if the model alone was measured to be faster with it."""
+    """The fastest other value of a key, if the model alone measured faster with it."""
     faster = [entry for entry in _changing(record, key) if _is_faster(entry, step)]
     if step.model is None or not faster:
         return None
@@ -263,31 +261,24 @@ def _threads(count: str) -> str:
     return counted(int(count), "thread") if count.isdigit() else f"{count} threads"
 
 
-def _accumulated(record: Record) -> int:
-    """Batches whose gradients are summed up for an update."""
-    return max(1, record.whole(ACCUMULATE) or 1)
-
-
-def _scaling(record: Record, batch: int | None) -> str:
+def _scaling(record: Record) -> str:
     """How to scale the learning rate with the images of an update, which ends the sentence."""
-    if not batch or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
-        return "."
-    images = batch * max(1, record.count("world_size") or 1) * _accumulated(record)
-    return f": model.lr_scaling=linear model.lr_batch_size={images} scales the learning rate with it."
+    told = " ".join(scaling(record))
+    return f": {told} scales the learning rate with it." if told else "."
 
 
 def _slowed(rate: Figure, seconds: float) -> Figure:
-    """A rate with so many seconds more for each image."""
+    """A rate with ``seconds`` more per image."""
     return Figure(*(1 / (1 / value + seconds) for value in (rate.median, rate.low, rate.high)))
 
 
 def _changing(record: Record, key: str) -> list[Alternative]:
-    """Measured alternatives of the model that change this key alone."""
+    """The model's measured alternatives that change only this key."""
     return [entry for entry in record.alternatives("model") if entry.changes.keys() == {key}]
 
 
 def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Beyond what noise explains: by turns, or because the two intervals do not overlap."""
+    """Whether it is faster beyond noise: by turns, or because the two intervals do not overlap."""
     if entry.ratio is not None:
         return entry.ratio.low > 1
     return step.model is not None and entry.rate.low > step.model.high

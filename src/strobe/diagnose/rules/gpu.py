@@ -1,4 +1,4 @@
-"""On a GPU: waiting for it in every step, kernels too short to launch, slow copies to it, idle tensor cores."""
+"""On a GPU: waiting for it in every step, too many short kernels, slow copies to it, idle tensor cores."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,13 +9,13 @@ from strobe.diagnose.symptoms import faster_precision
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 
-MOSTLY_IDLE = 0.6  # a GPU busy for less of the step has room that no faster kernel needs
+MOSTLY_IDLE = 0.6  # a GPU busy for less of the step waits for the host
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
 
-_OTHERS = {"transfer", "fetch", "validation"}  # phases in which waiting is another cause's
+_OTHERS = {"transfer", "fetch", "validation"}  # in these phases waiting belongs to another cause
 _ADVICE = {
     "aten::item": "Keep the value on the GPU: log tensors (self.log takes them), and call .item() every N steps only.",
-    "aten::is_nonzero": "Replace the condition on a tensor's value by torch.where, or check it every N steps only.",
+    "aten::is_nonzero": "Replace the condition on a tensor's value with torch.where, or check it every N steps only.",
     "aten::to": "Make the tensor on the GPU, or copy it with non_blocking=True from or to pinned memory.",
     "aten::nonzero": "Replace the selection, whose size depends on values, by torch.where or a product with the mask.",
 }
@@ -29,14 +29,14 @@ _ALIKE = {
 
 
 def synchronisation(record: Record, step: Step) -> Finding | None:
-    """Training waits for the GPU within its steps, which so cannot be submitted ahead; the trace names where."""
+    """Training waits for the GPU within its steps, so work cannot be queued ahead; the trace names the place."""
     trace = record.mapping("trace_evidence")
     syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
     stall = sum(_seconds(sync) for sync in syncs)
     if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
         return None
     step = _traced(record, step)
-    # Recording slows the host down, which so reaches the GPU later than it else does, and waits less for it.
+    # Recording slows the host down, so it waits less for the GPU than it usually does.
     hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - step.seconds)
     predicted = _between(step, step, likely=stall, most=stall + hidden)
     if predicted.median < WORTH:
@@ -47,13 +47,13 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     share = percent(min(1.0, stall / step.seconds))
     calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
-    known = _ADVICE.get(_ALIKE.get(name, name), "Take the call out of the step, or make it every N steps only.")
+    known = _ADVICE.get(_ALIKE.get(name, name), "Move the call out of the step, or make it every N steps only.")
     return Finding(
         "synchronisation",
         f"{name}{during} waits for the GPU for {duration(_seconds(worst))} of each step",
-        f"By the trace {name}{during} waits for {duration(_seconds(worst))} a step, in {calls:.3g} "
-        f"calls{others}: {share} of a step of {duration(step.seconds)}, in which the GPU works for "
-        f"{duration(step.busy * step.images)}.",
+        f"In the trace, {name}{during} waits {duration(_seconds(worst))} per step in {calls:.3g} calls{others}. Such "
+        f"waits are {share} of each {duration(step.seconds)} step; the GPU is busy for "
+        f"{duration(step.busy * step.images)} of it.",
         f"{known} torch.cuda.set_sync_debug_mode('warn') names the line.",
         (),
         predicted,
@@ -61,7 +61,7 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
 
 
 def launch_bound(record: Record, step: Step) -> Finding | None:
-    """The GPU ends its kernels sooner than the host can launch others: larger batches, or fewer kernels."""
+    """The GPU finishes kernels faster than the host launches them: larger batches, or fewer kernels."""
     trace = record.mapping("trace_evidence")
     busy, kernels, kernel = (
         as_number(trace.get(k)) for k in ("device_busy", "kernels_per_step", "kernel_seconds_median")
@@ -89,20 +89,20 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     compiled = "model.compile=true" in overrides
     return Finding(
         "launch_bound",
-        f"The GPU works in {percent(step.busy / step.length)} of each step: the host launches too many short kernels",
-        f"{kernels:,.0f} kernels a step, of {1e6 * kernel:.1f} us each (median); the host takes "
-        f"{1e6 * computing / kernels:.1f} us to launch one, and the GPU waits for it for {duration(starving)} "
-        f"of {duration(step.seconds)}.",
-        "Let the compiler join kernels; the first step then takes longer."
+        f"The GPU is busy for only {percent(step.busy / step.length)} of each step: its kernels are too short",
+        f"A step launches {kernels:,.0f} kernels of {duration(kernel)} each (median). Launching one takes the host "
+        f"{duration(computing / kernels)}, so the GPU waits for {duration(starving)} of each {duration(step.seconds)} "
+        "step.",
+        "Compile the model, which fuses kernels; the first step then takes longer."
         if compiled
-        else "Give each kernel more to do.",
+        else "Use larger batches, so that each kernel does more.",
         overrides,
         predicted,
     )
 
 
 def transfer(record: Record, step: Step) -> Finding | None:
-    """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
+    """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller in bytes."""
     host = record.number("step_seconds", "transfer") or 0.0
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
     if not _on_gpu(record) or longest < NOTABLE * step.seconds:
@@ -120,12 +120,12 @@ def transfer(record: Record, step: Step) -> Finding | None:
     pinned = record.setting("engine.pin_memory")
     if record.has("engine.pin_memory") and pinned is not True and (pinned is False or pageable > copying / 2):
         overrides.append("engine.pin_memory=true")
-        advice.append("Pin batches: the GPU then fetches them while the host goes on.")
+        advice.append("Pin batches, so that the GPU copies them while the host goes on.")
         spared = 1.0
     share = INTEGER_SHARE.get(str(record.setting("data.form")))
     if record.setting("loader.scale", "device") != "device" and share is not None:
         overrides.append("loader.scale=device")
-        advice.append(f"Copy pixels as they are stored, {percent(share)} of the bytes, and scale them on the GPU.")
+        advice.append(f"Copy pixels as they are stored ({percent(share)} of the bytes), and scale them on the GPU.")
         spared, fewer = max(spared, 1 - share), 1 - share
     if not overrides:
         return None
@@ -133,7 +133,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
     def sparing(part: float) -> Step:
         return replace(step, busy=max(0.0, step.busy - part * copying / step.images))
 
-    # A host that takes less time than the copies submits them without waiting: whether it is spared then is unknown.
+    # A host that takes less time than the copies does not wait for them: what it saves then is unknown.
     likely = spared * (host if host >= copying / 2 else (host + longest) / 2)
     size = record.number("ceilings", "batch_bytes")
     batch = f"a batch of {size / 1e6:,.1f} MB" if size else "a batch"
@@ -141,8 +141,8 @@ def transfer(record: Record, step: Step) -> Finding | None:
     return Finding(
         "transfer",
         f"Copying batches to the GPU takes {percent(min(1.0, longest / step.seconds))} of each step",
-        f"The host spends {duration(host)} of {duration(step.seconds)} on {batch}, and the GPU {duration(copying)} "
-        f"({percent(pageable / copying)} from pageable memory{rate}).",
+        f"Copying {batch} takes the host {duration(host)} of each {duration(step.seconds)} step, and the GPU "
+        f"{duration(copying)} ({percent(pageable / copying)} from pageable memory{rate}).",
         " ".join(advice),
         tuple(overrides),
         _between(sparing(fewer), sparing(spared), likely=likely, most=spared * longest),
@@ -150,7 +150,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """Full or double precision on hardware that computes faster in another one, and was measured to."""
+    """Full or double precision, where another one measured faster on this hardware."""
     used = record.text("precision")
     double, full = used in ("64", "64-true"), used in ("32", "32-true", "64", "64-true")
     wanted = faster_precision(record)
@@ -163,14 +163,14 @@ def precision(record: Record, step: Step) -> Finding | None:
     if entry is None or predicted is None or predicted.median < WORTH:
         return None
     share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
-    idle = f" {percent(share)} of the kernels' time used tensor cores." if share is not None else ""
+    idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
     now, quicker = pace(step.model.median) if step.model else "less", "Single" if double else "Mixed"
     return Finding(
         "precision",
         f"{quicker} precision is faster on this {'GPU' if on_gpu else 'processor'}",
-        f"The model alone computes {pace(entry.rate.median)} in {wanted}, {now} in {'double' if double else 'full'} "
+        f"The model alone reaches {pace(entry.rate.median)} in {wanted}, {now} in {'double' if double else 'full'} "
         f"precision.{idle}",
-        f"Compute in {quicker.lower()} precision, and compare the accuracy.",
+        f"Train in {quicker.lower()} precision, and compare the accuracy.",
         entry.overrides,
         predicted,
     )
@@ -181,7 +181,7 @@ def _on_gpu(record: Record) -> bool:
 
 
 def _traced(record: Record, step: Step) -> Step:
-    """The step of a run on a GPU; by its trace, where there is one, the GPU's work is without its gaps."""
+    """The step of a run on a GPU, with the GPU's busy time by the trace, which leaves gaps out, where there is one."""
     trace = record.mapping("trace_evidence")
     share, seconds = as_number(trace.get("device_busy")), as_number(trace.get("step_seconds"))
     if share is None or seconds is None:
@@ -190,7 +190,7 @@ def _traced(record: Record, step: Step) -> Step:
 
 
 def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Figure:
-    """From nothing to all that may be gained, with the run's own noise around; seconds of a step's computing."""
+    """A gain between nothing and ``most``, widened by the run's noise; seconds of a step's computing."""
     return Figure(
         without(likely_step, compute=likely).median,
         without(likely_step).low,

@@ -1,4 +1,4 @@
-"""The images: pixels that are computed on and that no file holds."""
+"""Images that are enlarged: pixels that are computed on and that no file holds."""
 
 import math
 
@@ -11,16 +11,16 @@ from strobe.records.run import Alternative, Figure, Record
 
 
 def upsampled(record: Record, step: Step) -> Finding | None:
-    """Images are enlarged far beyond what their files hold: computing scales about with the pixels."""
+    """Images are enlarged far beyond what their files hold; computing time is roughly proportional to the pixels."""
     times = enlarged(record)
     if times < FAR_BEYOND:
         return None
     stored, given = (_told(record, "image_size", name) for name in ("stored", "given"))
     used, fitting = _told(record, "ceilings", "image_size") or given, fitting_size(record)
-    evidence = f"A usual image is stored with {stored} pixels, and the network computes on {used}."
+    evidence = f"A typical image is stored at {stored} pixels, but the network computes on {used}."
     if fitting is None:
         where = " inside the network" if used != given else ""
-        advice = f"Do not enlarge images{where}, or less: computing scales about with their pixels."
+        advice = f"Enlarge images less{where}, or not at all: computing time is roughly proportional to their pixels."
         return _finding(times, evidence, advice, (), _by_pixels(record, step))
     override = f"{SIZE}={fitting}"
     model, loader = (
@@ -29,7 +29,7 @@ def upsampled(record: Record, step: Step) -> Finding | None:
     )
     advice = f"Train on {fitting}x{fitting} pixels, and compare the accuracy: it changes what the network sees."
     if model is None:
-        evidence += " What smaller ones would give was not measured; computing scales about with the pixels."
+        evidence += " Smaller images were not measured; computing time is roughly proportional to their pixels."
         return _finding(times, evidence, advice, (override,), _by_pixels(record, step))
     evidence += f" With {override} the model alone reaches {pace(model.rate.median)}"
     evidence += f", {pace(step.model.median)} now." if step.model else "."
@@ -37,12 +37,12 @@ def upsampled(record: Record, step: Step) -> Finding | None:
 
 
 def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...], predicted: Figure) -> Finding:
-    title = f"The network computes on {times:.{0 if times >= 10 else 1}f} times as many pixels as the images hold"
+    title = f"Images are enlarged to {times:.{0 if times >= 10 else 1}f} times their stored pixels"
     return Finding("upsampled", title, evidence, advice, overrides, predicted)
 
 
 def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
-    """With a model, and a loader where one was measured, on smaller images."""
+    """The speed-up by a model, and a loader where one was measured, on smaller images."""
     if loader is None:
         return with_model(step, model.rate, ratio=model.ratio)
     cpus = (loader.cpu_seconds, model.cpu_seconds)
@@ -50,7 +50,7 @@ def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Fig
 
 
 def _by_pixels(record: Record, step: Step) -> Figure:
-    """Nothing was measured: between no gain, and as much as there are pixels too many."""
+    """The speed-up where nothing was measured: between none and the factor of pixels."""
     most = without(step, compute=made_up(record, step))
     return Figure(math.sqrt(most.median), 1.0, most.high)
 

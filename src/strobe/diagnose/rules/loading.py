@@ -1,4 +1,4 @@
-"""Waiting for data: a slow loader, workers that take the model's cores, workers that are started anew each epoch."""
+"""Waiting for data: a slow loader, workers that take the model's cores, workers that are restarted each epoch."""
 
 import math
 
@@ -10,19 +10,19 @@ from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
-MOST_NOISE = 0.25  # of the step: who waits for more waits, however uneven the steps are
+MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
 FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
 
 MOST_PARTS, MOSTLY = 3, 0.5
-_PARTS = {  # spans of loading, as a person says it
+_PARTS = {  # spans of loading, in words
     "read": "reading",
     "decode": "decoding",
     "read+decode": "reading and decoding",
     "open": "opening files",
     "scale": "scaling",
     "collate": "collating",
-    "rest": "the rest of getting the items",
+    "rest": "other work on the items",
 }
 _HINTS = {
     "collate": "Most of loading is collating: let the data set fill one tensor for the whole batch (__getitems__).",
@@ -37,7 +37,7 @@ _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 def loader(record: Record, step: Step) -> Finding | None:
     """A notable share of the step waits for data, beyond noise: the best remedy that was measured, or can be bounded.
 
-    Waits at the starts of epochs that restarted workers cause are ``workers_restart``'s.
+    Waits for restarted workers at the starts of epochs belong to ``workers_restart``.
     """
     if steady_waiting(record, step) < max(NOTABLE, min(step.noise, MOST_NOISE)) or lack_of_cores(record, step):
         return None
@@ -54,7 +54,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
     helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
     predicted, overrides, advice = max(helping, key=lambda remedy: remedy[0].median, default=nothing)
-    wait = f"Of {duration(step.seconds)} a step, {duration(step.wait * step.images)} wait for data"
+    wait = f"Each {duration(step.seconds)} step waits {duration(step.wait * step.images)} for data"
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
@@ -89,29 +89,31 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     left = workers_of(best, step) if best else max(1, math.floor(own) - 1)
     idle = percent(record.number("machine", "idle") or 0.0)
     if lacking and step.loader:
-        wanting += f", of which {idle} is idle; {percent(step.waiting)} of each step waits for data, though the loader "
+        wanting += f" ({idle} idle); {percent(step.waiting)} of each step waits for data, though the loader "
         wanting += f"alone reaches {pace(step.loader.median)}"
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
         f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}." if best else f"{wanting}.",
-        f"Use {left} of them." if left else "Load in the training process: what workers gain, the model loses.",
+        f"Use {counted(left, 'worker')}."
+        if left
+        else "Load in the training process: what workers gain, the model loses.",
         best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
     )
 
 
 def workers_restart(record: Record, step: Step) -> Finding | None:
-    """Workers end with each epoch, and the next one waits until new ones have started and loaded a first batch."""
+    """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch."""
     saved = restarts(record, step)
     if not saved or not record.has("engine.persistent_workers"):
         return None
     start = record.number("epoch_starts", "data_wait") or 0.0
     return Finding(
         "workers_restart",
-        "Each epoch starts its workers anew",
-        f"The first step of an epoch waits {duration(start)} for data, a usual one "
-        f"{duration(usual_wait(record, step))}; that is {percent(saved / step.images / step.length)} of all steps.",
+        "Loader workers are restarted in each epoch",
+        f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}; "
+        f"restarts take {percent(saved / step.images / step.length)} of all step time.",
         "Keep the workers between epochs.",
         ("engine.persistent_workers=true",),
         without(step, wait=saved),
@@ -119,7 +121,7 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
 
 
 def _more_workers(record: Record, step: Step) -> _Remedy | None:
-    """Workers whose gain was not measured: between none, and each as fast as one is now."""
+    """More workers, which were not measured: the gain lies between none and each being as fast as one is now."""
     limit = worker_limit(record, step)
     tried = any(WORKERS in entry.changes for entry in record.alternatives("loader"))
     if tried or limit is None or limit.workers <= step.workers or not record.has(WORKERS):
@@ -129,23 +131,23 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Figure(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')}; how fast that is was not measured."
+    return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')} (not measured)."
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:
-    """Workers fast enough on the whole that are waited for all the same: deeper queues even out what varies."""
+    """Workers that are fast enough on average and still waited for: deeper queues even out the variation."""
     factor = record.whole(PREFETCH)
     if not step.workers or step.loader is None or not factor or not record.has(PREFETCH):
         return None
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
     if 1 / step.loader.low > step.compute or (free and size and 4 * factor * step.workers * size > free):
         return None
-    advice = "The workers are fast enough, and unevenly so: let each keep more batches ready."
+    advice = "The workers are fast enough but uneven: let each keep more batches ready."
     return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
 
 
 def _parts(record: Record) -> tuple[str, str]:
-    """The sentence on what making a batch takes, and what to do about its largest part; both empty if unknown."""
+    """What making a batch takes, in a sentence, and what to do about its largest part; both empty if unknown."""
     whole = record.number("ceilings", "loading", "seconds") or 0.0
     parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
     known = sorted(parts.items(), key=lambda part: -part[1])
@@ -154,18 +156,20 @@ def _parts(record: Record) -> tuple[str, str]:
     shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
     told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
     asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
-    told += "; most of that time it waits and does not compute." if asleep else "."
+    told += "; most of that time is waiting, not computing." if asleep else "."
     name, seconds = known[0]
     return told, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:
-    tried = "Nothing that was measured loads faster" if record.alternatives("loader") else "No other way was measured"
+    tried = "No measured alternative loads faster" if record.alternatives("loader") else "No alternative was measured"
     if step.loader and step.wait > FAR * step.pace and not step.workers:
-        return "The loader alone is far faster than in training: look at what the run adds to it, such as its collate."
-    advice = f"{tried}: look at the storage and at what decoding an image takes."
+        return (
+            "The loader alone is far faster than in training: look at what training adds, such as a collate function."
+        )
+    advice = f"{tried}: look at the storage, and at the time to decode an image."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:
-        carry = "The cores carry" if limit.by == "cores" else f"{limit.by} holds"
-        advice += f" {carry} no more than {counted(limit.workers, 'worker')} for each rank."
+        room = "The cores allow" if limit.by == "cores" else f"{limit.by} has room for"
+        advice += f" {room} no more than {counted(limit.workers, 'worker')} per rank."
     return advice

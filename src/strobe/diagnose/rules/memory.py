@@ -1,20 +1,23 @@
-"""Memory: what grows until there is no more of it, and what the system moves to a disk meanwhile."""
+"""Memory that grows until there is none left."""
 
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, size
 from strobe.records.run import Figure, Record
 
-HOUR, DAY = 3600.0, 86400.0  # seconds: what fills the memory within an hour comes first, after a day it is no matter
-LEAST_GROWTH, LEAST_SHARE = 16e6, 0.05  # bytes, and of what was held at first: less is how processes begin
+HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
+LEAST_GROWTH, LEAST_SHARE = (
+    16e6,
+    0.05,
+)  # bytes, and a share of the first reading: processes grow this much when they start
 _GROWS = {
     "workers_memory": (
-        "Loader workers grow",
-        "Look for what the data set keeps of each item: a list, a cache, an open file. Until that is mended, fewer "
-        "workers, or new ones in each epoch (persistent_workers=false), put it off.",
+        "The loader workers' memory grows",
+        "Look for what the data set keeps of each item: a list, a cache, an open file. Until that is fixed, fewer "
+        "workers, or restarting them each epoch (persistent_workers=false), buy time.",
     ),
     "memory": (
-        "The training process grows",
+        "The training process's memory grows",
         "Look for what is kept of each step: losses with their graphs (keep loss.detach()), outputs, a metric "
         "that holds all predictions.",
     ),
@@ -22,7 +25,7 @@ _GROWS = {
 
 
 def growing_memory(record: Record, step: Step) -> list[Finding]:
-    """Memory that grows steadily, by how much, and when none is left; training is not slowed down by that."""
+    """Memory that grows steadily, by how much, and when none is left; it does not slow training down."""
     free, found = record.number("environment", "memory_free_bytes"), []
     for name, (title, advice) in _GROWS.items():
         first, last, pace, seconds = (
@@ -36,10 +39,10 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
         left = free / (pace * count) if free is not None else 0.0
         if left > DAY:
             continue
-        who = "the largest worker" if count > 1 else "the worker" if name == "workers_memory" else "it"
-        evidence = f"In {duration(seconds)} {who} grew from {size(first)} to {size(last)}, steadily."
+        who = "The largest worker" if count > 1 else "The worker" if name == "workers_memory" else "It"
+        evidence = f"{who} grew steadily from {size(first)} to {size(last)} in {duration(seconds)}."
         if free is not None:
-            evidence += f" At this pace the {size(free)} that are free now last for {duration(left)}."
+            evidence += f" At this pace the {size(free)} that are free now last {duration(left)}."
         found.append(
             Finding(
                 "growing_memory",
@@ -49,7 +52,7 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
                 (),
                 Figure(1.0, 1.0, 1.0),
                 subject=name,
-                lost=1.0 if left < HOUR else 0.0,  # all of it, when it ends the run
+                lost=1.0 if left < HOUR else 0.0,  # all of training, when it ends the run
             )
         )
     return found

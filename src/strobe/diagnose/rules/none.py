@@ -10,7 +10,7 @@ from strobe.records.run import Figure, Record
 NEAR = 0.85  # of the lowest ceiling: from here on it explains the step
 SCALING = 0.1  # of the step, from here on it is named
 
-_REPEAT = "Repeat it on a quiet machine."
+_REPEAT = "Repeat the run on a quiet machine."
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying images to the device",
@@ -18,34 +18,34 @@ _PHASES = {
     "backward": "the backward pass",
     "optimizer": "the optimizer",
     "callbacks": "callbacks",
-    "other": "outside all phases",
+    "other": "time outside all phases",
 }
 _CEILINGS = {
-    "loader": "what the loader alone reaches",
-    "model": "what the model alone reaches",
-    "transfer": "what copying to the device alone reaches",
-    "joint": "what loader and model reach together on the cores that they share",
+    "loader": "the loader alone allows",
+    "model": "the model alone allows",
+    "transfer": "copying to the device allows",
+    "joint": "this loader and model allow on these cores",
 }
 
 
 def nothing(record: Record, step: Step) -> Finding | None:
-    """How near to its ceiling training runs; it gains nothing, and so is listed only where no other finding is."""
+    """How near training is to its ceiling; it gains nothing, so it is listed only where there is no other finding."""
     efficiency, limit = record.number("efficiency"), _limit(record)
-    title, advice = "Nothing to fix", "To go faster takes faster hardware, or a smaller model."
+    title, advice = "Nothing to fix", "Going faster needs faster hardware or a smaller model."
     if others := taken(record, "ceilings"):
-        evidence = f"While its ceilings were measured, other processes kept {percent(others)} of the time from it."
+        evidence = f"Other processes took {percent(others)} of the time while the ceilings were measured."
         return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
     if limit is not None and too_low(record):
-        evidence = f"Training was faster than {limit}, which cannot be: the machine was slower while that was measured."
+        evidence = f"Training was faster than {limit}: the machine was slower while that ceiling was measured."
         return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")
         evidence = f"{percent(step.waiting)} of each step waits for data; "
         evidence += f"the ceilings were not measured ({reason})." if reason else "the ceilings are not known."
-    elif efficiency > 1:
-        evidence = f"Training runs at its ceiling, {limit}."
+    elif percent(efficiency) == "100%":
+        evidence = f"Training is as fast as {limit}."
     else:
-        evidence = f"Training runs at {percent(efficiency)} of {limit}."
+        evidence = f"Training runs at {percent(efficiency)} of what {limit}."
     scaling = _scaling(record, step)
     if efficiency is None or limit is None or efficiency < NEAR:
         title = "No cause found"
@@ -55,7 +55,7 @@ def nothing(record: Record, step: Step) -> Finding | None:
 
 
 def _largest(record: Record, scaling: str) -> str:
-    """The sentence on the largest phase; empty where the one on scaling tells it, or none is known."""
+    """A sentence on the largest phase; empty where the one on scaling covers it, or none is known."""
     seconds = {name: value for name in _PHASES if (value := record.number("step_seconds", name))}
     largest = max(seconds, key=lambda name: seconds[name], default=None)
     total = record.number("step_seconds", "total")
@@ -65,16 +65,16 @@ def _largest(record: Record, scaling: str) -> str:
 
 
 def _scaling(record: Record, step: Step) -> str:
-    """The sentence on scaling and augmenting, which is what a CPU does in place of a transfer; empty if it is short."""
+    """A sentence on scaling and augmenting, which a CPU does in place of a transfer; empty if that is short."""
     share = (record.number("step_seconds", "transfer") or 0.0) / step.images / step.length
     if record.text("accelerator") != "cpu" or share < SCALING:
         return ""
-    augments = record.setting("data.augment") is True
-    return f" {percent(share)} of each step scales{' and augments images (data.augment)' if augments else ' images'}."
+    work = "Scaling and augmenting" if record.setting("data.augment") is True else "Scaling"
+    return f" {work} the images takes {percent(share)} of each step."
 
 
 def _limit(record: Record) -> str | None:
-    """The lowest ceiling, by which ``efficiency`` is measured."""
+    """The lowest ceiling, which ``efficiency`` is a share of."""
     known = {name: rate for name in _CEILINGS if (rate := record.number("ceilings", name))}
     lowest = min(known, key=lambda name: known[name], default=None)
     return f"{_CEILINGS[lowest]} ({pace(known[lowest])})" if lowest else None

@@ -1,14 +1,15 @@
-"""Steps that differ: a few that take far longer than the others, and steps that become longer and longer."""
+"""Steps that differ: a few that take far longer than the others, and steps that get slower and slower."""
 
 from itertools import pairwise
 
 from strobe.diagnose.attribution import taken, uneven
-from strobe.diagnose.predict import NOTABLE, Step, without
+from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
 from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
-GROWN = 1.4  # times as long at the end as at the beginning; a machine's own drift is less
+UNEVEN = 0.05  # of the steps' time: less is normal on a shared machine
+GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying, scaling and augmenting",
@@ -16,33 +17,31 @@ _PHASES = {
     "backward": "the backward pass",
     "optimizer": "the update",
     "callbacks": "callbacks",
-    "other": "what lies outside all phases",
+    "other": "code outside all phases",
 }
 MOST_NAMED = 3
-SLOWER = 0.9  # times the clock at the beginning
-LARGE = 3.0  # times the bytes of a usual file
+SLOWER = 0.9  # times the clock at the start
+LARGE = 3.0  # times the bytes of a typical file
 _GROWING = {
     "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
-    "callbacks": "Look for a callback or a metric that keeps all that it has seen.",
+    "callbacks": "Look for a callback or a metric that keeps everything it has seen.",
 }
 
 
 def uneven_steps(record: Record, step: Step) -> Finding | None:
     """A few steps take far longer than the others, and together a notable part of training."""
     phase, extra = uneven(record, step)
-    if extra < NOTABLE * step.seconds:
+    if extra < UNEVEN * step.seconds:
         return None
     long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
     count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
-    other = (
-        "Look for garbage collection, a shape that changes, or work that is done now and then: profiler=trace shows it."
-    )
+    other = "Look for garbage collection, changing shapes, or work done now and then: profiler=trace shows it."
     told, advice = _files(record) if phase == "data_wait" else ("", other)
     return Finding(
         "uneven_steps",
         f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",
-        f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a usual one {duration(usual)}; that is "
-        f"{percent(extra / step.seconds)} of the steps' time, most of it {_PHASES[phase]}.{told}",
+        f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a typical one {duration(usual)}. The extra time "
+        f"is {percent(extra / step.seconds)} of all step time, most of it {_PHASES[phase]}.{told}",
         advice,
         (),
         without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
@@ -50,33 +49,36 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _files(record: Record) -> tuple[str, str]:
-    """The sentence on the files of late batches, and what to do: they were read once more after the run."""
+    """A sentence on the files of late batches, which were read again after the run, and what to do."""
     count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
     if not count:
-        return "", "Look at what these batches read: large files, a slow disk or server. Prefetching bridges it."
+        return (
+            "",
+            "Look at what these batches read: large files, a slow disk or server. Prefetching more batches helps.",
+        )
     slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
     if not slow:
-        told = f" Read once more after training, none of {count:.0f} of their files is slow: the storage stalled."
+        told = f" Read again after training, none of {count:.0f} of their files was slow: the storage stalled."
         return told, "Keep the files on a faster disk, or let workers prefetch more batches."
     named = [
         f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
         for one in slow[:MOST_NAMED]
     ]
     others = f" and {counted(len(slow) - MOST_NAMED, 'other')}" if len(slow) > MOST_NAMED else ""
-    told = f" Of {count:.0f} of their files, read once more after training, these take far longer than a usual one "
+    told = f" Read again after training, these of {count:.0f} files take far longer than a typical one "
     told += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
     large = (as_number(slow[0].get("bytes")) or 0.0) > LARGE * (record.number("uneven", "files", "usual_bytes") or 0.0)
-    what = "Make these files smaller" if large else "Look at where these files lie and how they are encoded"
+    what = "Make these files smaller" if large else "Check where these files are stored and how they are encoded"
     return told, f"{what}, leave them out, or let workers prefetch more batches."
 
 
 def _slowed(record: Record) -> str:
-    """The sentence on a processor that became slower meanwhile; empty if it did not, or does not tell."""
+    """A sentence on a processor that slowed down; empty if it did not, or if that is unknown."""
     throttles = record.number("machine", "throttles") or 0.0
     before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
-    told = f" Its cores were too hot {throttles:.0f} times, and slowed down." if throttles else ""
+    told = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
     if before and after and after < SLOWER * before:
-        told += f" Their clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
+        told += f" The cores' clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
     return told
 
 
@@ -85,7 +87,7 @@ def _read(seconds: float | None, count: float | None) -> str:
 
 
 def slowing_down(record: Record, step: Step) -> Finding | None:
-    """Steps become longer from quarter to quarter of the run, on a machine that nobody shares."""
+    """Steps get slower from quarter to quarter of the run, on a machine that nobody shares."""
     quarters = [as_number(value) or 0.0 for value in record.items("quarters", "seconds")]
     phase = _PHASES.get(record.text("quarters", "phase") or "")
     if len(quarters) < 4 or phase is None or min(quarters) <= 0 or taken(record):
@@ -96,13 +98,13 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
     told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
-        f"Steps become longer: {quarters[-1] / quarters[0]:.1f} times from the first quarter of the run to the last",
-        f"A usual step takes {told} in the quarters of the run; most of the growth is {phase}.{slowed}",
+        f"Steps get slower: in the last quarter of the run they take {quarters[-1] / quarters[0]:.1f} times as long",
+        f"A typical step takes {told} in the quarters of the run; most of the growth is {phase}.{slowed}",
         "Look at the machine's cooling and power limits, and measure again."
         if slowed
         else _GROWING.get(
             record.text("quarters", "phase") or "",
-            "Look for what grows with the steps: losses that are kept with their graphs, lists, a model that grows.",
+            "Look for what grows with each step: losses kept with their graphs, lists, a growing model.",
         ),
         (),
         Figure(most**0.5, 1.0, most),

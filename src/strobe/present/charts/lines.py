@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from markupsafe import Markup
 
@@ -13,6 +13,7 @@ from strobe.present.format import cut, written
 _TOP, _BELOW, _TEXT = 34, 44, 15  # pixels: above and below the plot, and from label to label
 _HEIGHT, _LEAST = 290, 140  # pixels of the plot
 _START, _END = 0.02, 0.95  # shares of the plot between which points lie
+_BESIDE = 0.012  # share of the plot from one line to the next, at most
 SERIES = 10  # colours; further lines begin again, broken
 LONGEST = 34  # characters of a name
 
@@ -58,17 +59,25 @@ def lines(
     height, over, places = max(_HEIGHT, _TEXT * len(series)), along(names, logarithmic=up.logarithmic), sorted(names)
     bottom, marks = _TOP + height, up.marks(8)
 
-    def x(place: float) -> float:
-        return _START + (_END - _START) * over.place(place)
+    nearest = min((over.place(b) - over.place(a) for a, b in pairwise(places)), default=1.0)
+    beside = min(_BESIDE, nearest / (2 * len(series))) * any(
+        point.low for each in series for point in each.points.values()
+    )
+
+    def x(place: float, number: float = (len(series) - 1) / 2) -> float:
+        """Lines stand a little beside each other, so that none hides another's interval."""
+        return _START + (_END - _START) * over.place(place) + beside * (number - (len(series) - 1) / 2)
 
     def y(value: float) -> float:
         return _TOP + height * (1 - up.place(value))
 
     curves: list[Markup] = []
-    for each in series:  # through neighbouring points; where one failed there is a gap
+    for number, each in enumerate(series):  # through neighbouring points; where one failed there is a gap
         for known, run in groupby(places, each.points.__contains__):
             way = (
-                [(1000 * x(place), 1000 * (1 - up.place(each.points[place].median))) for place in run] if known else []
+                [(1000 * x(place, number), 1000 * (1 - up.place(each.points[place].median))) for place in run]
+                if known
+                else []
             )
             curves += [path(way, f"series {each.css} {each.broken}".strip())] if len(way) > 1 else []
     drawn = [line(0, y(mark), 1, y(mark), "grid") for mark in marks]
@@ -85,11 +94,11 @@ def lines(
     last = [max(each.points) for each in series]
     ends = [y(each.points[place].median) for each, place in zip(series, last, strict=True)]
     bases = apart(ends, _TOP, bottom, _TEXT)
-    for each, place, end, base in zip(series, last, ends, bases, strict=True):
-        drawn.append(line(x(place), end, 1, base, f"leader {each.css}"))
-    for each in series:
+    for number, (each, place, end, base) in enumerate(zip(series, last, ends, bases, strict=True)):
+        drawn.append(line(x(place, number), end, 1, base, f"leader {each.css}"))
+    for number, each in enumerate(series):
         for place, point in each.points.items():
-            across, middle = x(place), y(point.median)
+            across, middle = x(place, number), y(point.median)
             if point.low is not None and point.high is not None:
                 drawn.append(line(across, y(point.low), across, y(point.high), f"interval {each.css}"))
             if point.mark:

@@ -10,8 +10,8 @@ from omegaconf import DictConfig
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import find_loaded, require_batch
+from strobe.present.format import counted, figure
 from strobe.present.format import estimate as ratio
-from strobe.present.format import figure
 
 BY_HAND = "DataLoader by hand"
 ALONE = "the model alone"
@@ -114,8 +114,8 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     for loader in dict.fromkeys(cell["table"] for cell in measured if cell["table"] not in {"buffers", "training"}):
         cells = [cell for cell in measured if cell["table"] == loader]
         best = max(cells, key=lambda cell: cell["images_per_second"]["median"])
-        said = f"loader={loader} is fastest with {best['column']}, {best['row']} workers: "
-        said += f"{ratio(best['images_per_second'])} images/s"
+        said = f"loader={loader} is fastest with {best['column']}, {counted(int(best['row']), 'worker')}: "
+        said += f"{figure(best['images_per_second']['median'])} images/s"
         for cell in cells:
             if (cell["row"], cell["column"]) == (best["row"], BY_HAND) and cell is not best:
                 times = by_round(best, cell)
@@ -129,7 +129,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
             )
     for cell in measured:
         if cell["ratio"] and cell["table"] == "training":
-            threads = f"{cell['row']} thread{'s' * (cell['row'] != '1')}"
+            threads = counted(int(cell["row"]), "thread")
             rate = figure(cell["images_per_second"]["median"])
             reached = f"{ratio(cell['ratio'])} of what the model alone reaches"
             found.append(f"Training with loader={cell['column']}, {threads}: {rate} images/s, {reached}.")

@@ -124,7 +124,7 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """Each loader against the first where the batch is largest, what the page cache is worth, and what threads are."""
+    """The fastest loader against the first, what the page cache is worth, what threads are, and how near floors are."""
     beside = [sentence for row in ("32", "256") for sentence in _beside_floors(record, row)]
     measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"] and cell["table"] == "load"}
     warm = [cell for cell in measured.values() if cell["cache"] != "cold" and cell["threads"] == 1]
@@ -132,10 +132,11 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     told = []
     for size in sorted(sizes & {32.0, max(sizes, default=0)}):
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
-        ratios = ", ".join(f"{cell['column']} {estimate(cell['ratio'])}" for cell in cells)
         if cells:
-            first = measured[cells[0]["against"]]["column"]
-            told.append(f"Times as fast as {first} at batch {size:.0f}, one thread: {ratios}.")
+            best = max(cells, key=lambda cell: cell["ratio"]["median"])
+            first = measured[best["against"]]["column"]
+            gain = f"{estimate(best['ratio'])} times as fast as {first}"
+            told.append(f"Batches of {size:.0f} on one thread: {best['column']} is {gain}.")
     told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
     most = max((cell["threads"] for cell in measured.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"

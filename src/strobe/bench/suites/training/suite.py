@@ -160,29 +160,27 @@ Measured = Mapping[str, Any]  # a cell of results.json
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each device the first row's speed, what each change brings, and all of them together; and a GPU's gain."""
+    """What all changes bring together, on each device, and a GPU; then the speeds, and what each change brings."""
 
     def ratio(one: Measured, other: Measured, words: str, than: str = "") -> list[str]:
         times = by_round(one, other)
         return [f"{words}: {written(times)} times as fast{than}"] if times else []
 
-    found = []
+    found, each = [], []
     devices = _by_device(record)
     for device, cells in devices.items():
-        first, last, on = cells[0], cells[-1], f"n {DEVICES[device]}"
-        if first["visits"]:
-            found.append(f"O{on}, {first['row']}: {_speed(first)}.")
+        on = f"n {DEVICES[device]}"
+        if cells[0]["visits"] and cells[-1]["visits"]:
+            found += ratio(cells[-1], cells[0], f"All changes together, o{on}", ".")
         for before, cell in pairwise(cells):
-            found += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
-        if last["visits"]:
-            found += ratio(last, first, f"Together, o{on}", f"; {_speed(last)}.")
+            each += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
     measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
     if measured and devices.get("cpu"):
         cpu, gpu = devices["cpu"][0], devices["gpu"][0]
         best = max(measured, key=lambda cell: cell["images_per_second"]["median"])
         found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
         found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
-    return found
+    return [*found, *each]
 
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
@@ -237,11 +235,6 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
     heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits}")
     body: list[parts.Part] = [parts.Paragraph(note), parts.Table(heads, rows, "cells"), *bars]
     return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
-
-
-def _speed(cell: Measured) -> str:
-    epoch = f"{written(cell['seconds'])} s an epoch of {cell['images']:,.0f} images, {_how(cell)}"
-    return f"{written(cell['images_per_second'])} images/s, {epoch}"
 
 
 def _how(cell: Measured) -> str:

@@ -22,7 +22,7 @@ from torchvision.transforms import Compose, Normalize, PILToTensor, Resize
 from torchvision.transforms.v2.functional import resize
 
 from strobe.app.build.trainer import lone_trainer
-from strobe.app.data.image_folder import ImageFolder
+from strobe.app.data.image_folder import USUAL, ImageFolder
 from strobe.app.loaders.base import Batch
 from strobe.app.loaders.spdl import SpdlLoader
 from strobe.bench.harness.declare import Done, Trial, Work
@@ -129,7 +129,8 @@ def torch_tuned(job: Job) -> Iterator[Running]:
     Each photo by the quicker decoder, uint8 between processes, several batches ahead, pinned memory for a GPU, and
     standardised in the training process or on its GPU.
     """
-    photos = Photos(job.folder, loader=lambda path: decode_quickly(path, job.data.size))
+    side = job.data.size or USUAL
+    photos = Photos(job.folder, loader=lambda path: decode_quickly(path, side))
     options: dict[str, Any] = {"prefetch_factor": PREFETCH, "persistent_workers": True, "pin_memory": job.on_gpu}
     with _dataloader(job, photos, **options) as batches:
         yield lambda: job.finish(next(batches)[0]), PREFETCH * job.workers

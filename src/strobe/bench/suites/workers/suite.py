@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round, reaches
+from strobe.bench.harness.results import by_round
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
@@ -34,7 +34,6 @@ PUBLISHED = ("torch", "spdl")  # in whose processes torch computes on all cores,
 FULL_MODE = ("strobe loader.dct_scaling=false", "strobe engine=torch")  # columns of the full mode alone
 WORKERS = (1, 2, 4, 8, 16, 32)
 IN_FULL = "dct_scaling=false"  # in the name of ours that decodes photos at their full size
-AIMS = {"torch": 2.7, "spdl": 1.5}  # times as many images/s as the published pipelines, with as many workers
 Measured = Mapping[str, Any]  # a cell of results.json
 LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
 ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
@@ -128,6 +127,7 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
     """
+    from strobe.app.data.image_folder import USUAL
     from strobe.app.loaders.pil import PilLoader
     from strobe.measure.environment import usable_cores
 
@@ -135,7 +135,7 @@ def _find(asked: Request, scratch: Path) -> Input:
     paths = found.facts["paths"]
     loader, whole = PilLoader(scale="device"), lambda tall, wide: (0, 0, tall, wide)
     with ThreadPoolExecutor(usable_cores()) as pool:  # a DataError names the first photo that cannot be read to its end
-        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size), paths))
+        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size or USUAL), paths))
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
@@ -162,38 +162,33 @@ def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, A
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each stage the best of ours against the others with as many workers, and where throughput peaks."""
-    told: list[str] = []
-    for stage, title in STAGES.items():
+    """For each stage, the longest first, the best of ours against the others."""
+    told, more = list[str](), list[str]()
+    for stage, title in reversed(STAGES.items()):
         cells = [cell for cell in record["cells"] if cell["table"] == stage and cell["visits"]]
         ours = [cell for cell in cells if cell["column"].startswith("Strobe") and "packed" not in cell["column"]]
+        in_full = [cell for cell in ours if IN_FULL in cell["column"]]
         if ours:
             best = max(ours, key=_rate)
-            told.append(f"{title}: the best of ours, {_beside(best, cells)}.")
-            in_full = [cell for cell in ours if IN_FULL in cell["column"]]
+            told.append(f"{title}: {_beside(best, cells, 'torch', 'spdl')}.")
+            more.append(f"{title}: {_beside(best, cells, 'torch_tuned', 'spdl_batches')}.")
             if in_full and best not in in_full:
-                told.append(f"{title}, photos decoded in full: {_beside(max(in_full, key=_rate), cells)}.")
-        if len({cell["at"] for cell in cells}) > 1:
-            peaks = []
-            for name in dict.fromkeys(cell["column"] for cell in cells):
-                peak = max((cell for cell in cells if cell["column"] == name), key=_rate)
-                peaks.append(f"{name} {figure(_rate(peak))} with {counted(int(peak['at']), 'worker')}")
-            told.append(f"{title}: throughput peaks at, in images/s, {'; '.join(peaks)}.")
-    return told
+                best = max(in_full, key=_rate)
+                more.append(f"{title}, photos decoded in full: {_beside(best, cells, *tuple(COLUMNS)[:4])}.")
+    return [*told, *more]
 
 
-def _beside(ours: Measured, cells: list[Measured]) -> str:
+def _beside(ours: Measured, cells: list[Measured], *others: str) -> str:
     """What it delivers, against the others with as many workers."""
     beside = {cell["column"]: cell for cell in cells if cell["at"] == ours["at"]}
-    against = []
-    for name in ("torch", "spdl", "torch_tuned", "spdl_batches"):
-        other = beside.get(COLUMNS[name])
-        if other and (found := by_round(ours, other)):
-            aimed = f" (aim {AIMS[name]:g}: {reaches(found, AIMS[name])})" if name in AIMS else ""
-            against.append(f"{estimate(found)} times {other['column']}{aimed}")
-    words = f"{ours['column']} with {counted(int(ours['at']), 'worker')}, delivers "
-    words += f"{estimate(ours['images_per_second'])} images/s"
-    return f"{words}: {', '.join(against)}" if against else words
+    against = [
+        f"{estimate(found)} times {COLUMNS[name]}"
+        for name in others
+        if (other := beside.get(COLUMNS[name])) and (found := by_round(ours, other))
+    ]
+    words = f"{ours['column']} with {counted(int(ours['at']), 'worker')} delivers "
+    words += f"{figure(_rate(ours))} images/s"
+    return ", ".join([words, *against])
 
 
 def _rate(cell: Measured) -> float:

@@ -1,0 +1,163 @@
+"""``search.html``: what a search tried, what it recommends, and what to type next; one file that works offline."""
+
+import contextlib
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.app.tuning.record import NAME as RECORD
+from strobe.app.tuning.record import Tuning
+from strobe.app.tuning.search import BUDGET
+from strobe.app.tuning.table import COLOURS, HEADS, ending, rows, times, total, warning
+from strobe.errors import DataError
+from strobe.overrides import command_of, key_of, split
+from strobe.present import parts as kit
+from strobe.present.format import duration, interval
+from strobe.present.format import times as factor
+from strobe.present.page import render as rendered
+from strobe.present.page import write_whole
+from strobe.records.run import Record, load_record
+from strobe.report.footer import machine, versions
+
+PAGE = "search.html"
+LONGER = 3  # times the budget that is offered where it was too short
+_CSS = {"green": "good", "red": "bad", "yellow": "fair"}
+_PROOF = (
+    "A change is kept because it looked faster, which flatters it. So the given and the found configuration train in "
+    "turns once more at the end, and only that figure counts."
+)
+
+
+def write_page(tuning: Tuning) -> Path:
+    """Write the page beside the record, whole or not at all, and return its path.
+
+    Raises:
+        DataError: it cannot be written.
+    """
+    path, first = tuning.folder / PAGE, Record({})
+    try:
+        with contextlib.suppress(DataError, IndexError):  # of a run that was removed, or before the first
+            first = load_record(tuning.folder / tuning.probes[0]["directory"])
+        return write_whole(path, render(tuning, first))
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror or error}); {RECORD} holds all of it") from error
+
+
+def render(tuning: Tuning, first: Record) -> str:
+    """The page as HTML; ``first``: the record of the run with the given configuration."""
+    header, environment = tuning.header, first.mapping("environment")
+    sections = [
+        _tried(tuning),
+        _next(tuning),
+        _found(tuning, first),
+        kit.Section("advice", "Also found", "Not part of this search.", [*map(kit.Paragraph, tuning.advice)]),
+        _method(tuning, first),
+    ]
+    what = ("search", header["host"], environment.get("gpu") or environment.get("cpu"), header["began"][:16])
+    page = {
+        "title": "Search - Strobe",
+        "what": " · ".join(str(part).replace("T", " ") for part in what if part),
+        "badges": [_badge(tuning)],
+        "said": total(tuning),
+        "lede": f"{ending(tuning)} {warning(tuning)}",
+        "tiles": _tiles(tuning),
+        "sections": sections,
+    }
+    return rendered("search.html", page)
+
+
+def _badge(tuning: Tuning) -> tuple[str, str]:
+    if tuning.status == "interrupted":
+        return "fair", "interrupted"
+    proved = tuning.proof if tuning.proof and tuning.proof["verdict"] == "faster" else None
+    return ("good", f"{factor(proved['ratio']['median'])} faster") if proved else ("none", "nothing faster")
+
+
+def _tiles(tuning: Tuning) -> list[kit.Tile]:
+    ratio, budget = (tuning.proof or {}).get("ratio"), tuning.header["budget"]
+    spread = interval(ratio["low"], ratio["high"], factor) if ratio else ""
+    kept = sum(trial["kept"] and not trial.get("left_out") for trial in tuning.trials)
+    return [
+        *([kit.Tile("Found against given", factor(ratio["median"]), note=spread)] if ratio else []),
+        kit.Tile("Trials", f"{len(tuning.trials)}", note=f"{kept} kept"),
+        kit.Tile("Measured alone", f"{len(tuning.sides)}", note="settings of loader or model"),
+        kit.Tile("Time", duration(tuning.seconds), note=f"of {duration(budget)}"),
+    ]
+
+
+def _tried(tuning: Tuning) -> kit.Section:
+    found = []
+    for trial, (change, why, promised, measured, end) in zip(tuning.trials, rows(tuning), strict=True):
+        name = kit.Text(change, "b" if trial["kept"] else "code")
+        css = _CSS.get(COLOURS.get(trial["verdict"], "yellow"), "none")
+        cells: tuple[str | kit.Text, ...] = (name, why, promised, measured, kit.Text(end, "b", css))
+        labels = ("Change", *(head.capitalize() for head in HEADS))
+        found.append([kit.Cell(cell, label=label) for cell, label in zip(cells, labels, strict=True)])
+    table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells stacked tried")
+    about = (
+        "Each change trained in turns with the best so far. Measured: how many times as fast it is, with the interval."
+    )
+    return kit.Section("tried", "What was tried", about, [table] if found else [], wide=True)
+
+
+def _found(tuning: Tuning, first: Record) -> kit.Section:
+    """The settings in which the given and the found configuration differ, and the proof."""
+    proof = tuning.proof or {"ratio": None, "verdict": "", "error": None}
+    heads = ("Setting", "Given", "Recommended" if tuning.recommended == tuning.best else "Found, not recommended")
+    values = [(kit.Text(key, "code"), _given(first, key), value) for key, value in map(split, tuning.changes)]
+    if proof["ratio"] is None:
+        told = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
+    else:
+        unproved = "" if proof["verdict"] == "faster" else f", {proof['verdict']}"
+        told = f"The proof: {times(proof['ratio'])} as fast{unproved}."
+    parts: list[kit.Part] = [kit.Table(heads, values, "cells"), kit.Paragraph([kit.Text(told, "b"), _PROOF])]
+    return kit.Section("found", "Given and found", "", parts if values else [], wide=True)
+
+
+def _given(first: Record, key: str) -> str:
+    """What the run with the given configuration had."""
+    value = first.text("choices", key) or first.setting(key)
+    return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _next(tuning: Tuning) -> kit.Section:
+    """What to type, the most useful first."""
+    words = shlex.split(tuning.header["command"])
+    if tuning.status == "interrupted":
+        return _typed([("Go on with the search", tuning.header["command"])])
+    found = []
+    if tuning.changes and tuning.recommended == tuning.best:
+        found.append(("Train faster", command_of(tuning.best)))
+        if warning(tuning):
+            found.append(("What you gave, to compare the accuracy with", command_of(tuning.header["given"])))
+    else:
+        found.append(("Keep what you have", command_of(tuning.header["given"])))
+    if tuning.ended == BUDGET:
+        kept = [word for word in words if key_of(word) not in ("tune.budget", "hydra.run.dir")]
+        longer = f"tune.budget={LONGER * tuning.header['budget']:.0f}s"
+        found.append(("Search for longer, for what there was no time to try", shlex.join([*kept, longer])))
+    return _typed(found)
+
+
+def _typed(commands: Sequence[tuple[str, str]]) -> kit.Section:
+    return kit.Section(
+        "next", "What to type next", "", [kit.Command(text, title) for title, text in commands], wide=True
+    )
+
+
+def _method(tuning: Tuning, first: Record) -> kit.Section:
+    environment = first.mapping("environment")
+    reports = [f"{probe['directory']}/report.html" for probe in tuning.probes]
+    files = [kit.link(RECORD, RECORD, "everything, for programs")]
+    files += [kit.link(path, f"report {number}", "a run of its own") for number, path in enumerate(reports, 1)]
+    pairs = machine(environment, [environment.get("gpu") or "none"] * bool(environment))
+    parts = [
+        kit.Paragraph(
+            "The machine's speed drifts, so two configurations train in turns of about a second, in random order, and "
+            "their speeds are compared pair by pair. Only training steps count: no validation, no checkpoints."
+        ),
+        *kit.facts([*pairs, *versions(environment)]),
+        kit.Command(tuning.header["command"], "This search"),
+        kit.Files(files, "figures-files"),
+    ]
+    return kit.Section("method", "How it was measured", "And the files beside this page.", parts)

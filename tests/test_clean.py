@@ -1,0 +1,74 @@
+"""``python -m strobe.clean``: what it lists, and that it removes nothing else."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from strobe.clean import main
+
+DAY = 86400.0
+
+
+def planted(root: Path, name: str, *files: str, days: float) -> Path:
+    """A folder with these files, none of which has changed for so many days."""
+    folder = root / name
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_bytes(b"1" * 1000)
+    then = time.time() - days * DAY
+    for path in [*folder.rglob("*"), folder]:
+        os.utime(path, (then, then))
+    return folder
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> dict[str, Path]:
+    root, record = tmp_path / "outputs", (".hydra/config.yaml", "summary.json")
+    made = {
+        "old": planted(root, "runs/one day/old", *record, "checkpoints/best.ckpt", days=9),
+        "new": planted(root, "runs/today/new", *record, days=0.1),
+        "killed": planted(root, "runs/one day/killed", ".hydra/config.yaml", "steps.csv", days=9),
+        "running": planted(root, "runs/today/running", ".hydra/config.yaml", "steps.csv", days=0.5),
+        "sweep": planted(root, "sweeps/one day/it", "sweep.json", "0/.hydra/config.yaml", "0/summary.json", days=9),
+        "measured": planted(root, "tune/one day/it", "tune.json", ".lock", days=9),
+        "own": planted(root, "notes", "thoughts.txt", days=99),
+        "elsewhere": planted(tmp_path, "elsewhere", *record, days=99),
+    }
+    (root / "runs" / "link").symlink_to(made["elsewhere"])
+    return made
+
+
+def test_it_lists_and_removes_nothing(outputs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(outputs["own"].parent)
+    main([root])
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split("  ")[-1].partition(",")[0].strip() for line in lines[:-1]} == {
+        str(outputs[name]) for name in ("old", "new", "killed", "running", "sweep", "measured")
+    }
+    assert lines[-1].startswith("6 folders, ")
+    assert "may be in progress" in next(line for line in lines if str(outputs["running"]) in line)
+    main([root, "--older-than", "7d"])
+    assert "4 folders" in capsys.readouterr().out
+    assert all(path.exists() for path in outputs.values())
+
+
+def test_it_removes_what_has_ended_and_is_old_enough(outputs: dict[str, Path]) -> None:
+    root = str(outputs["own"].parent)
+    with FileLock(outputs["measured"] / ".lock"):
+        main([root, "--older-than", "7d", "--remove"])
+        assert {name for name, path in outputs.items() if not path.exists()} == {"old", "killed", "sweep"}
+        main([root, "--older-than", "0h", "--remove"])
+        assert {name for name, path in outputs.items() if path.exists()} == {"running", "measured", "own", "elsewhere"}
+    main([root, "--older-than", "0h", "--remove"])
+    assert not outputs["measured"].exists()
+
+
+@pytest.mark.parametrize("given", [["--remove"], ["nowhere"], ["--older-than", "7"]])
+def test_what_cannot_be(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(given)
+    assert stopped.value.code != 0
