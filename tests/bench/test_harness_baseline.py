@@ -179,14 +179,13 @@ def test_a_conclusion_that_goes_wrong_loses_no_figures(tmp_path: Path) -> None:
 
 def test_measurements_are_torchs_own(tmp_path: Path) -> None:
     path = tmp_path / MEASUREMENTS
-    table = save_measurements(path, record(a=[1.0, 3.0, 2.0], b=[0.5], c="no disk"))
+    save_measurements(path, record(a=[1.0, 3.0, 2.0], b=[0.5], c="no disk"))
     read = pickle.loads(path.read_bytes())
     assert [type(one) for one in read] == [Measurement, Measurement]
     assert [one.median for one in read] == [2.0, 0.5]
     merged = Measurement.merge([*read, *read])
     assert [len(one.times) for one in merged] == [6, 2]
-    assert str(Compare(read)).rstrip() == table
-    assert "2000.0" in table
+    assert "2000.0" in str(Compare(read))
     assert sorted(item.name for item in tmp_path.iterdir()) == ["measurements.pkl"]
 
 
@@ -206,12 +205,12 @@ def test_the_table_has_a_row_for_each_cell(tmp_path: Path) -> None:
 def test_the_terminal_shows_failed_and_waiting_cells_too() -> None:
     def printed(found: dict[str, Any], *said: str) -> str:
         console = Console(file=io.StringIO(), width=160)
-        print_results(console, suite(cell("a")), found, "torch's table")
+        print_results(console, suite(cell("a")), found)
         assert all(words in console.file.getvalue() for words in said)
         return console.file.getvalue()
 
     found = record(a=[1.0, 3.0], b="[no] disk", c=[0.5], d=[])
-    printed(found, "torch's table", "[no] disk", "one trial", "waiting", "2.00")
+    printed(found, "[no] disk", "one trial", "waiting", "2.00")
     results = measured_as(a=[0.5])
     results.add(cell("a"), 1, Failure("no disk"))
     assert "95% interval" not in printed(results.record("completed"), "20.0", "no disk", "range")

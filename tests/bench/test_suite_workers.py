@@ -224,7 +224,7 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
     two |= {"Strobe": 700, "Strobe engine=torch": 600, "Strobe loader.dct_scaling=false": 550, "Strobe, packed": 90_000}
     two["SPDL (whole batches)"] = "SPDL is not installed"
     published = {"DataLoader (source)": 100.0, "SPDL (source)": 300.0, "Strobe": 390.0}
-    best, tuned, in_full, peaks = concluded({**published}, two)
+    best, tuned, in_full = concluded({**published}, two)
     assert best.startswith("Decode, resize, batch: Strobe with 2 workers delivers ")
     assert re.search(
         r" images/s, 3\.\d+ \([^)]+\) times DataLoader \(source\), 1\.\d+ \([^)]+\) times SPDL \(source\)\.", best
@@ -232,9 +232,6 @@ def test_the_best_of_ours_is_held_against_the_others(few_cores: None) -> None:
     assert re.search(r" images/s, 1\.\d+ \([^)]+\) times DataLoader \(tuned\)\.", tuned)
     assert "in full: Strobe loader.dct_scaling=false with 2 workers delivers " in in_full
     assert not any("packed" in each or "SPDL (whole batches)" in each for each in (best, tuned, in_full))
-    assert peaks.startswith("Decode, resize, batch: throughput peaks at")
-    assert "Strobe, packed 9" in peaks
-    assert "with 2 workers" in peaks
 
 
 def test_without_ours_nothing_is_concluded(few_cores: None) -> None:

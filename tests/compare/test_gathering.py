@@ -233,7 +233,9 @@ def test_a_knee_is_as_certain_as_its_runs_allow(
     assert (knee["low"], knee["high"]) == found
     print_comparison(Console(width=200), record)
     assert said in capsys.readouterr().out
-    assert f" {said.strip(')').removeprefix('does: ')}" in words_of(Page(render(record)).section("batch"))
+    page = Page(render(record))
+    drawn = "batch" in page.sections and words_of(page.section("batch"))
+    assert f" {said.strip(')').removeprefix('does: ')}" in drawn if drawn else noise > 0.1  # too wide to draw
 
 
 def test_repeats_are_compared_with_each_other(tmp_path: Path) -> None:
@@ -296,23 +298,16 @@ def test_cells_that_measured_no_step_say_so(tmp_path: Path) -> None:
     assert "completed, but no step was measured" in page
 
 
-def certain(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with all cells shown to be slower than the best."""
-    for cell in record["cells"]:
-        verdict = {"no difference": "faster", "too few runs": "faster"}.get(cell["verdict"], cell["verdict"])
-        cell |= {"fastest": cell["best"], "verdict": verdict}
-    return record
-
-
 def test_operators_are_those_of_the_baseline_and_the_best(sweep: Path) -> None:
     (sweep / "2-cell.2" / "tables").mkdir()
     record = compared(sweep)
-    assert operators_between(record) is None  # these runs do not tell the two apart
-    record = certain(record)
     names, runs = operators_between(record)[:2], operators_between(record)[2:]
     assert names == ("loader=skimage data.batch_size=32", "loader=native data.batch_size=128")
     assert [run.name for run in runs] == ["0-cell", "2-cell.2"]
-    fastest = certain(compared(sweep, baseline="data.batch_size=128"))
+    fastest = compared(sweep, baseline="data.batch_size=128")
+    assert operators_between(fastest) is None  # the slowest has one run, which does not show that it is slower
+    slowest = next(cell for cell in reversed(fastest["cells"]) if cell["images_per_second"])
+    slowest["fastest"] = False
     assert operators_between(fastest)[0] == "loader=tifffile data.batch_size=32"
 
 

@@ -36,7 +36,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     measured = any(results.trials.values())
     status = "completed" if measured else "failed"
     record = results.save(folder, status)
-    compared = save_measurements(folder / MEASUREMENTS, record)
+    save_measurements(folder / MEASUREMENTS, record)
     write_table(folder / TABLE, record)
     if suite.conclude and measured:  # from here on nothing that goes wrong loses the figures
         header["conclusions"] = [*suite.conclude(record), *failures(record)]
@@ -50,7 +50,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     sections = suite.sections(record, folder) if suite.sections and measured else []
     write_pictures(folder, suite, record)
     page = write_page(folder, suite, record, sections)
-    print_results(console, suite, record, compared, sections)
+    print_results(console, suite, record, sections)
     gate = header.get("gate")
     console.print(effort(record), markup=False, highlight=False)
     if earlier is not None:
@@ -61,12 +61,12 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     return int(gate["code"]) if gate else 0 if measured else 1
 
 
-def save_measurements(path: Path, record: Mapping[str, Any]) -> str:
-    """The cells that were measured as ``torch.utils.benchmark`` has them, and torch's own table of them.
+def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the cells that were measured as ``torch.utils.benchmark`` has them.
 
     ``pickle.load`` gives a list with the seconds of a repetition in each trial; ``Measurement.merge`` joins several.
     """
-    from torch.utils.benchmark import Compare, Measurement
+    from torch.utils.benchmark import Measurement
     from torch.utils.benchmark.utils.common import TaskSpec
 
     found = []
@@ -85,7 +85,6 @@ def save_measurements(path: Path, record: Mapping[str, Any]) -> str:
         found.append(Measurement(number_per_run=1, raw_times=times, task_spec=spec))
     with whole(path) as partial:
         partial.write_bytes(pickle.dumps(found))
-    return str(Compare(found)).rstrip() if found else ""
 
 
 def effort(record: Mapping[str, Any]) -> str:
@@ -112,12 +111,9 @@ def write_table(path: Path, record: Mapping[str, Any]) -> None:
             table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])
 
 
-def print_results(
-    console: Console, suite: Suite, record: Mapping[str, Any], compared: str, sections: Sequence[Section] = ()
-) -> None:
-    """torch's table, each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
+def print_results(console: Console, suite: Suite, record: Mapping[str, Any], sections: Sequence[Section] = ()) -> None:
+    """Each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(compared)
     for shown in shown_of(suite, record):
         if shown.cells:
             console.print(_table(shown))

@@ -111,7 +111,7 @@ def _badges(compared: Comparison) -> list[tuple[str, str]]:
         return []
     css = {"faster": "good", "too few runs": "fair"}.get(best.verdict, "none")
     much = f"{times(best.speedup.median)} " if best.verdict == "faster" and best.speedup else ""
-    return [(css, f"{much}{best.verdict}")]
+    return [(css, f"{much}{best.told_verdict}")]
 
 
 def _lede(compared: Comparison) -> list[str]:

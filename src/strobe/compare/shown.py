@@ -20,7 +20,14 @@ _USED = {  # what a record says of the keys that are not called the same there
 }
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
-MARKS = {"faster": "\u25b2", "slower": "\u25bc", "no difference": "=", "baseline": "\u25c6", "too few runs": "?"}
+MARKS = {
+    "faster": "\u25b2",
+    "slower": "\u25bc",
+    "no difference": "=",
+    "baseline": "\u25c6",
+    "too few runs": "?",
+    "cannot tell": "?",
+}
 _CSS = {"faster": "good", "slower": "bad", "too few runs": "fair"}
 _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
@@ -78,7 +85,13 @@ class Cell:
     def judged(self) -> Text:
         """The verdict with its sign, which says the same as its colour."""
         css = f"verdict {_CSS.get(self.verdict, 'none')}"
-        return Text(self.verdict, "span", css, sign=MARKS.get(self.verdict, ""))
+        return Text(self.told_verdict, "span", css, sign=MARKS.get(self.told_verdict, ""))
+
+    @property
+    def told_verdict(self) -> str:
+        """The verdict; not ``no difference`` where the interval is too wide to say even that."""
+        wide = self.speedup is not None and not self.speedup.tells
+        return "cannot tell" if wide and self.verdict == "no difference" else self.verdict
 
     @cached_property
     def phases(self) -> dict[str, float]:

@@ -106,7 +106,7 @@ def _measured(cell: Cell) -> int:
 def _verdict(cell: Cell) -> str:
     if not cell.rate:
         return "not measured" if cell.status in ("completed", "mixed") else cell.status
-    return cell.verdict
+    return cell.told_verdict
 
 
 def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:

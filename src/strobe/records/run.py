@@ -154,7 +154,8 @@ def load_record(run_dir: Path) -> Record:
             "give a run's directory, or use the version that wrote it"
         )
     config = read_yaml(run_dir / CONFIG)  # with its interpolations as they are written
-    return Record(summary, {str(key): value for key, value in config.items()} if isinstance(config, dict) else {})
+    known = config if isinstance(config, dict) else Record(summary).mapping("settings")  # of somebody else's script
+    return Record(summary, {str(key): value for key, value in known.items()})
 
 
 def read_summary(path: Path) -> dict[str, Any]:

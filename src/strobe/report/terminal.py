@@ -85,7 +85,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     metrics = summary["metrics"]
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
-        lines.append(("images/s", f"{whole(rate)}; {wording.median_step(record)}"))
+        lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
     for stage in ("train", "val", "test"):

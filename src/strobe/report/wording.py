@@ -39,6 +39,11 @@ def subject(record: Record) -> list[str]:
     return [part for part in parts if part]
 
 
+def unit_of(record: Record) -> str:
+    """What the record's rates are in: images/s, samples/s, or steps/s where a batch did not tell its size."""
+    return f"{record.text('unit') or 'images'}/s"
+
+
 def verdict(record: Record) -> tuple[str, str]:
     """The verdict's first sentence without figures in brackets, and its others; empty where there is none.
 
@@ -62,7 +67,7 @@ def trust(record: Record) -> tuple[str, str]:
     if noise := _noise(record):
         return "bad", f"Noisy: {noise}."
     if low and high and high > _VARIED * low:
-        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} images/s."
+        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
     if (others := record.number("machine", "others")) is None:
         return "", ""
     return "good", f"Quiet: {counted(steps, 'step')} measured, and other processes used {percent(others)} of the cores."

@@ -15,6 +15,7 @@ from strobe.app.config.register import CONF, register
 from strobe.app.tuning.command import run
 from strobe.errors import ConfigError, StrobeError
 from support.landscape import Made, Rate
+from support.pages import Page, of_class, words_of
 from support.refusals import refusal
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
@@ -68,6 +69,48 @@ def test_what_the_proof_shows_is_recommended(tune: Tune, tmp_path: Path) -> None
     ]
 
 
+def page_of(folder: Path) -> Page:
+    return Page((folder / "search" / "search.html").read_text(encoding="utf-8"))
+
+
+def test_the_page_holds_the_trials_the_proof_and_what_to_type(tune: Tune, tmp_path: Path) -> None:
+    tune(made(tmp_path))
+    page = page_of(tmp_path)
+    assert page.sections == ["tried", "next", "found", "method"]
+    assert [words_of(row) for row in page.rows("tried")] == [
+        "loader=native loader=native is better 1.50 times (1.35 to 1.65) 1.40 times (1.37 to 1.43) kept",
+        *(
+            f"{change} {change} is better {ratio} 1.00 times (0.98 to 1.02) no difference"
+            for change, ratio in (
+                ("data.batch_size=128", "1.30 times (1.17 to 1.43)"),
+                ("model.channels_last=true", "1.20 times (1.08 to 1.32)"),
+            )
+        ),
+    ]
+    assert [cell.get("data-label") for cell in page.rows("tried")[0]][1:] == [
+        *("Because", "Predicted", "Measured", "Verdict")
+    ]
+    assert f"Train faster python train.py {GIVEN} loader=native" in words_of(page.section("next"))
+    assert [words_of(row) for row in page.rows("found")] == ["loader skimage native"]
+    assert "The proof: 1.40 times (1.37 to 1.43) as fast." in words_of(page.section("found"))
+    assert "./tune.json" in page.links
+    assert words_of(of_class(page.tree, "badge")[0]) == "1.40\u00d7 faster"
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"), [(0, "Nothing was tried."), (3, "Interrupted before the proof: go on, or keep what you have.")]
+)
+def test_a_search_that_is_broken_off_leaves_a_page(breaks: int, said: str, tune: Tune, tmp_path: Path) -> None:
+    machine = made(tmp_path)
+    machine.breaks = breaks
+    with pytest.raises(KeyboardInterrupt):
+        tune(machine)
+    page = page_of(tmp_path)
+    assert said in page.text
+    assert "Go on with the search python -m strobe.tune" in words_of(page.section("next"))
+    assert len(page.rows("tried") if breaks else []) == breaks
+
+
 def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: Path) -> None:
     machine = made(tmp_path)
     honest = machine.compare
@@ -77,6 +120,9 @@ def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: P
     assert (record["best"], record["recommended"]) == ([GIVEN, "loader=native"], [GIVEN])
     assert "Measured again at the end, it is not faster (0.71 times (0.70 to 0.73)): keep what you have." in said
     assert said.splitlines()[-2] == f"python train.py {GIVEN}"
+    page = page_of(tmp_path)
+    assert f"Keep what you have python train.py {GIVEN}" in words_of(page.section("next"))
+    assert "Found, not recommended" in words_of(page.section("found"))
 
 
 def test_after_ctrl_c_the_same_command_goes_on(tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from strobe.app.tuning.record import NAME as RECORD
 from strobe.app.tuning.record import Tuning
@@ -13,7 +12,7 @@ from strobe.app.tuning.table import COLOURS, HEADS, ending, rows, times, total, 
 from strobe.errors import DataError
 from strobe.overrides import command_of, key_of, split
 from strobe.present import parts as kit
-from strobe.present.format import counted, duration, figure, interval
+from strobe.present.format import duration, interval
 from strobe.present.format import times as factor
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
@@ -52,7 +51,6 @@ def render(tuning: Tuning, first: Record) -> str:
         _next(tuning),
         _found(tuning, first),
         kit.Section("advice", "Also found", "Not part of this search.", [*map(kit.Paragraph, tuning.advice)]),
-        _alone(tuning),
         _method(tuning, first),
     ]
     what = ("search", header["host"], environment.get("gpu") or environment.get("cpu"), header["began"][:16])
@@ -145,20 +143,6 @@ def _typed(commands: Sequence[tuple[str, str]]) -> kit.Section:
     return kit.Section(
         "next", "What to type next", "", [kit.Command(text, title) for title, text in commands], wide=True
     )
-
-
-def _alone(tuning: Tuning) -> kit.Section:
-    """What loader and model reach alone, where that was measured."""
-    found = []
-    for side in tuning.sides:
-        ratio: Any = side.get("ratio")
-        beside = f"{factor(ratio[0])} ({interval(ratio[1], ratio[2], factor)})" if ratio else ""
-        rate = figure(side["rate"]) if side["rate"] else kit.Text("failed", "span", "none")
-        found.append((side["side"], kit.Text(" ".join(side["overrides"]) or "as given", "code"), rate, beside))
-    heads = ("Alone", "Settings", "#Images/s", "#Against as given")
-    about = "A second or two of loading, or of computing, tells which combinations are worth a trial."
-    table = kit.Block([kit.Table(heads, found)], title=counted(len(found), "measurement"))
-    return kit.Section("alone", "Loader and model alone", about, [table] if found else [], wide=True)
 
 
 def _method(tuning: Tuning, first: Record) -> kit.Section:

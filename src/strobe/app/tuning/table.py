@@ -52,6 +52,8 @@ def total(tuning: Tuning) -> str:
         return f"Nothing in tune.over=[{','.join(over)}] applies here." if over else f"{nothing}."
     if not tuning.changes:
         return "Nothing that was tried is measurably faster."
+    if proof is None and tuning.status == "interrupted":
+        return "Interrupted before the proof: go on, or keep what you have."
     if proof is None or proof["ratio"] is None:
         return f"The gain is not proved ({(proof or {}).get('error') or 'not measured again'}): keep what you have."
     if proof["verdict"] == "faster":

@@ -9,7 +9,7 @@ from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
 from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
-from strobe.present.format import TIMES, duration, estimate, interval, percent, times
+from strobe.present.format import TIMES, duration, percent
 from strobe.present.parts import (
     Block,
     Cell,
@@ -131,12 +131,7 @@ def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
         [Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
     ]
     distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
-    factors = [found.factor(name) for name in own]
-    slower = (
-        strong(times(each["median"]), interval(each["low"], each["high"], times)) if each else "" for each in factors
-    )
     rows.append(["distance from timing one by one", *distances])
-    rows.append(["times as long as without it", *slower])
     why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found, away))]
     table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
     return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
@@ -160,16 +155,5 @@ def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
         told.append(
             f"With that taken away from each function by its number of calls, the distance from timing one by one goes "
             f"from {before:.1%} to {after:.1%}: the cost of being timed {verdict}."
-        )
-    pairs = ((EVENTS, SAMPLES), (EVENTS, EVENTS_OF_PYTHON), (SAMPLES, TIMER), (EVENTS, TIMER))
-    known = [f"{one} and {two} {off:.1%}" for one, two in pairs if (off := found.distance(one, two)) is not None]
-    if known:
-        told.append(f"Distances between profilers: {'; '.join(known)}.")
-    sampling, timer = (found.factor(name) for name in (SAMPLES, TIMER))
-    if sampling and timer:
-        slower = estimate(sampling), estimate(timer)
-        told.append(
-            f"Samples need not be cheap: pyinstrument is asked at each call, makes the work {slower[0]} times as "
-            f"long, and samples that slower work. The timer, which no call asks, makes it {slower[1]} times as long."
         )
     return told

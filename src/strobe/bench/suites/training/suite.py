@@ -166,13 +166,12 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         times = by_round(one, other)
         return [f"{words}: {written(times)} times as fast{than}"] if times else []
 
-    found, each, speeds = [], [], []
+    found, each = [], []
     devices = _by_device(record)
     for device, cells in devices.items():
         on = f"n {DEVICES[device]}"
         if cells[0]["visits"] and cells[-1]["visits"]:
             found += ratio(cells[-1], cells[0], f"All changes together, o{on}", ".")
-        speeds += [f"O{on}, {cell['row']}: {_speed(cell)}." for cell in (cells[0], cells[-1]) if cell["visits"]]
         for before, cell in pairwise(cells):
             each += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
     measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
@@ -181,7 +180,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         best = max(measured, key=lambda cell: cell["images_per_second"]["median"])
         found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
         found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
-    return [*found, *each, *speeds]
+    return [*found, *each]
 
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
@@ -236,11 +235,6 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
     heads = ("", "#An epoch", "", "#Images/s", "#A step", f"#{waits}")
     body: list[parts.Part] = [parts.Paragraph(note), parts.Table(heads, rows, "cells"), *bars]
     return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
-
-
-def _speed(cell: Measured) -> str:
-    epoch = f"{written(cell['seconds'])} s an epoch of {cell['images']:,.0f} images, {_how(cell)}"
-    return f"{written(cell['images_per_second'])} images/s, {epoch}"
 
 
 def _how(cell: Measured) -> str:

@@ -162,7 +162,7 @@ def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, A
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """For each stage, the longest first, the best of ours against the others; and where throughput peaks."""
+    """For each stage, the longest first, the best of ours against the others."""
     told, more = list[str](), list[str]()
     for stage, title in reversed(STAGES.items()):
         cells = [cell for cell in record["cells"] if cell["table"] == stage and cell["visits"]]
@@ -175,12 +175,6 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
             if in_full and best not in in_full:
                 best = max(in_full, key=_rate)
                 more.append(f"{title}, photos decoded in full: {_beside(best, cells, *tuple(COLUMNS)[:4])}.")
-        if len({cell["at"] for cell in cells}) > 1:
-            peaks = []
-            for name in dict.fromkeys(cell["column"] for cell in cells):
-                peak = max((cell for cell in cells if cell["column"] == name), key=_rate)
-                peaks.append(f"{name} {figure(_rate(peak))} with {counted(int(peak['at']), 'worker')}")
-            more.append(f"{title}: throughput peaks at, in images/s, {'; '.join(peaks)}.")
     return [*told, *more]
 
 
