@@ -54,15 +54,15 @@ def test_the_gate_decides(
     commands = ("--", "python", "train.py", f"rate={theirs}", "--", "python3.11", "./train.py", f"rate={ours}")
     ended, text = said(capsys, "--quads", "4", "--fail-if-slower", "5%", *commands)
     assert (ended, verdict in text) == (code, True)
-    assert "by 4 quads of turns" in text
+    assert "(4 quads of turns, " in text
     assert said(capsys, "--quads", "4", *commands)[0] == 0  # without a gate
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "a duel is of two commands, and 0 came"),
-        (("--", "python", "train.py"), "a duel is of two commands, and 1 came"),
+        ((), "a duel takes two commands, not 0"),
+        (("--", "python", "train.py"), "a duel takes two commands, not 1"),
         (("--", "ls", "--", "python", "train.py"), "ls is not a command of this project's train.py"),
         (("--", "train.py", "rate=1", "--", "train.py", "rate=-1"), "B cannot train: there is no such rate"),
         (("--", "train.py", "rate=0", "--", "train.py", "rate=1"), "A broke off: it ended"),
@@ -85,7 +85,7 @@ def test_what_quads_do_not_tell_is_not_known(capsys: pytest.CaptureFixture[str])
             return Block(round(1e6 * self.random.lognormvariate(0, 2)), 1.0, 10)
 
     _, text = said(capsys, "--quads", "4", "--", "train.py", "rate=1", "--", "train.py", "rate=2", begin=Restless)
-    assert "How fast B is beside A is not known: 4 quads of turns differ too much" in text
+    assert "These turns cannot tell which is faster: the 4 quads differ too much" in text
 
 
 def test_two_real_trainings_take_turns(sample_root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,9 @@
-"""Which of two trainings is faster, measured by turns: both are alive, and one stands still while the other trains.
+"""Which of two trainings is faster: both are started, and one is paused while the other trains, by turns.
 
     python -m strobe.duel [OPTIONS] -- python train.py OVERRIDES_A -- python train.py OVERRIDES_B
     python -m strobe.duel [OPTIONS] --commit A --commit B -- python train.py OVERRIDES
 
-A is what B is held against. A commit is whatever git knows, or . for the working tree as it is. Exit code: 0; with
+B is compared with A. A commit is a branch, a tag or a hash, or . for the working tree as it is. Exit code: 0; with
 --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
@@ -77,12 +77,12 @@ def _duel(
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio = found.ratio
-    words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no difference was found")
+    words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no measurable difference")
     console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
-    told = f"B is {estimate(ratio.as_record())} times as fast as A, by {ratio.n} quads of turns (interval of "
-    told += f"{ratio.level:.0%}): {words}."
+    told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
+    told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and found.verdict == "no difference":
-        told = f"How fast B is beside A is not known: {ratio.n} quads of turns differ too much; give more --quads."
+        told = f"These turns cannot tell which is faster: the {ratio.n} quads differ too much; give more --quads."
     console.print(told, highlight=False, soft_wrap=True)
     if limit is None:
         return 0
@@ -121,12 +121,12 @@ def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
             commands[-1].append(word)
     if commits and (len(commits), len(commands)) != (2, 1):
         raise ConfigError(
-            f"a duel of commits is of two commits and one command, and {len(commits)} and {len(commands)} came: give "
+            f"a duel of commits takes two commits and one command, not {len(commits)} and {len(commands)}: give "
             "python -m strobe.duel --commit main --commit . -- python train.py loader=native"
         )
     if not commits and len(commands) != 2:
         raise ConfigError(
-            f"a duel is of two commands, and {len(commands)} came: give each after a --, as in "
+            f"a duel takes two commands, not {len(commands)}: give each after a --, as in "
             "python -m strobe.duel -- python train.py loader=skimage -- python train.py loader=native"
         )
     return [_overrides(command) for command in commands]
