@@ -67,7 +67,8 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             line = Text(found["command"], "cyan")
             line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        if not found["command"] or LEARNING & {key_of(override) for override in found["overrides"]}:
+        learning = LEARNING & {key_of(override) for override in found["overrides"]}
+        if found["advice"] and (learning or not found["command"]):
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)

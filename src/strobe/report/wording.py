@@ -164,7 +164,7 @@ def callbacks(record: Record) -> str:
 def advice(record: Record) -> list[dict[str, Any]]:
     """The first three findings, without the one that there is nothing to fix, with ``command`` and ``remedies``.
 
-    ``title`` and ``predicted`` speed-up are empty where the verdict tells them, ``command`` where none helps.
+    ``title``, ``predicted`` speed-up and ``advice`` are empty where the verdict tells them, ``command`` if none helps.
     """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
@@ -175,6 +175,7 @@ def advice(record: Record) -> list[dict[str, Any]]:
         if change and predicted:
             predicted = f"{change} -> {predicted}"
         told = {"title": title, "predicted": predicted, "command": command_of(record, found)}
+        told |= {"advice": ""} if found.get("advice") and found["advice"] in verdict else {}
         shown.append(found | told | {"remedies": remedies(found)})
     return shown
 

@@ -251,8 +251,8 @@ def fresh(cores: int) -> Iterator[Cell]:
         ),
         ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
         ("similarity-by-pair-resnet18", "single_thread", "mild", f"{resnet18} {kind}.SimilarityClassifier"),
-        ("scores-by-image", "single_thread", "strong", f"{photos} {kind}.ScoringClassifier"),
-        ("scores-so-far", "slowing_down", "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
+        ("scores-by-image", "callback", "strong", f"{photos} {kind}.ScoringClassifier"),
+        ("scores-so-far", ("slowing_down", "callback"), "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
         ("orthogonal-updates-resnet18", "optimizer", "strong", f"{resnet18} {kind}.OrthogonalClassifier"),
         (
             "bootstrapped-validation",
