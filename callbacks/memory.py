@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
 from torch.profiler import ProfilerAction, ProfilerActivity
 
+from .lightnings import Trainer
 from .recording import ACTIVE, Recording, Schedule, warning_only
 from .tables import OperatorTables
 

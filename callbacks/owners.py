@@ -1,11 +1,9 @@
 """Who has hooks in a training: callbacks, the module, gradient clipping and schedulers, by the names of their time."""
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
-
-from lightning import LightningModule
-from lightning.pytorch import Callback
 
 STEP_HOOKS = (
     "on_train_batch_start",
@@ -19,14 +17,16 @@ STEP_HOOKS = (
 MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
 BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
 CLIPPING, SCHEDULER = "Gradient clipping", "Learning-rate scheduler"
+_HOOK = re.compile(r"on_|(setup|teardown|state_dict|load_state_dict)$")
+_IDLE = re.compile(r"(lightning\.pytorch|pytorch_lightning)\.(callbacks\.callback|core\.(hooks|module))$")  # do nothing
 
 
 def owners(trainer: Any) -> list[str]:
     """Names of what has hooks in a step, as the phases name them: callbacks, module, clipping, schedulers, metrics."""
     known = names(trainer.callbacks)
-    found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, Callback, STEP_HOOKS)]
+    found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
     module = trainer.lightning_module
-    if _overrides(module, LightningModule, MODULE_HOOKS):
+    if _overrides(module, MODULE_HOOKS):
         found.append(type(module).__name__)
     found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
     return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
@@ -35,12 +35,12 @@ def owners(trainer: Any) -> list[str]:
 def owners_between(trainer: Any) -> list[str]:
     """Names of what has hooks at the starts and ends of epochs, and of metrics, which are computed there."""
     known, module = names(trainer.callbacks), trainer.lightning_module
-    found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, Callback, BETWEEN_HOOKS)]
-    found += [type(module).__name__] * _overrides(module, LightningModule, BETWEEN_HOOKS)
+    found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
+    found += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
     return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
 
 
-def metrics_of(module: LightningModule) -> list[Any]:
+def metrics_of(module: Any) -> list[Any]:
     """The torchmetrics that belong to a module; none of a compiled one, whose calls are the compiler's."""
     torchmetrics = sys.modules.get("torchmetrics")
     if torchmetrics is None or getattr(module, "_compiler_ctx", None) is not None:
@@ -60,7 +60,7 @@ def checkpoint_names(trainer: Any) -> set[str]:
     return {names(trainer.callbacks)[callback.state_key] for callback in trainer.checkpoint_callbacks}
 
 
-def names(callbacks: Iterable[Callback]) -> dict[str, str]:
+def names(callbacks: Iterable[Any]) -> dict[str, str]:
     """A name for each callback's state key: its class, numbered when there are several of it."""
     names: dict[str, str] = {}
     for key in dict.fromkeys(callback.state_key for callback in callbacks):
@@ -76,14 +76,16 @@ def class_of(state_key: str) -> str:
     return state_key.partition("{")[0]
 
 
-def _overrides(owner: Any, base: type, hooks: Iterable[str]) -> bool:
-    return any(getattr(getattr(owner, hook), "__func__", owner) is not getattr(base, hook) for hook in hooks)
+def _overrides(owner: Any, hooks: Iterable[str]) -> bool:
+    """Whether it has hooks that are not those of Lightning's base class, of either package."""
+    found = (getattr(owner, hook, None) for hook in hooks)
+    return any(not _IDLE.match(str(getattr(hook, "__module__", None))) for hook in found if hook is not None)
 
 
 def _clips(trainer: Any) -> bool:
     """Whether gradients are clipped, by Lightning or by the module."""
     module = trainer.lightning_module
-    return bool(trainer.gradient_clip_val) or _overrides(module, LightningModule, ["configure_gradient_clipping"])
+    return bool(trainer.gradient_clip_val) or _overrides(module, ["configure_gradient_clipping"])
 
 
 def idle_hooks(trainer: Any) -> set[str]:
@@ -91,9 +93,9 @@ def idle_hooks(trainer: Any) -> set[str]:
     callbacks, module = trainer.callbacks, trainer.lightning_module
     idle, busy = set[str](), set[str]()
     for callback in callbacks:
-        for hook in dir(Callback):
-            into = busy if _overrides(callback, Callback, [hook]) else idle
+        for hook in filter(_HOOK.match, dir(callback)):
+            into = busy if _overrides(callback, [hook]) else idle
             into.add(f"[Callback]{callback.state_key}.{hook}")
-    hooks = [hook for hook in MODULE_HOOKS if not _overrides(module, LightningModule, [hook])]
+    hooks = [hook for hook in MODULE_HOOKS if not _overrides(module, [hook])]
     hooks += ["configure_gradient_clipping"] * (not _clips(trainer))
     return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

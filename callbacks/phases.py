@@ -6,14 +6,15 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, update_wrapper
+from types import MethodType
 from typing import Any
 
-from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
+from .lightnings import PassThroughProfiler, Profiler
 from .owners import BETWEEN_HOOKS, CLIPPING, MODULE_HOOKS, SCHEDULER, class_of, idle_hooks, names
 
 _BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
@@ -44,7 +45,8 @@ class PhaseWatch(Profiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner: Profiler = PassThroughProfiler()
+        self.inner: Any = PassThroughProfiler()  # then the trainer's own, of either Lightning
+        self._passes = False  # whether that is told of actions
         self._stack: list[str] = []
         self._known = _Actions({}, {})
         self._by_hand = False
@@ -63,6 +65,7 @@ class PhaseWatch(Profiler):
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
+        self._passes = type(self.inner).__name__ != "PassThroughProfiler"
         # Lightning reports also hooks that do nothing: they interrupt no phase.
         idle = dict.fromkeys(idle_hooks(trainer))
         self._known = _Actions(idle, names(trainer.callbacks))
@@ -83,13 +86,13 @@ class PhaseWatch(Profiler):
 
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
         """An action from here to the end of the block; in a fifth of the time that Lightning's own takes."""
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             return super().profile(action_name)
         return _NO_PHASE if self._known[action_name] is None else _Action(self, action_name)
 
     def start(self, action_name: str) -> None:
         """Enter an action."""
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             self.inner.start(action_name)
         phase = self._known[action_name]
         if phase is None:
@@ -111,7 +114,7 @@ class PhaseWatch(Profiler):
                 self._enter("backward")
         elif phase is not None and phase != _AFTER_BACKWARD:
             self._leave()
-        if type(self.inner) is not PassThroughProfiler:
+        if self._passes:
             self.inner.stop(action_name)
 
     def settle(self) -> None:
@@ -121,7 +124,7 @@ class PhaseWatch(Profiler):
 
     def summary(self) -> str:
         """The wrapped profiler's."""
-        return self.inner.summary()
+        return str(self.inner.summary())
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Passed on."""
@@ -280,7 +283,7 @@ class PhaseClock(PhaseWatch):
         for owner in objects:
             for method in methods:
                 self._watched.append((owner, method, vars(owner).get(method)))
-                setattr(owner, method, self._charged(getattr(owner, method), OWNED + type(owner).__name__))
+                setattr(owner, method, _Charged(self, owner, method))
 
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
@@ -292,17 +295,6 @@ class PhaseClock(PhaseWatch):
             if own is not None:
                 setattr(owner, method, own)
         self._watched = []
-
-    def _charged(self, method: Any, owner: str) -> Any:
-        @wraps(method)
-        def call(*arguments: Any, **named: Any) -> Any:
-            self._enter(owner)
-            try:
-                return method(*arguments, **named)
-            finally:
-                self._leave()
-
-        return call
 
     def _lap(self) -> Lap:
         self.settle()
@@ -346,3 +338,26 @@ def _by_phase(spent: dict[str, int]) -> dict[str, float]:
     seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
     seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
     return seconds
+
+
+class _Charged:
+    """A method whose time is its owner's; what copies or pickles the owner gets the method as it was."""
+
+    def __init__(self, clock: PhaseClock, owner: Any, name: str) -> None:
+        update_wrapper(self, method := getattr(owner, name))
+        self._clock, self._owner, self._name, self._own = clock, owner, name, vars(owner).get(name)
+        self._method, self._phase = method, OWNED + type(owner).__name__
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self._clock._enter(self._phase)
+        try:
+            return self._method(*arguments, **named)
+        finally:
+            self._clock._leave()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_it_was, (self._owner, self._name, self._own)
+
+
+def _as_it_was(owner: Any, name: str, own: Any) -> Any:
+    return own or MethodType(getattr(type(owner), name), owner)

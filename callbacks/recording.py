@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint
 from torch.profiler import ProfilerAction
+
+from .lightnings import Callback
 
 ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 WARM_UP, FEWEST = 3, 6  # steps that are not measured, and how many must be for an interval of 95%
@@ -33,7 +33,7 @@ class Recording(Callback):
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come after the checkpoints, which Lightning puts last: a step then holds what they do for it."""
         others = [other for other in trainer.callbacks if other is not self]
-        after = [n for n, other in enumerate(others, start=1) if isinstance(other, Checkpoint)]
+        after = [n for n, other in enumerate(others, start=1) if other in trainer.checkpoint_callbacks]
         place = max([trainer.callbacks.index(self), *after])
         trainer.callbacks = [*others[:place], self, *others[place:]]
 

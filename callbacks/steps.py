@@ -8,18 +8,15 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning import LightningModule, Trainer
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, RichProgressBar
-from lightning.pytorch.utilities.data import extract_batch_size
 from torch import Tensor
 
 from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
 from .device_clock import DeviceClock
+from .lightnings import Callback, LightningModule, RichProgressBar, Trainer
 from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
@@ -138,14 +135,15 @@ class StepRecorder(Callback):
     ``main_<phase>``, in one row of seven, are core-seconds of this process and of the thread that trains;
     ``garbage_collection`` is Python's, within the phases; ``memory`` and ``workers_memory``, in a row now and then, are
     bytes that this process, and its largest child, hold.
-    ``images`` are those on all ranks, empty for a kind of batch whose size Lightning cannot tell. ``updates`` counts
-    the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler disturbed the
-    step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed
-    step, as ``step_seconds/<phase>``.
+    ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
+    ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
+    disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an
+    undisturbed step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, loggers: bool = True) -> None:
+        self.path, self.loggers = Path(path), loggers
+        self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
         self._rows: StepRows | None = None
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
@@ -206,14 +204,15 @@ class StepRecorder(Callback):
         phases = lap.phases
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
-        images = _images(batch, trainer.world_size)
+        size, self.batch_size = self.batch_size or _size(batch), None
+        images = None if size is None else size * trainer.world_size
         step, total = trainer.fit_loop.epoch_loop.total_batch_idx, sum(phases.values())
         self._recent.append((images or 0, total, phases["data_wait"]))
         if self._rows is not None:
             self._rows.add([step, trainer.current_epoch, images, lap.updates, int(profiled), *self._memory.held()], lap)
             self._rows.tell(self._clock.device.ready() if self._clock.device else ())
             self._rows.write()
-        if not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
+        if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             scalars = {f"step_seconds/{name}": value for name, value in (phases | {"total": total}).items()}
             for logger in trainer.loggers:
                 logger.log_metrics(scalars, step=trainer.global_step)
@@ -297,14 +296,19 @@ def _log_metrics(trainer: Trainer, what: str) -> None:
         _log.info("%s: %s", what, values)
 
 
-def _images(batch: Any, ranks: int) -> int | None:
-    first = batch[0] if isinstance(batch, list | tuple) and batch else batch
-    if isinstance(first, Tensor) and first.ndim:  # what Lightning finds too, in a tenth of the time
-        return len(first) * ranks
-    try:
-        return extract_batch_size(batch) * ranks
-    except MisconfigurationException:
+def _size(batch: Any) -> int | None:
+    """The first dimension of the first tensor that has one, however a batch is nested; None if there is none."""
+    if isinstance(batch, Tensor):
+        return len(batch) if batch.ndim else None
+    if isinstance(batch, Mapping):
+        parts: Iterable[Any] = batch.values()
+    elif isinstance(batch, list | tuple):
+        parts = batch
+    elif is_dataclass(batch):
+        parts = [getattr(batch, one.name, None) for one in fields(batch)]
+    else:
         return None
+    return next((size for part in parts if (size := _size(part)) is not None), None)
 
 
 def _recording(trainer: Any) -> bool:

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch.profiler import ProfilerActivity
 
 from .figures import pixels
+from .lightnings import TensorBoardLogger
 from .loading import Loading
 from .ranges import PhaseRanges, Step
 from .recording import Recording, Schedule
@@ -51,6 +51,7 @@ class TraceProfiler(Recording):
             fewer active steps are recorded if need be, and at last one without the costly options. None: no cap.
         keep: How many traces of a rank to keep in `directory`, the newest; None for all.
         stop_after: End training when the last cycle is recorded.
+        loggers: Whether the trainer's TensorBoard gets what is recorded.
 
     Attributes:
         traces: Files written, oldest first, less those that `keep` removed.
@@ -80,6 +81,7 @@ class TraceProfiler(Recording):
         max_mb: float | None = None,
         keep: int | None = None,
         stop_after: bool = False,
+        loggers: bool = True,
     ) -> None:
         super().__init__(directory)
         self.schedule = Schedule(skip_first, skip_first_wait, wait, warmup, active, repeat)
@@ -93,7 +95,7 @@ class TraceProfiler(Recording):
             "with_flops": with_flops,
         }
         self.tables = Path(tables) if tables is not None else None
-        self.max_mb, self.keep, self.stop_after = max_mb, keep, stop_after
+        self.max_mb, self.keep, self.stop_after, self.loggers = max_mb, keep, stop_after, loggers
         self.cycle = 0
         self.traces: list[Path] = []
         self.steps: list[Step] = []
@@ -121,7 +123,7 @@ class TraceProfiler(Recording):
             schedule = self._fitting(trainer)
             self._tracer = self._start(trainer, schedule)
             besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
-            for board in _boards(trainer):
+            for board in self._boards(trainer):
                 board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
             self._watch(trainer)
 
@@ -171,7 +173,7 @@ class TraceProfiler(Recording):
         steps = _steps(trainer)
         found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
         if found != self.schedule and trainer.is_global_zero:
-            _log.info("Of %d steps fewer are traced, so that others can be measured: %s", steps, found.describe())
+            _log.info("Of only %d steps fewer are traced, which leaves more to measure: %s", steps, found.describe())
         return found
 
     def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
@@ -220,7 +222,7 @@ class TraceProfiler(Recording):
             if tracer.steps and tracer.operators is not None:
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
-                for board in _boards(trainer):
+                for board in self._boards(trainer):
                     from .timeline import draw
 
                     board.add_text("trace/operators", tracer.operators.markdown(), trainer.global_step)
@@ -240,6 +242,13 @@ class TraceProfiler(Recording):
             self._ranges.remove(trainer)
             self._loading.switch(False)
 
+    def _boards(self, trainer: Any) -> Iterator[Any]:
+        """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
+        for logger in trainer.loggers if self.loggers and trainer.is_global_zero else ():
+            if isinstance(logger, TensorBoardLogger):
+                yield logger.experiment
+                logger.experiment.flush()  # a run that is killed leaves what it showed
+
 
 def _steps(trainer: Any) -> float:
     """How many batches this `fit` will train on; infinite if only time or a callback ends it."""
@@ -247,11 +256,3 @@ def _steps(trainer: Any) -> float:
     updates = math.inf if trainer.max_steps == -1 else trainer.max_steps - trainer.global_step
     done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
     return float(min(epochs * trainer.num_training_batches - done, updates * trainer.accumulate_grad_batches))
-
-
-def _boards(trainer: Any) -> Iterator[Any]:
-    """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
-    for logger in trainer.loggers if trainer.is_global_zero else ():
-        if isinstance(logger, TensorBoardLogger):
-            yield logger.experiment
-            logger.experiment.flush()  # a run that is killed leaves what it showed

@@ -5,6 +5,7 @@ import runpy
 import sys
 
 COMMANDS = {
+    "run": "any Lightning training, as it is, with its verdict at the end",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",

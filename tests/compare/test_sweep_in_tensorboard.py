@@ -14,7 +14,7 @@ from support.readers import Plugin, ask, board
 from support.runs import Ended, Train
 
 FAILED, SKIMAGE, NATIVE = "0-stop", "1-loader-skimage+batch_size-4", "2-loader-native+batch_size-8"
-PROFILED = ("test=true", "profiler=trace", "profiler.repeat=1", "trainer.limit_train_batches=8")
+PROFILED = ("test=true", "profiler=trace", "profiler.repeat=1", "profiler.active=3", "trainer.limit_train_batches=8")
 ALL = ["STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_UNKNOWN", "STATUS_RUNNING"]
 FAILS = "+callbacks.stop={_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: nothing}"
 OWN = ("data.batch_size=8", "model.lr_scaling=linear", "model.channels_last=true")

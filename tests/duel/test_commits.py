@@ -93,7 +93,7 @@ def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytes
     assert code == 3, text
     assert "A starts: train.py loader=native of fast" in text
     assert "B is slower" in text
-    assert "The working tree has changes that are in neither commit; --commit . uses it as it is" in text
+    assert "The working tree has changes that neither commit holds; --commit . takes it as it is" in text
     assert nothing_is_left(project)
 
 
@@ -101,7 +101,7 @@ def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytes
     ("arguments", "message"),
     [
         (("--commit", "fast", *COMMAND), "two commits and one command, not 1 and 1"),
-        (("--commit", "fast", "--commit", "slow", *COMMAND, *COMMAND), "one command, not 2 and 2"),
+        (("--commit", "fast", "--commit", "slow", *COMMAND, *COMMAND), "not 2 and 2"),
         (("--commit", "fast", "--commit", "gone", *COMMAND), "--commit gone: there is no such commit in"),
         (("--commit", "--help", "--commit", "fast", *COMMAND), "expected one argument"),
         (("--commit", "broken", "--commit", "fast", *COMMAND), "A cannot train: ZeroDivisionError: division by zero"),
@@ -124,7 +124,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 
 def test_without_a_repository_or_git_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "is not in a git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
+    assert "lies in no git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "needs git, which is not installed" in refusal(lambda: Repository(tmp_path), ConfigError)
 
@@ -140,7 +140,7 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     case = f'case $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac'
     uv.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n{case}\n')
     uv.chmod(0o755)
-    assert f"could not be made; for the reason, run: {uv} pip sync" in refusal(
+    assert f"could not be made, see what this says: {uv} pip sync" in refusal(
         lambda: repository.interpreter("other"), DataError
     )
     (tmp_path / "allowed").touch()

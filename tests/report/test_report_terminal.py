@@ -174,6 +174,9 @@ def test_what_the_verdict_tells_is_not_told_again(tmp_path: Path) -> None:
     assert "loader=memory" in shlex.split(command)
     assert sum("The loader [red]" in line for line in lines) == sum("2.5x" in line for line in lines) == 1
     assert after(lines, "Second", 1)
+    by_hand = diagnosed()["findings"][1]
+    told = {"findings": [by_hand], "verdict": f"{by_hand['title']}. {by_hand['advice']}"}
+    assert sum(by_hand["advice"] in line for line in shown(diagnosed() | told, tmp_path)) == 1
     nothing = diagnosed()["findings"][0] | {"cause": "nothing", "overrides": []}
     lines = shown(diagnosed() | {"findings": [nothing], "verdict": "Nothing to fix."}, tmp_path)
     assert "Nothing to fix." in lines

@@ -49,7 +49,10 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
     assert len(few) == len(every) == len({(cell.given, cell.beside) for cell in every})
     controls = [cell for cell in NAMES.values() if cell.cause is None]
     injected = [cell for cell in NAMES.values() if cell.cause is not None and cell.half == "held_out"]
-    assert len(controls) == 12
+    assert len(controls) == 16
+    fresh = [cell for cell in NAMES.values() if cell.half == "fresh"]
+    assert Counter(cell.strength for cell in fresh) == {"mild": 7, "strong": 11, "": 4}
+    assert Counter(cell.size for cell in fresh if cell.cause) == {"small": 9, "resnet18": 9}
     assert len(injected) >= 30
     assert len({cell.cause for cell in injected}) >= 15
     kinds = Counter((cell.strength, cell.size) for cell in injected)
@@ -64,6 +67,7 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
         ("loader", "loader", True),
         ("loader", "small_batch", False),
         ("loader", None, False),
+        ("between", "loader", True),  # given as right too
         (None, "nothing", True),
         (None, "memory_layout", False),  # nobody has applied it
         (None, "loader", False),
@@ -71,7 +75,7 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
     ],
 )
 def test_the_first_finding_is_held_against_the_cell(cause: str | None, found: str | None, right: bool) -> None:
-    assert entry(cause, found).right is right
+    assert entry(cause, found, also=["loader"] if cause == "between" else []).right is right
 
 
 @pytest.mark.parametrize(("measured", "right"), [(2.0, True), (2.19, True), (1.4, False), (3.0, False)])

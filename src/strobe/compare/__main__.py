@@ -11,11 +11,11 @@ from pathlib import Path
 from strobe.errors import StrobeError
 
 EXAMPLES = """
-Runs of the same overrides, but for seed, are repeats of one cell. A cell is compared with the baseline by the ratio of
-their images/s, within a sweep's repeats, with an interval that allows for the number of cells: faster, slower, or no
-difference if the interval holds 1. Cells that are not shown to be slower than the fastest are tied with it.
+Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
+training as a whole: faster, slower, or no difference where the interval of the ratio holds 1. Cells that may be as fast
+as the fastest are tied with it.
 Exit code 1: nothing to compare, or no such baseline, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell
-is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4: it cannot be told.
+is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell.
 
 Examples
   python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--baseline",
         metavar="RUN_OR_CELL",
-        help="what the others are compared with: a run's directory, a cell's name or a part of it, or a sweep's "
-        "directory, each of whose cells is compared with that of the same overrides (default: the first cell)",
+        help="what the others are compared with: a run's directory, a cell's name or a part of it, or another sweep's "
+        "directory, cell by cell (default: the first cell)",
     )
     parser.add_argument(
         "--fail-if-slower",

@@ -173,7 +173,7 @@ def step_of(record: Record) -> Step | None:
         loader=record.rate("loader"),
         model=record.rate("model"),
         cores=cores * max(1.0, ranks / devices) if cores and shared else None,
-        loader_cpu=record.number("ceilings", "cpu_seconds", "loader"),
+        loader_cpu=_loader_cpu(record, wait / images),
         model_cpu=record.number("ceilings", "cpu_seconds", "model"),
     )
 
@@ -342,6 +342,14 @@ def _images(record: Record, seconds: float) -> float:
     if rate:
         return rate * seconds
     return (record.number("batch_size") or 0.0) * (record.count("world_size") or 1)
+
+
+def _loader_cpu(record: Record, wait: float) -> float | None:
+    """Core-seconds an image that loading computes; without a ceiling, as the training process was seen to."""
+    used = record.number("cores_used", "data_wait")
+    seen = None if record.count("num_workers") or used is None else used * wait
+    known = record.number("ceilings", "cpu_seconds", "loader")
+    return seen if known is None else known
 
 
 def _busy(record: Record) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
+from strobe.diagnose.foreign import is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
@@ -31,7 +32,7 @@ from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
-AGAIN = "raise trainer.max_time or trainer.max_steps until six or more are measured."
+AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
 # A symptom, the cause that explains it if that gains more, and why.
@@ -124,6 +125,8 @@ def diagnose(record: Record) -> list[Finding]:
         for part in attribution(record, step)
     }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
+    if is_foreign(record):
+        found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     wrong = too_low(record) is not None or taken(record, "ceilings") > 0
@@ -308,4 +311,5 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    return f" The first step took {duration(first)}, {percent(share)} of all step time; images/s does not include it."
+    rate = f"{record.text('unit') or 'images'}/s"
+    return f" The first step took {duration(first)}, {percent(share)} of all step time; {rate} does not include it."

@@ -1,9 +1,9 @@
-"""Which of two trainings is faster, measured in turns: both are alive, and one is paused while the other trains.
+"""Which of two trainings is faster: both are started, and one is paused while the other trains, by turns.
 
     python -m strobe.duel [OPTIONS] -- python train.py OVERRIDES_A -- python train.py OVERRIDES_B
     python -m strobe.duel [OPTIONS] --commit A --commit B -- python train.py OVERRIDES
 
-B is compared with A. A commit is any name that git knows, or . for the working tree as it is. Exit code: 0; with
+B is compared with A. A commit is a branch, a tag or a hash, or . for the working tree as it is. Exit code: 0; with
 --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
@@ -77,12 +77,12 @@ def _duel(
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio = found.ratio
-    words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no difference was found")
+    words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no measurable difference")
     console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
-    told = f"B is {estimate(ratio.as_record())} times as fast as A, from {ratio.n} quads of turns (interval of "
-    told += f"{ratio.level:.0%}): {words}."
+    told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
+    told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and found.verdict == "no difference":
-        told = f"B's speed relative to A is not known: {ratio.n} quads of turns differ too much; raise --quads."
+        told = f"These turns cannot tell which is faster: the {ratio.n} quads differ too much; give more --quads."
     console.print(told, highlight=False, soft_wrap=True)
     if limit is None:
         return 0
@@ -94,11 +94,11 @@ def _duel(
 def _of_commits(
     commits: Sequence[str], overrides: Sequence[str], folder: Path, stack: contextlib.ExitStack
 ) -> list[tuple[str, Foreign]]:
-    """The same command at two commits, each in a work tree and, if it requires other packages, its own environment."""
+    """The same command by two commits, each in a work tree and, where it requires other packages, its environment."""
     repository, sides = Repository(Path.cwd()), []
     names = [repository.resolved(commit) for commit in commits]
     if repository.dirty and WORKING_TREE not in names:
-        print("The working tree has changes that are in neither commit; --commit . uses it as it is", file=sys.stderr)
+        print("The working tree has changes that neither commit holds; --commit . takes it as it is", file=sys.stderr)
     for side, given, name in zip("AB", commits, names, strict=True):
         python = repository.interpreter(name)
         tree = stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
@@ -112,7 +112,7 @@ def _of_commits(
 
 
 def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
-    """The overrides of the two commands, each after a ``--``, or of the one command for two commits."""
+    """The overrides of the two commands, each of which follows a ``--``, or of the one for two commits."""
     commands: list[list[str]] = []
     for word in given:
         if word == "--":
@@ -121,19 +121,19 @@ def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
             commands[-1].append(word)
     if commits and (len(commits), len(commands)) != (2, 1):
         raise ConfigError(
-            f"a duel of commits takes two commits and one command, not {len(commits)} and {len(commands)}; try: "
+            f"a duel of commits takes two commits and one command, not {len(commits)} and {len(commands)}: give "
             "python -m strobe.duel --commit main --commit . -- python train.py loader=native"
         )
     if not commits and len(commands) != 2:
         raise ConfigError(
-            f"a duel takes two commands, not {len(commands)}; give each after a --, as in "
+            f"a duel takes two commands, not {len(commands)}: give each after a --, as in "
             "python -m strobe.duel -- python train.py loader=skimage -- python train.py loader=native"
         )
     return [_overrides(command) for command in commands]
 
 
 def _overrides(command: Sequence[str]) -> list[str]:
-    """The overrides of ``train.py``."""
+    """What ``train.py`` is given."""
     words = list(command)
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
@@ -150,16 +150,12 @@ def _parser() -> argparse.ArgumentParser:
         description="Which of two trainings is faster: they take turns, A B B A, on this machine.",
     )
     parser.add_argument("--seconds", type=_positive, default=1.0, help="of a turn (1)")
+    parser.add_argument("--quads", type=_count, default=6, help="of turns, A B B A or B A A B, by chance; even (6)")
     parser.add_argument(
-        "--quads", type=_count, default=6, help="quads of turns, A B B A or B A A B; an even number (6)"
+        "--commit", action="append", default=[], help="A, and then B, with one command; . is the working tree as it is"
     )
     parser.add_argument(
-        "--commit", action="append", default=[], help="A, then B, with one command; . is the working tree as it is"
-    )
-    parser.add_argument(
-        "--fail-if-slower",
-        metavar="SHARE",
-        help="such as 5%%: exit code 3 or 4 unless B is shown to keep up",
+        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
     )
     return parser
 
@@ -174,7 +170,7 @@ def _positive(text: str) -> float:
 def _count(text: str) -> int:
     value = int(text)
     if value < 4 or value % 2:
-        raise argparse.ArgumentTypeError(f"{text} is not an even number of at least 4")
+        raise argparse.ArgumentTypeError(f"{text} is not an even number from 4 on")
     return value
 
 

@@ -104,8 +104,8 @@ def duel(
     """Let two trainings take turns, and compare them in quads of turns: A B B A, or B A A B, at random.
 
     A steady drift of the machine cancels out within a quad. A pair before the first quad is not counted: one side
-    may have been warm for long, while the other has trained only a few steps. After ``turns`` of each side, and after twice
-    and four times as many, :func:`strobe.measure.statistics.sequential` decides.
+    may have been warm for long, while the other has trained only a few steps. After ``turns`` of each side, and
+    after twice and four times as many, :func:`strobe.measure.statistics.sequential` decides.
 
     Args:
         incumbent: A, warm.

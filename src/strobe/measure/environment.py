@@ -8,14 +8,15 @@ import resource
 import shutil
 import socket
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import torch
 
-PACKAGES = ["torch", "torchvision", "lightning", "hydra-core", "numpy", "rasterio", "scikit-image", "tifffile"]
+PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-core", "numpy"]  # those that are installed
+PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
@@ -32,7 +33,7 @@ def describe() -> dict[str, Any]:
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()} | _versions(),
         "git_commit": _commit(),
         "page_cache": None,
     }
@@ -76,6 +77,14 @@ def _processor(field: str) -> str:
         if found := re.search(rf"^(?:{field})\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
             return found[1]
     return ""
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _commit() -> str | None:

@@ -19,22 +19,26 @@ STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
 FAR = 2.0  # times as long as a typical step
 
 
-def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
+def measure_steps(path: Path, *, block: int = 1, samples: str = "images") -> dict[str, Any]:
     """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
 
     Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
     to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
-    by the device's own time where it was measured.
+    by the device's own time where it was measured. ``unit`` says what rates count: ``samples``, as the caller calls
+    them, or ``steps`` where a batch did not tell its size.
     """
     from strobe.measure.statistics import recorded, series  # which import NumPy
 
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
+    if not _has_images(counted):
+        samples, counted = "steps", [row | {"images": 1.0} for row in counted]
     profiled = sum(1 for row in rows if row["profiled"])
     starts = [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]  # all but the run's first
     waits = [row["data_wait"] for row in starts if not row["profiled"]]
     return {
         "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
+        "unit": samples,
         "images_per_second": recorded(series(rates) if (rates := _rates(counted, block)) else None),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
@@ -58,12 +62,11 @@ def measure_steps(path: Path, *, block: int = 1) -> dict[str, Any]:
 
 
 def _rates(rows: Sequence[dict[str, float]], block: int) -> list[float]:
-    """Images/s of each block of so many steps, or of each step of which the device's own time is known."""
+    """The rate of each block of so many steps, or of each step of which the device's own time is known."""
     if rows and "device_total" in rows[-1]:
-        return [row["images"] / row["device_total"] for row in rows if "images" in row and row.get("device_total")]
+        return [row["images"] / row["device_total"] for row in rows if row.get("device_total")]
     blocks = [rows[start : start + block] for start in range(0, len(rows), block)]
-    known = [some for some in blocks if _has_images(some)]
-    return [sum(row["images"] for row in some) / sum(row["total"] for row in some) for some in known]
+    return [sum(row["images"] for row in some) / sum(row["total"] for row in some) for some in blocks]
 
 
 def _has_images(rows: Sequence[dict[str, float]]) -> bool:
@@ -71,8 +74,8 @@ def _has_images(rows: Sequence[dict[str, float]]) -> bool:
 
 
 def _overall_rate(rows: Sequence[dict[str, float]], counted: Sequence[dict[str, float]]) -> float | None:
-    """Images/s of the time that training takes: the counted steps, and their share of what lies between steps."""
-    if not counted or not _has_images(counted):
+    """The rate over the time that training takes: the counted steps, and their share of what lies between steps."""
+    if not counted:
         return None
     between = statistics.fmean(sum(row.get(name, 0.0) for name in GAPS) for row in rows)
     return sum(row["images"] for row in counted) / sum(row["total"] + between for row in counted)

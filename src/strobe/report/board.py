@@ -82,7 +82,7 @@ def markdown(record: Record) -> str:
         command = found["command"] and f"    {found['command']}"  # indented: a block of code
         paragraphs += [_plain(found["evidence"]), command or _plain(found["advice"])]
         paragraphs += [_plain(remedy) for remedy in found["remedies"]]
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def results(record: Record) -> dict[str, float | None]:

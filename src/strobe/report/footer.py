@@ -46,7 +46,7 @@ def environment(record: Record) -> Section:
     given = [part for part in record.items("overrides") if isinstance(part, str)]
     parts = [
         *facts([*pairs, *versions(record.mapping("environment"))]),
-        Command(shlex.join(["python", "train.py", *given]), "This run"),
+        Command(record.text("script") or shlex.join(["python", "train.py", *given]), "This run"),
     ]
     return Section("environment", "Environment", "What the figures depend on besides the code.", parts)
 

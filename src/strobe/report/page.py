@@ -27,6 +27,7 @@ from strobe.report.wording import (
     share_of_ceiling,
     subject,
     trust,
+    unit_of,
     verdict,
 )
 
@@ -131,7 +132,7 @@ def _tiles(record: Record) -> list[Tile]:
     """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
     if rate := rate_of(record):
-        tiles.append(Tile("Training", figure(rate), "images/s", median_step(record)))
+        tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))

@@ -67,7 +67,8 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             line = Text(found["command"], "cyan")
             line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        if not found["command"] or LEARNING & {key_of(override) for override in found["overrides"]}:
+        learning = LEARNING & {key_of(override) for override in found["overrides"]}
+        if found["advice"] and (learning or not found["command"]):
             console.print(Text(found["advice"]), width=width)
         for remedy in found["remedies"]:
             console.print(Text(remedy), width=width)
@@ -85,7 +86,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     metrics = summary["metrics"]
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
-        lines.append(("images/s", f"{whole(rate)}; {wording.median_step(record)}"))
+        lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
     lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
     for stage in ("train", "val", "test"):

@@ -17,8 +17,9 @@ from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Keys, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
-from strobe.report.wording import ceiling_rates, estimate_of
+from strobe.report.wording import ceiling_rates, estimate_of, unit_of
 
+STEPS = "steps/s"  # where it is not known how many images a step held
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
 MOST_DOTS = 400  # steps; more are drawn as a band
 MOST_ZOOMED = 50_000  # steps; more would weigh too much
@@ -130,12 +131,12 @@ class Timeline:
 
 def throughput(record: Record, rows: Rows) -> Section:
     """The section; empty where ``steps.csv`` holds no step."""
-    unit = "images/s" if any(row.get("images") for row in rows) else "steps/s"
+    unit = unit_of(record) if any(row.get("images") for row in rows) else STEPS
     points = points_of(rows, unit)
     if not points:
         return Section("throughput", "Throughput", "", [])
     run = ceiling = None
-    if unit == "images/s":
+    if unit != STEPS:
         median, low, high = estimate_of(record, "images_per_second")
         run = (median, low, high) if median else None
         ceiling = min(ceiling_rates(record).values(), default=None)
@@ -144,10 +145,11 @@ def throughput(record: Record, rows: Rows) -> Section:
         if math.isfinite(epoch := row.get("epoch", math.nan)):
             epochs.setdefault(epoch, row.get("step", float(number)))
     time = Timeline(points, unit, run, ceiling, [(step, epoch) for epoch, step in epochs.items()], _pauses(rows))
-    about = "Images/s of each step, from steps.csv."
+    about = "of each step, from steps.csv."
     if time.banded:
-        about = f"Images/s of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
-    if unit != "images/s":
+        about = f"of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
+    about = f"{unit.capitalize()} {about}"
+    if unit == STEPS:
         about += " How many images a step held is unknown."
     told = [Key("stroke epoch", counted(len(epochs), "epoch"))] if len(epochs) > 1 else []
     for kind, (css, name) in _PAUSES.items():
@@ -163,7 +165,7 @@ def points_of(rows: Rows, unit: str) -> list[Point]:
     found = []
     for number, row in enumerate(rows):
         total, step = row.get("device_total") or row.get("total", 0.0), row.get("step", float(number))
-        images = row.get("images", 0.0) if unit == "images/s" else 1.0
+        images = row.get("images", 0.0) if unit != STEPS else 1.0
         if 0 < total < math.inf and math.isfinite(step) and _SLOWEST < images / total < _FASTEST:
             kind = "profiled" if row.get("profiled") else "warmup" if number < WARMUP_STEPS else "free"
             found.append(Point(step, images / total, kind, total))

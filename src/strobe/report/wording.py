@@ -39,6 +39,11 @@ def subject(record: Record) -> list[str]:
     return [part for part in parts if part]
 
 
+def unit_of(record: Record) -> str:
+    """What the record's rates are in: images/s, samples/s, or steps/s where a batch did not tell its size."""
+    return f"{record.text('unit') or 'images'}/s"
+
+
 def verdict(record: Record) -> tuple[str, str]:
     """The verdict's first sentence without figures in brackets, and its others; empty where there is none.
 
@@ -62,7 +67,7 @@ def trust(record: Record) -> tuple[str, str]:
     if noise := _noise(record):
         return "bad", f"Noisy: {noise}."
     if low and high and high > _VARIED * low:
-        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} images/s."
+        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
     if (others := record.number("machine", "others")) is None:
         return "", ""
     return "good", f"Quiet: {counted(steps, 'step')} measured, and other processes used {percent(others)} of the cores."
@@ -159,7 +164,7 @@ def callbacks(record: Record) -> str:
 def advice(record: Record) -> list[dict[str, Any]]:
     """The first three findings, without the one that there is nothing to fix, with ``command`` and ``remedies``.
 
-    ``title`` and ``predicted`` speed-up are empty where the verdict tells them, ``command`` where none helps.
+    ``title``, ``predicted`` speed-up and ``advice`` are empty where the verdict tells them, ``command`` if none helps.
     """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
@@ -170,6 +175,7 @@ def advice(record: Record) -> list[dict[str, Any]]:
         if change and predicted:
             predicted = f"{change} -> {predicted}"
         told = {"title": title, "predicted": predicted, "command": command_of(record, found)}
+        told |= {"advice": ""} if found.get("advice") and found["advice"] in verdict else {}
         shown.append(found | told | {"remedies": remedies(found)})
     return shown
 

@@ -147,6 +147,7 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
         machine=f"{base.text('environment', 'cpu')}, {base.count('environment', 'usable_cores')} cores",
         commit=base.text("environment", "git_commit"),
         seconds=round(time.monotonic() - began, 1),
+        also=list(cell.also),
     )
 
 

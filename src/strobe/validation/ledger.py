@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ class Entry:
 
     Attributes:
         cause: what was injected; None in a control.
+        also: causes that are right as well.
         found: the first finding's cause; None if there was no finding.
         overrides: of that finding.
         predicted: its speed-up, a ratio of images/s; None without one.
@@ -49,6 +50,7 @@ class Entry:
     machine: str
     commit: str | None
     seconds: float
+    also: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
@@ -57,7 +59,7 @@ class Entry:
         A control's is right if it is that there is nothing to fix, or if it gives what it promises when it is applied.
         """
         if self.cause is not None or self.found in (None, "nothing"):
-            return self.found == (self.cause or "nothing")
+            return self.found in (self.cause or "nothing", *self.also)
         return self.inside
 
     @property
@@ -102,11 +104,11 @@ def read(path: Path) -> list[Entry]:
         lines = path.read_text().splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); give a ledger of strobe.validation.accuracy") from error
-    names = {field.name for field in fields(Entry)}
+    names = {each.name for each in fields(Entry)}
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            content: dict[str, Any] = json.loads(line)
+            content: dict[str, Any] = {"also": []} | json.loads(line)  # older ledgers lack it
             found.append(Entry(**{name: content[name] for name in names}))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines) and not line.endswith("\n"):

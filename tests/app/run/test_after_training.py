@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from strobe.app.run import after_training as verdict
 from strobe.app.run.ceilings import Ceilings
 from strobe.diagnose.symptoms import too_low
 from strobe.records.run import Record
@@ -83,7 +82,7 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     def broken(*_: Any) -> None:
         raise ArithmeticError("the rule's own")
 
-    monkeypatch.setattr(verdict, "conclude", broken)
+    monkeypatch.setattr("strobe.attach.record.conclude", broken)
     ended = train()
     assert ended.code == 0
     assert ended.summary["status"] == "completed"

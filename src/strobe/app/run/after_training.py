@@ -4,10 +4,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
@@ -17,23 +17,19 @@ from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import BEGINNING, Ceilings, blank
 from strobe.app.run.slow_files import slow_files
-from strobe.callbacks.owners import kinds
+from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import NOTABLE, step_of
-from strobe.diagnose.rank import conclude
 from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
-from strobe.records.run import SCHEMA, Record
-from strobe.records.steps import measure_steps
+from strobe.records.run import Record
 from strobe.report.board import show_verdict
-from strobe.report.page import write_report
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
 TURNING = 20  # steps, about, in which two models that take turns become warm
-ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 
 log = logging.getLogger(__name__)
 
@@ -49,43 +45,19 @@ def summarise(
 ) -> dict[str, Any]:
     """``summary.json`` as far as training goes; ceilings and findings come after it. See docs/runs.md."""
     hydra = HydraConfig.get()
-    trainer = parts.trainer if parts else None
-    device = trainer and trainer.strategy.root_device.type
-    steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK)
-    known = kinds(trainer) if trainer else {}
-    for one in steps["callbacks"]:
-        one["kind"] = known.get(one["name"], "callback")
-    batches = trainer and trainer.num_training_batches
-    return {
-        "schema": SCHEMA,
-        "status": status,
-        "error": error and {"type": type(error).__name__, "message": str(error)},
-        "verdict": None,
+    known = attached.summarise(
+        parts and parts.trainer, run_dir, status=status, error=error, metrics=metrics, samples="images"
+    )
+    return known | {
         "data": parts.data.title if parts else None,
         "overrides": list(hydra.overrides.task),
         "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
         "loaders": loaders_for(cfg.data.form, unasked=True),
         "batch_size": cfg.data.batch_size,
         "num_workers": workers_beside(cfg.engine),
-        "threads": torch.get_num_threads(),
-        "accelerator": device,
-        "devices": trainer and trainer.num_devices,
-        "world_size": trainer and trainer.world_size,
         "precision": str(cfg.trainer.precision),
         "train_images": len(parts.data.datasets["train"]) if parts else None,
-        "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
-        "image_size": _image_size(parts) if steps["steps"]["measured"] else None,
-        "environment": environment.describe(),
-        "machine": None,
-        **steps,
-        "ceilings": None,
-        "efficiency": None,
-        "memory": environment.peak_memory(),
-        "trace_evidence": None,
-        "findings": [],
-        "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
-        "metrics": metrics,
-        "bytes": None,
+        "image_size": _image_size(parts) if known["steps"]["measured"] else None,
     }
 
 
@@ -157,20 +129,11 @@ def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> lis
     return [takes.get(side, cfg.ceilings_seconds + BEGINNING) for side in [*sides, *again]]
 
 
-def report(
-    cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path, save: Callable[[], None]
-) -> None:
+def report(cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path) -> None:
     """Draw the conclusions, into the record, TensorBoard and ``report.html``; what fails is logged, not raised."""
-    try:
-        conclude(summary, _plain(cfg), run_dir)
-        save()
-        if parts is not None:
-            show_verdict(parts.trainer, summary, _plain(cfg))
-        write_report(run_dir, Record(summary, _plain(cfg)))
-    except (OSError, StrobeError) as error:
-        log.error("No report: %s", error)
-    except Exception:  # the run is done, and its record is kept
-        log.exception("No report, by an error of this program")
+    config = _plain(cfg)
+    show = None if parts is None else partial(show_verdict, parts.trainer, summary, config)
+    attached.report(summary, config, run_dir, show=show)
 
 
 def _plain(cfg: DictConfig) -> dict[str, Any]:

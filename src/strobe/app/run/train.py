@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from strobe.app.config.checks import check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.attach.record import save
 from strobe.callbacks import StepRecorder
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
-from strobe.records.files import size_of, write_summary
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
@@ -139,21 +140,14 @@ class Run:
         summary["environment"]["page_cache"] = self.page_cache
         summary["machine"] = self.machine
 
-        def save() -> None:
-            try:
-                write_summary(path, summary)
-            except OSError as failure:
-                log.error("summary.json could not be written to %s: %s", self.run_dir, failure)
-
-        save()
+        write = partial(save, summary, self.run_dir)
+        write()
         if status == "completed" and wanted(self.cfg) == "auto":
             tidy(self.run_dir / FOLDER, self.seconds)
         asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
         if status == "completed" and asked and summary["steps"]["measured"] and self.parts:
-            measure_ceilings(self.cfg, self.parts, summary, save)
-        report(self.cfg, self.parts, summary, self.run_dir, save)
-        summary["bytes"] = size_of(self.run_dir)
-        save()
+            measure_ceilings(self.cfg, self.parts, summary, write)
+        report(self.cfg, self.parts, summary, self.run_dir)
         print_summary(summary, self.run_dir, Console())
 
 

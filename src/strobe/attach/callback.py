@@ -1,0 +1,169 @@
+"""The callback for any Trainer: it records a training, and says at its end where the time went."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from strobe.attach.place import command, new_directory, tell
+from strobe.attach.record import report, save, summarise
+from strobe.attach.settings import settings_of, what_is_trained
+from strobe.callbacks.lightnings import Callback
+from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.trace import TraceProfiler
+from strobe.measure import contention
+from strobe.measure.environment import usable_cores
+from strobe.report.terminal import print_summary
+
+SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
+
+
+def _passed_on(hook: str) -> Callable[..., None]:
+    """A hook that lets the recorders have theirs."""
+
+    def call(self: "Strobe", trainer: Any, *given: Any, **named: Any) -> None:
+        if self._parts:
+            self._guarded(self._each, trainer, hook, *given, **named)
+
+    call.__name__ = hook
+    return call
+
+
+class Strobe(Callback):
+    """Record each ``fit`` of a Trainer; at its end, whatever ended it, print the verdict and leave a record.
+
+    It changes nothing about the training: no weight, no random number, no metric, no logger. An error of its own is
+    said once, and training goes on. Of several ranks the first one records.
+
+    Args:
+        directory: Where the record goes; by default ``strobe-runs/<date>/<time>-<script>``. Where that holds one
+            already, -2, -3 ... is added.
+        trace: Also record some steps with torch.profiler; a mapping changes its schedule, in steps: ``wait``,
+            ``warmup``, ``active``, ``repeat`` (0: until training ends).
+        report: Whether to write ``report.html``.
+
+    Raises:
+        ValueError: ``trace`` has another key, or a number that is out of range.
+    """
+
+    def __init__(
+        self, directory: str | Path | None = None, *, trace: bool | Mapping[str, int] = False, report: bool = True
+    ) -> None:
+        self.directory = None if directory is None else Path(directory)
+        given = dict(trace) if isinstance(trace, Mapping) else {}
+        if unknown := given.keys() - SCHEDULE.keys():
+            raise ValueError(f"trace has {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
+        self.trace = SCHEDULE | given if trace is True or isinstance(trace, Mapping) else None
+        self._tracer(Path())  # which tells of numbers that are out of range
+        self.report = report
+        self.place: Path | None = None  # of the latest record
+        self._parts: list[Any] = []
+        self._recorder = StepRecorder(Path(), loggers=False)
+        self._results: Any = None
+        self._before: contention.Reading | None = None
+
+    @property
+    def recording(self) -> bool:
+        """Whether a profiler records the current step."""
+        return any(getattr(part, "recording", False) for part in self._parts)
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begin a record with each `fit`, behind all other callbacks, so that a step ends after them."""
+        if stage == "fit":
+            self._guarded(self._begin, trainer)
+
+    on_fit_start = _passed_on("on_fit_start")
+    on_train_epoch_start = _passed_on("on_train_epoch_start")
+    on_validation_start = _passed_on("on_validation_start")
+    on_validation_end = _passed_on("on_validation_end")
+    on_train_batch_start = _passed_on("on_train_batch_start")
+    on_train_batch_end = _passed_on("on_train_batch_end")
+    on_train_end = _passed_on("on_train_end")
+
+    def on_train_start(self, trainer: Any, *given: Any) -> None:
+        """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
+        if self._parts:
+            self._guarded(self._each, trainer, "on_train_start", *given)
+            self._guarded(self._listen, trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End the record: Lightning calls no `teardown` then."""
+        self._guarded(self._end, trainer, "on_exception", pl_module, exception)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """End the record."""
+        self._guarded(self._end, trainer, "teardown", pl_module, stage)
+
+    def _tracer(self, place: Path) -> TraceProfiler | None:
+        if self.trace is None:
+            return None
+        return TraceProfiler(place / "tensorboard", tables=place / "tables", loggers=False, **self.trace)  # type: ignore[arg-type]
+
+    def _begin(self, trainer: Any) -> None:
+        others = [one for one in trainer.callbacks if one is not self]
+        if self._parts or any(isinstance(one, Strobe) and one._parts for one in others):
+            return  # of two, such as the script's own and that of `strobe run`, one is enough
+        trainer.callbacks = [*others, self]
+        if not trainer.is_global_zero:
+            return
+        self.place = place = new_directory(self.directory)
+        self._before = contention.read()
+        self._recorder = StepRecorder(place / "steps.csv", loggers=False)
+        self._parts = [part for part in (self._tracer(place), self._recorder) if part]
+
+    def _each(self, trainer: Any, hook: str, *given: Any, **named: Any) -> None:
+        for part in self._parts:
+            getattr(part, hook)(trainer, *given, **named)
+
+    def _listen(self, trainer: Any) -> None:
+        self._results = results = trainer.fit_loop.epoch_loop._results  # which lives as long as this fit's loop
+        log, recorder = results.log, self._recorder
+
+        def listened(*given: Any, batch_size: int | None = None, **named: Any) -> Any:
+            if batch_size is not None:
+                recorder.batch_size = int(batch_size)
+            return log(*given, batch_size=batch_size, **named)
+
+        results.log = listened
+
+    def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
+        if not self._parts or self.place is None or self._before is None:
+            return
+        self._each(trainer, hook, pl_module, ended_by)
+        self._let_go()
+        error = ended_by if isinstance(ended_by, BaseException) else None
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
+        status = "completed" if error is None else "interrupted" if interrupted else "failed"
+        machine = contention.between(self._before, contention.read(), usable_cores())
+        machine["threads"] = self._recorder.threads.cores()
+        summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
+        config = settings_of(trainer)
+        summary |= {"script": command(), "settings": config, "machine": machine} | what_is_trained(trainer)
+        save(summary, self.place)
+        report(summary, config, self.place, page=self.report)
+        print_summary(summary, self.place, Console(stderr=True))
+
+    def _let_go(self) -> None:
+        self._parts = []
+        if self._results is not None:
+            vars(self._results).pop("log", None)
+            self._results = None
+
+    def _guarded(self, work: Callable[..., None], trainer: Any, *given: Any, **named: Any) -> None:
+        """Work whose error ends the record, and no more than that."""
+        try:
+            work(trainer, *given, **named)
+        except Exception as error:
+            for part in self._parts:
+                with contextlib.suppress(Exception):
+                    part.on_exception(trainer, None, error)
+            self._let_go()
+            tell(error, self.place)
+
+
+def _metrics(trainer: Any) -> dict[str, float]:
+    """The latest figures that were logged, as they are: to ask the trainer for them may compute, on all ranks."""
+    found = getattr(trainer._logger_connector, "_callback_metrics", {})
+    return {name: float(value) for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1}

@@ -1,0 +1,58 @@
+"""Where the record of a training goes, what its script is called, and what is said of an error of Strobe's own."""
+
+import contextlib
+import re
+import shlex
+import sys
+import time
+import traceback
+from itertools import chain, count
+from pathlib import Path
+
+FOLDER = Path("strobe-runs")
+_said = False
+
+
+def new_directory(wanted: Path | None) -> Path:
+    """An empty directory: ``strobe-runs/<date>/<time>-<script>``, or the one that is wanted.
+
+    Where that holds a record already, -2, -3 ... is added: nothing is overwritten. Raises an OSError.
+    """
+    place = wanted or FOLDER / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script()}"
+    named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
+    free = next(one for one in named if not (one / "steps.csv").exists() and not (one / "summary.json").exists())
+    free.mkdir(parents=True, exist_ok=True)
+    return free.absolute()  # a script may change its working directory
+
+
+def script() -> str:
+    """The name of the script, or of the module, that runs, as part of a path."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec else Path(getattr(main, "__file__", None) or "python").stem
+    return re.sub(r"[^\w.-]+", "-", name)
+
+
+def command() -> str:
+    """The line that started this process."""
+    return shlex.join(["python", *sys.orig_argv[1:]])
+
+
+def tell(error: Exception, place: Path | None) -> None:
+    """Say once that an error of Strobe's own ended its measuring; its traceback goes into the directory."""
+    global _said  # noqa: PLW0603  # once in a process, however many trainings it holds
+    where = ""
+    with contextlib.suppress(OSError):
+        if place is not None and place.is_dir():
+            path = place / "strobe-error.txt"
+            path.write_text("".join(traceback.format_exception(error)))
+            where = f" Its traceback is in {path}."
+    if not _said:
+        _said = True
+        with contextlib.suppress(Exception):
+            reason = " ".join(str(error).split())
+            print(
+                f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
+                f"Your training goes on.{where}",
+                file=sys.stderr,
+            )

@@ -1,0 +1,106 @@
+"""The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strobe.callbacks.owners import kinds
+from strobe.diagnose.rank import conclude
+from strobe.errors import StrobeError
+from strobe.measure import environment
+from strobe.records.files import size_of, write_summary
+from strobe.records.run import SCHEMA, Record
+from strobe.records.steps import measure_steps
+from strobe.report.page import write_report
+
+ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
+log = logging.getLogger(__name__)
+
+
+def summarise(
+    trainer: Any,
+    run_dir: Path,
+    *,
+    status: str,
+    error: BaseException | None,
+    metrics: dict[str, float],
+    samples: str = "samples",
+) -> dict[str, Any]:
+    """``summary.json`` as far as any Trainer can tell, None if there was none yet; the rest is null.
+
+    ``samples`` are what rates count. See docs/runs.md.
+    """
+    device = trainer and trainer.strategy.root_device.type
+    steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK, samples=samples)
+    known = kinds(trainer) if trainer and trainer.lightning_module else {}
+    for one in steps["callbacks"]:
+        one["kind"] = known.get(one["name"], "callback")
+    batches = trainer and trainer.num_training_batches
+    return {
+        "schema": SCHEMA,
+        "status": status,
+        "error": error and {"type": type(error).__name__, "message": str(error)},
+        "verdict": None,
+        "script": None,
+        "settings": None,
+        "data": None,
+        "overrides": [],
+        "choices": {},
+        "loaders": [],
+        "batch_size": None,
+        "num_workers": None,
+        "threads": torch.get_num_threads(),
+        "accelerator": device,
+        "devices": trainer and trainer.num_devices,
+        "world_size": trainer and trainer.world_size,
+        "precision": trainer and str(trainer.precision),
+        "train_images": None,
+        "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
+        "image_size": None,
+        "environment": environment.describe(),
+        "machine": None,
+        **steps,
+        "ceilings": None,
+        "efficiency": None,
+        "memory": environment.peak_memory(),
+        "trace_evidence": None,
+        "findings": [],
+        "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
+        "metrics": metrics,
+        "bytes": None,
+    }
+
+
+def save(summary: dict[str, Any], run_dir: Path) -> None:
+    """Write ``summary.json``; what keeps it from being written is logged."""
+    try:
+        write_summary(run_dir / "summary.json", summary)
+    except OSError as failure:
+        log.error("summary.json could not be written to %s: %s", run_dir, failure)
+
+
+def report(
+    summary: dict[str, Any],
+    config: dict[str, Any],
+    run_dir: Path,
+    *,
+    page: bool = True,
+    show: Callable[[], None] | None = None,
+) -> None:
+    """Draw the conclusions, into the record, what ``show`` shows and ``report.html``; failures are logged."""
+    try:
+        conclude(summary, config, run_dir)
+        save(summary, run_dir)
+        if show is not None:
+            show()
+        if page:
+            write_report(run_dir, Record(summary, config))
+    except (OSError, StrobeError) as error:
+        log.error("No report: %s", error)
+    except Exception:  # the run is done, and its record is kept
+        log.exception("No report, by an error of this program")
+    summary["bytes"] = size_of(run_dir)
+    save(summary, run_dir)

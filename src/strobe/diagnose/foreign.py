@@ -1,0 +1,62 @@
+"""Findings about a training that somebody else wrote: what to write in its script, in place of Strobe's overrides."""
+
+import json
+from dataclasses import replace
+
+import yaml
+
+from strobe.diagnose.candidates import WORKERS
+from strobe.diagnose.predict import Step, without_waiting
+from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import worker_limit
+from strobe.overrides import split
+from strobe.records.run import Record
+
+_CALLS = {"engine": "DataLoader(..., {}={})", "trainer": "Trainer({}={})", "": "torch.set_num_{}({})"}
+_WORDS = {  # what only this application has, and what there is for any training
+    "time to decode an image": "time to make a sample",
+    "profiler=trace": "strobe run --trace",
+    "profiler=python names": "py-spy dump names",
+    "with trainer.limit_val_batches": "with Trainer(limit_val_batches=...)",
+}
+_BY_WORKER = " An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
+
+
+def is_foreign(record: Record) -> bool:
+    """Whether a script of somebody else's was trained, which takes no overrides."""
+    return record.text("script") is not None
+
+
+def spoken(finding: Finding, record: Record, step: Step) -> Finding:
+    """The finding without overrides, of which none would work, and with bounds where nothing was measured."""
+    advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
+    if finding.cause == "loader":
+        alone = record.setting(WORKERS) == 0  # it loads in the training process
+        if not overrides and alone and (limit := worker_limit(record, step)) and limit.workers > 1:
+            overrides = (f"{WORKERS}={limit.workers}",)
+        predicted = without_waiting(step) if overrides else predicted
+    if overrides:
+        advice += f" Write {' and '.join(map(_code, overrides))}."
+        advice += _BY_WORKER * (finding.cause == "loader" and alone and record.setting("engine.iterable") is True)
+    return replace(
+        finding,
+        evidence=_in_words(finding.evidence),
+        advice=_in_words(advice),
+        overrides=(),
+        predicted_speedup=predicted,
+    )
+
+
+def _in_words(text: str) -> str:
+    """The text without the names of this application's settings."""
+    for ours, theirs in _WORDS.items():
+        text = text.replace(ours, theirs)
+    return text
+
+
+def _code(override: str) -> str:
+    """An override as Python: ``engine.num_workers=4`` is ``DataLoader(..., num_workers=4)``."""
+    key, typed = split(override)
+    group, _, name = key.rpartition(".")
+    value = yaml.safe_load(typed)
+    return _CALLS[group].format(name, json.dumps(value) if isinstance(value, str) else repr(value))
