@@ -1,7 +1,7 @@
 """The record of a run as the rules read it: ``summary.json`` and the composed configuration.
 
-Old records lack keys, failed runs have nulls, and files may have been edited: every reader here gives None, or
-something empty, for what is missing or of another kind.
+Old records lack keys, failed runs have nulls, and files may have been edited: every reader here returns None, or
+something empty, for what is missing or of the wrong type.
 """
 
 import json
@@ -19,14 +19,14 @@ from strobe.overrides import split
 T = TypeVar("T")
 SCHEMA = 1
 CONFIG = Path(".hydra", "config.yaml")
-UNKNOWN_NOISE = 0.2  # relative; taken where a figure came without an interval
+UNKNOWN_NOISE = 0.2  # relative; used for a figure without an interval
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A positive figure, measured or predicted, with what noise, and an overlap that is not known, leave open.
+    """A positive figure, measured or predicted, with an interval for noise and unknown overlap.
 
-    ``level`` is the share of all cases in which the interval holds the truth; None if that is not known.
+    ``level`` is the share of cases in which the interval holds the truth; None if unknown.
     """
 
     median: float
@@ -37,10 +37,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What the run's loader, or its model, would reach alone with other settings, as measured after the run.
+    """What the run's loader, or its model, reaches alone with other settings, measured after the run.
 
-    ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are those of a step. ``ratio`` is that
-    to the run's own rate, where both were measured by turns.
+    ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are per step. ``ratio`` is the
+    ratio to the run's own rate, if both were measured in turns.
     """
 
     side: str  # loader | model
@@ -139,11 +139,11 @@ def load_record(run_dir: Path) -> Record:
         raise DataError(f"{run_dir} is not a directory; give the directory of a run, such as outputs/runs/DATE/RUN")
     path = run_dir / "summary.json"
     if not path.is_file():
-        raise DataError(f"{run_dir} holds no summary.json; give the directory of a run that has ended")
+        raise DataError(f"{run_dir} has no summary.json; give the directory of a run that has ended")
     try:
         summary = json.loads(path.read_text())
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); check its permissions") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); run the training again") from error
     if not isinstance(summary, dict):
@@ -153,7 +153,7 @@ def load_record(run_dir: Path) -> Record:
             f"{path} has schema {summary.get('schema')!r}, and this version reads {SCHEMA}; "
             "give a run's directory, or use the version that wrote it"
         )
-    config = read_yaml(run_dir / CONFIG)  # with its interpolations as they are written
+    config = read_yaml(run_dir / CONFIG)  # with interpolations unresolved
     known = config if isinstance(config, dict) else Record(summary).mapping("settings")  # of somebody else's script
     return Record(summary, {str(key): value for key, value in known.items()})
 
@@ -173,7 +173,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def rate_of(record: Record) -> float | None:
-    """Images/s over training time; the median of the steps where that is not told; None if nothing was measured."""
+    """Images/s over training time, or the median of the steps if that is missing; None if nothing was measured."""
     found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
     return found if found and found > 0 else None
 
@@ -189,7 +189,7 @@ def as_number(value: Any) -> float | None:
 
 
 def measured(value: Any, interval: Any) -> Figure | None:
-    """A figure and its interval, ``[low, high]``; a wide one where none is given, None for no positive figure."""
+    """A figure and its interval, ``[low, high]``; a wide one if none is given, None if the figure is not positive."""
     figure = as_number(value)
     if figure is None or figure <= 0:
         return None
