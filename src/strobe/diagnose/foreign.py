@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import yaml
 
+from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import worker_limit
 from strobe.overrides import split
 from strobe.records.run import Record
 
 _CALLS = {"engine": "DataLoader(..., {}={})", "trainer": "Trainer({}={})", "": "torch.set_num_{}({})"}
 _WORDS = {  # what only this application has, and what there is for any training
+    "time to decode an image": "time to make a sample",
     "profiler=trace": "strobe run --trace",
     "profiler=python names": "py-spy dump names",
     "with trainer.limit_val_batches": "with Trainer(limit_val_batches=...)",
@@ -26,12 +29,15 @@ def is_foreign(record: Record) -> bool:
 
 def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     """The finding without overrides, of which none would work, and with bounds where nothing was measured."""
-    advice, predicted = finding.advice, finding.predicted_speedup
-    if finding.overrides:
-        advice += f" Write {' and '.join(map(_code, finding.overrides))}."
-        predicted = without_waiting(step) if finding.cause == "loader" else predicted
-        stream = record.setting("engine.iterable") is True and not record.setting("engine.num_workers")
-        advice += _BY_WORKER * (stream and finding.cause == "loader")
+    advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
+    if finding.cause == "loader":
+        alone = record.setting(WORKERS) == 0  # it loads in the training process
+        if not overrides and alone and (limit := worker_limit(record, step)) and limit.workers > 1:
+            overrides = (f"{WORKERS}={limit.workers}",)
+        predicted = without_waiting(step) if overrides else predicted
+    if overrides:
+        advice += f" Write {' and '.join(map(_code, overrides))}."
+        advice += _BY_WORKER * (finding.cause == "loader" and alone and record.setting("engine.iterable") is True)
     return replace(
         finding,
         evidence=_in_words(finding.evidence),

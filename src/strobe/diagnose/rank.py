@@ -311,4 +311,5 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    return f" The first step took {duration(first)}, {percent(share)} of all step time; images/s does not include it."
+    rate = f"{record.text('unit') or 'images'}/s"
+    return f" The first step took {duration(first)}, {percent(share)} of all step time; {rate} does not include it."

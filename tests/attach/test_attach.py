@@ -1,0 +1,216 @@
+"""Strobe on trainings that others wrote: what it finds, and that it disturbs nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+from strobe import Strobe
+from strobe.attach import callback, place
+from strobe.callbacks.steps import StepRecorder
+from strobe.records.run import load_record
+from support.fitting import Standstill, fit, standstill, trainer_with
+from support.foreign import PROGRAMS, SLOW, STEP, Program
+
+__all__ = ["standstill"]
+KINDS = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*dataloader_iter")  # Lightning's, of a kind of program
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine on which nothing else runs, and an empty working directory."""
+    monkeypatch.setattr(callback.contention, "between", lambda *_: dict(ALONE))
+    monkeypatch.setattr(place, "_said", False)
+    monkeypatch.chdir(tmp_path)
+
+
+def trained(program: Program, clock: Standstill, *besides: Callback) -> tuple[Trainer, Any]:
+    """The program, run from the same random numbers."""
+    torch.manual_seed(7)
+    model, loader, validation, callbacks = program.parts(clock)
+    trainer = trainer_with(*callbacks, *besides, **program.settings)
+    trainer.fit(model, loader, validation)
+    return trainer, model
+
+
+def record(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+@KINDS
+def test_the_first_finding_is_what_is_slow(
+    program: Program, standstill: Standstill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(program, standstill, Strobe("here"))
+    summary = record(tmp_path / "here")
+    first = summary["findings"][0]
+    assert first["cause"] == program.cause, summary["verdict"]
+    assert program.advice in first["advice"]
+    assert all(not found["overrides"] for found in summary["findings"])  # which only the application takes
+    said = capsys.readouterr()
+    assert first["title"] in " ".join(said.err.split())
+    assert not said.out  # which is the script's own
+    if program.samples:
+        assert summary["unit"] == "samples"
+        total = summary["step_seconds"]["total"]
+        assert summary["images_per_second"]["median"] == pytest.approx(program.samples / total, rel=0.2)
+
+
+@KINDS
+def test_weights_random_numbers_and_metrics_are_as_without(program: Program, standstill: Standstill) -> None:
+    ended = []
+    for besides in ([], [Strobe("here", trace=True)]):
+        trainer, model = trained(program, standstill, *besides)
+        states = [optimizer.state_dict() for optimizer in trainer.optimizers]
+        ended.append((model.state_dict(), states, torch.get_rng_state(), dict(trainer.callback_metrics)))
+    torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
+
+
+def test_nothing_is_written_beside_its_directory(standstill: Standstill, tmp_path: Path) -> None:
+    trained(PROGRAMS["automatic"], standstill, Strobe("here", trace={"wait": 2, "repeat": 1}))
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+    names = {path.name for path in (tmp_path / "here").iterdir()}
+    assert names == {"summary.json", "steps.csv", "report.html", "tables", "tensorboard"}
+    assert len(record(tmp_path / "here")["traces"]) == 1
+
+
+def test_a_bound_is_told_and_no_speed_that_nobody_measured(standstill: Standstill, tmp_path: Path) -> None:
+    trained(PROGRAMS["automatic"], standstill, Strobe("here"))
+    summary = record(tmp_path / "here")
+    bound = (STEP + SLOW) / STEP
+    assert f"{bound:.1f}x" in summary["verdict"]
+    assert summary["findings"][0]["predicted_speedup"]["low"] == pytest.approx(1, abs=0.05)
+    assert (summary["ceilings"], summary["overrides"], summary["unit"]) == (None, [], "samples")
+    assert load_record(tmp_path / "here").setting("engine.num_workers") == 0  # for a report that is made again
+
+
+def test_rates_count_steps_where_no_batch_tells_its_size(standstill: Standstill, tmp_path: Path) -> None:
+    program = Program(PROGRAMS["no tensors"].model, PROGRAMS["no tensors"].loader, "data", "loader")
+    model, loader, validation, _ = program.parts(standstill)
+    model.log = lambda *_, **__: None  # type: ignore[method-assign]
+    trainer_with(Strobe("here")).fit(model, loader, validation)
+    summary = record(tmp_path / "here")
+    assert summary["unit"] == "steps"
+    assert summary["images_per_second"]["median"] == pytest.approx(1 / (STEP + SLOW))
+    assert "Steps/s of each step" in (tmp_path / "here" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "status"),
+    [(ArithmeticError, ArithmeticError, "failed"), (KeyboardInterrupt, SystemExit, "interrupted")],
+)
+def test_a_training_that_breaks_off_has_its_verdict(
+    tmp_path: Path, error: type[BaseException], raised: type[BaseException], status: str
+) -> None:
+    class Breaking(Callback):
+        def on_train_batch_end(self, trainer: Any, model: Any, outputs: Any, batch: Any, number: int) -> None:
+            if number == 4:
+                raise error("the script's own")
+
+    with pytest.raises(raised):
+        fit(Breaking(), Strobe("here"))
+    summary = record(tmp_path / "here")
+    assert (summary["status"], summary["error"]["type"]) == (status, error.__name__)
+    assert (tmp_path / "here" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("ending", [{"max_steps": 5}, {"max_time": {"seconds": 0}}, {"early": True}])
+def test_a_training_that_ends_early_is_complete(tmp_path: Path, ending: dict[str, Any]) -> None:
+    class Watched(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("train", 1.0)
+            return super().training_step(batch, batch_idx)
+
+    early = [EarlyStopping("train", patience=1, check_on_train_epoch_end=True)] if ending.pop("early", False) else []
+    trainer_with(*early, Strobe("here"), **{"max_epochs": 3, "limit_train_batches": 6} | ending).fit(Watched())
+    assert record(tmp_path / "here")["status"] == "completed"
+
+
+def test_each_fit_has_a_record_and_none_is_overwritten(tmp_path: Path) -> None:
+    strobe = Strobe("here")
+    trainer = fit(strobe)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(trainer.lightning_module, trainer.train_dataloader, trainer.train_dataloader)
+    trainer.validate(trainer.lightning_module, trainer.train_dataloader, verbose=False)
+    fit(strobe)
+    assert [record(tmp_path / name)["steps"]["skipped"] for name in ("here", "here-2", "here-3")] == [3, 3, 3]
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "here-2", "here-3"}
+
+
+def test_of_two_one_records(tmp_path: Path) -> None:
+    fit(Strobe("one"), Strobe("two"))
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("where", ["on_fit_start", "on_train_batch_end", "teardown"])
+def test_its_own_error_is_said_once_and_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ArithmeticError("Strobe's own")
+
+    monkeypatch.setattr(StepRecorder, where, broken)
+    trainer = fit(Strobe("here"), max_epochs=2)
+    assert trainer.global_step == 12
+    assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+    assert capsys.readouterr().err.count("Strobe stopped measuring") == 1
+    assert "Strobe's own" in (tmp_path / "here" / "strobe-error.txt").read_text()
+
+
+def test_a_directory_that_cannot_be_made_ends_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert fit(Strobe("file/here")).global_step == 6
+    assert "Strobe stopped measuring after an error of its own (NotADirectoryError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("trace", [{"warm": 1}, {"active": 0}])
+def test_a_wrong_schedule_is_refused_where_it_is_written(trace: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="active"):
+        Strobe(trace=trace)
+
+
+def test_the_default_directory_is_named_after_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "script", lambda: "train")
+    fit(strobe := Strobe(report=False))
+    assert strobe.place is not None
+    assert strobe.place.parent.parent == Path("strobe-runs").absolute()
+    assert strobe.place.name.endswith("-train")
+    assert {path.name for path in strobe.place.iterdir()} == {"summary.json", "steps.csv"}
+
+
+def test_an_average_of_the_weights_is_one_of_the_users_module(tmp_path: Path) -> None:
+    """What copies a module while it is watched gets a copy that updates itself."""
+    import copy
+
+    import torchmetrics
+
+    class Measured(BoringModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = torchmetrics.MeanMetric()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.mean(1.0)
+            return super().training_step(batch, batch_idx)
+
+    class Copies(Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            self.copy = copy.deepcopy(module.mean)
+            torch.save(module.mean, tmp_path / "metric.pt")
+
+    copies = Copies()
+    model = Measured()
+    trainer_with(copies, Strobe("here"), limit_train_batches=2).fit(model)
+    before = model.mean.weight.clone()
+    copies.copy(5.0)
+    assert copies.copy.weight == before + 1
+    assert model.mean.weight == before
