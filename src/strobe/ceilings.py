@@ -12,6 +12,7 @@ from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
+from strobe.present.terminal import clock
 from strobe.process.launch import quieten_kineto
 
 if TYPE_CHECKING:
@@ -64,10 +65,12 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         import lightning
 
         from strobe.app.build.instantiate import build_data
-        from strobe.app.run.ceilings import Ceilings
+        from strobe.app.run.ceilings import BEGINNING, Ceilings
         from strobe.app.run.train import quieten
 
         quieten()
+        seconds = 2 * (cfg.ceilings_seconds + BEGINNING)
+        print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         data = build_data(cfg)
         data.prepare_data()

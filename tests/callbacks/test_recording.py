@@ -3,9 +3,11 @@
 import csv
 import itertools
 import logging
+import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from strobe.callbacks.python_profile import PythonProfiler
 from strobe.callbacks.recording import ACTIVE, Schedule
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
+from strobe.diagnose.rank import FEWEST_STEPS
+from strobe.measure.timing import WARMUP_STEPS
 from support.fitting import Model, break_profiler_stop, fit
 
 Made = Callable[[Path], Any]
@@ -130,6 +134,32 @@ def test_tells_in_time_that_steps_will_be_recorded(values: tuple[int, ...], ahea
     for step in range(20):
         expected = any(schedule.action(step + n) in ACTIVE for n in range(ahead + 1))
         assert schedule.records_within(step, ahead) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "may", "active", "repeat"),
+    [
+        (22, {"active", "repeat"}, 3, 2),
+        (15, {"active", "repeat"}, 3, 1),
+        (15, {"active"}, 1, 2),
+        (11, {"active", "repeat"}, 3, 1),
+        (9, {"active", "repeat"}, 1, 1),
+        (4, {"active", "repeat"}, 1, 1),
+        (4, {"repeat"}, 3, 1),
+        (4, (), 3, 2),
+        (math.inf, {"active", "repeat"}, 3, 2),
+    ],
+)
+def test_a_short_training_is_traced_less(steps: float, may: set[str], active: int, repeat: int) -> None:
+    schedule = Schedule(repeat=2)
+    found = schedule.shortened(steps, may)
+    assert found == replace(schedule, active=active, repeat=repeat)
+    if steps < math.inf and {"active", "repeat"} == may:
+        assert found.unprofiled(int(steps)) >= min(FEWEST_STEPS, steps - WARMUP_STEPS)
+
+
+def test_what_goes_on_until_the_end_is_not_shortened() -> None:
+    assert Schedule(repeat=0).shortened(10, {"active", "repeat"}) == Schedule(repeat=0)
 
 
 @pytest.mark.parametrize("name", ["skip_first", "skip_first_wait", "wait", "warmup", "active", "repeat"])

@@ -192,6 +192,17 @@ def test_a_command_replaces_what_the_run_was_given(own: list[str], overrides: li
     assert command(Record({"schema": 1, "overrides": own}), overrides) == f"python train.py {line}".rstrip()
 
 
+def test_a_command_for_larger_updates_scales_the_learning_rate() -> None:
+    record = example("small_batch", summary__overrides=[])
+    size = record.whole("data.batch_size") or 0
+    scaled = f"model.lr_scaling=linear model.lr_batch_size={size}"
+    assert command(record, [f"data.batch_size={2 * size}"]).endswith(f"data.batch_size={2 * size} {scaled}")
+    assert command(record, ["trainer.accumulate_grad_batches=2"]).endswith(scaled)
+    assert command(record, ["loader=native"]).endswith("loader=native")
+    record.config["trainer"]["accumulate_grad_batches"] = 2
+    assert "lr_" not in command(record, [f"data.batch_size={2 * size}", "trainer.accumulate_grad_batches=1"])
+
+
 @pytest.mark.parametrize("cause", CAUSES)
 def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
     record = example(cause)

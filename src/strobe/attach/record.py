@@ -35,7 +35,7 @@ def summarise(
     """
     device = trainer and trainer.strategy.root_device.type
     steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK, samples=samples)
-    known = kinds(trainer) if trainer else {}
+    known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
     batches = trainer and trainer.num_training_batches

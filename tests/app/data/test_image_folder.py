@@ -252,6 +252,31 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
     assert "Traceback" not in ended.output
 
 
+@pytest.mark.parametrize(
+    ("stored", "asked", "told"),
+    [
+        ((64, 80), ("null", 64), "Files are 64x80: data.size=64 fits them"),
+        ((300, 400), ("null", 224), ""),
+        ((64, 64), ("224", 224), "64x64 files, enlarged to 224: 12 times the pixels"),
+        ((64, 64), ("72", 72), ""),
+    ],
+)
+def test_photos_are_enlarged_only_if_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: tuple[int, int], asked: tuple[str, int], told: str
+) -> None:
+    caplog.set_level("INFO", "strobe.app.data.image_folder")
+    for kind in ("one", "two"):
+        (tmp_path / kind).mkdir()
+        for number in range(3):
+            save(tmp_path / kind / f"{number}.jpg", photograph(*stored, number))
+        (tmp_path / kind / "3.jpg").write_text("no photo")  # which its loader names
+    data = image_folder(tmp_path, f"data.size={asked[0]}")
+    data.setup()
+    assert {source.framing.size for source in data.found.values()} == {asked[1]}
+    said = [line for line in caplog.messages if "test/<Class>" not in line]
+    assert said == [] if not told else told in said[0]
+
+
 def test_more_classes_than_a_picture_shows(train: Train, tmp_path: Path) -> None:
     save(tmp_path / "photo.jpg", photograph(40, 50))
     photo = (tmp_path / "photo.jpg").read_bytes()

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from strobe.app.build.checkpoint import LONG, SHORT, tidy, wanted
+from strobe.app.config.compose import composed, in_sweep
+from strobe.records.files import size_of
+from support.files import plant
 from support.interruptions import before_each_step
 from support.runs import ALL, CHECKPOINTS, QUICK, Train, trained
 
@@ -65,10 +69,49 @@ def test_ctrl_c_and_resume(
     assert broken.code == 130
     assert "Traceback" not in broken.output
     assert broken.summary["status"] == "interrupted"
+    assert (broken.directory / "checkpoints" / "last.ckpt").is_file()  # whatever the length of the run
     resumed = train(*SETTINGS, *settings, "ckpt_path=last", name="run")
     assert resumed.code == 0, resumed.output
     assert resumed.summary["status"] == "completed"
     assert_same(weights(resumed.directory), uninterrupted[1])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"), [(SHORT - 1, set()), (SHORT, {"best.ckpt"}), (LONG, {"best.ckpt", "last.ckpt"})]
+)
+def test_what_a_completed_run_keeps(tmp_path: Path, seconds: float, kept: set[str]) -> None:
+    plant(tmp_path / "checkpoints", {"best.ckpt": b"weights", "last.ckpt": b"all"})
+    tidy(tmp_path / "checkpoints", seconds)
+    assert {path.name for path in tmp_path.rglob("*.ckpt")} == kept
+    assert (tmp_path / "checkpoints").exists() == bool(kept)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "saved"),
+    [
+        ([], "auto"),
+        (["checkpoint.every_n_steps=5"], "resume"),
+        (["ckpt_path=last"], "resume"),
+        (["hydra.job.num=3"], "none"),  # of a sweep
+        (["hydra.job.num=3", "checkpoint.save=weights"], "weights"),
+        (["trainer.enable_checkpointing=false", "checkpoint.save=resume"], "none"),
+    ],
+)
+def test_what_is_saved(overrides: list[str], saved: str) -> None:
+    assert wanted(composed(overrides)) == saved
+    assert in_sweep() == ("hydra.job.num=3" in overrides)
+
+
+def test_weights_alone_are_kept_and_cannot_be_resumed_from(train: Train) -> None:
+    ended = train("trainer.max_epochs=2", CHECKPOINTS, "checkpoint.save=weights", "test=true")
+    assert ended.code == 0, ended.output
+    (best,) = (ended.directory / "checkpoints").iterdir()
+    assert "optimizer_states" not in torch.load(best, weights_only=True)
+    assert ended.summary["bytes"] == pytest.approx(size_of(ended.directory), abs=100)
+    resumed = train(f"ckpt_path={best}", name="resumed")
+    assert resumed.code == 1
+    assert "holds weights only" in resumed.output
+    assert "Traceback" not in resumed.output
 
 
 def test_from_the_best_checkpoint(train: Train, uninterrupted: Whole) -> None:

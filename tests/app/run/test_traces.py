@@ -117,6 +117,18 @@ def test_a_second_cycle_shows_only_what_waits_in_it(train: Train) -> None:
         assert min((args["epoch"], args["batch"]) for args in waits) >= earliest
 
 
+def test_few_steps_are_traced_less_unless_told_otherwise(train: Train) -> None:
+    few = ("profiler=trace", "trainer.limit_train_batches=9")
+    ended = train(*few)
+    assert ended.code == 0, ended.output
+    assert ended.summary["steps"] == {"measured": 6, "profiled": 3, "skipped": 0}
+    assert "Of only 9 steps fewer are traced" in ended.output
+    assert len(ended.summary["traces"]) == 1
+    told = train(*few, "profiler.active=3", "profiler.repeat=2", name="told")
+    assert told.summary["steps"]["profiled"] == 9
+    assert "fewer are traced" not in told.output
+
+
 def test_the_first_steps_loading_is_seen(train: Train) -> None:
     ended = train("profiler=trace", "profiler.wait=0", "profiler.warmup=0", "profiler.active=2", "profiler.repeat=1")
     assert ended.code == 0, ended.output

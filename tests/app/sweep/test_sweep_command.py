@@ -55,6 +55,7 @@ def test_an_interrupted_sweep_keeps_what_it_has_and_says_how_to_go_on(sample_roo
     assert read_summary(run / "summary.json")["status"] == "completed"
     hydra = (run / ".hydra" / "hydra.yaml").read_text()  # a run knows nothing of the sweep
     assert "mode: RUN" in hydra
+    assert "num: 0" in hydra  # but that it is a cell, which leaves out ceilings and checkpoints
     assert "verbose: strobe.app.sweep" in hydra  # of Hydra's own overrides, those that concern a run
     assert not re.search(r"^ *- .*(hydra\.sweep|sweep\.)", hydra, re.MULTILINE)
 

@@ -43,6 +43,7 @@ def test_another_budget_is_refused(given: str) -> None:
     [
         ("tune.over=[loader,colour]", ("tune.over", "colour", "loader")),
         ("tune.over=[]", ("tune.over=[]", "one value")),
+        ("tune.budget=10s", ("tune.budget=10s", "35 s", "tune.budget=2m")),
         ("tune.turns=3", ("tune.turns=3", "at least 4")),
         ("tune.turn_seconds=0", ("tune.turn_seconds=0", "greater than 0")),
     ],

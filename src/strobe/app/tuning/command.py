@@ -23,7 +23,7 @@ from strobe.app.tuning.search import Machine, Search
 from strobe.app.tuning.table import print_tuning, times
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import command_of, key_of
-from strobe.present.terminal import ProgressDisplay
+from strobe.present.terminal import ProgressDisplay, clock
 from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
@@ -67,6 +67,7 @@ def _search(
             ProgressDisplay(console) as display,
             measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine,
         ):
+            display.say(f"Searching takes about {clock(tuning.header['budget'] - tuning.seconds)}")
             Search(tuning, machine, display).run()
     except KeyboardInterrupt:
         page = write_page(tuning)
