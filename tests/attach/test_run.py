@@ -109,6 +109,7 @@ def test_importing_strobe_takes_neither_torch_nor_lightning() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore")  # jsonargparse's own
 def test_lightning_cli_takes_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jsonargparse")
     from lightning.pytorch.cli import LightningCLI
@@ -118,5 +119,15 @@ def test_lightning_cli_takes_it_by_its_name(tmp_path: Path, monkeypatch: pytest.
     names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     quiet = [f"--trainer.{name}=false" for name in names]
     taken = ["--trainer.callbacks=strobe.Strobe", "--trainer.callbacks.directory=here"]
-    LightningCLI(BoringModel, args=["fit", "--trainer.max_steps=2", "--trainer.accelerator=cpu", *quiet, *taken])
+    given = [
+        "train.py",
+        "fit",
+        "--seed_everything=1",
+        "--trainer.max_steps=2",
+        "--trainer.accelerator=cpu",
+        *quiet,
+        *taken,
+    ]
+    monkeypatch.setattr(sys, "argv", given)
+    LightningCLI(BoringModel)
     assert json.loads((tmp_path / "here" / "summary.json").read_text())["status"] == "completed"

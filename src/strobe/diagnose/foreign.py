@@ -31,13 +31,15 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     """The finding without overrides, of which none would work, and with bounds where nothing was measured."""
     advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
     if finding.cause == "loader":
-        alone = record.setting(WORKERS) == 0  # it loads in the training process
-        if not overrides and alone and (limit := worker_limit(record, step)) and limit.workers > 1:
-            overrides = (f"{WORKERS}={limit.workers}",)
+        limit = worker_limit(record, step)
+        if not overrides and record.has(WORKERS) and limit and limit.workers > max(1, step.workers):
+            advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
         advice += f" Write {' and '.join(map(_code, overrides))}."
-        advice += _BY_WORKER * (finding.cause == "loader" and alone and record.setting("engine.iterable") is True)
+        advice += _BY_WORKER * (
+            finding.cause == "loader" and not step.workers and record.setting("engine.iterable") is True
+        )
     return replace(
         finding,
         evidence=_in_words(finding.evidence),

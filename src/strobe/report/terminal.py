@@ -11,7 +11,7 @@ from rich.text import Text
 from strobe.overrides import key_of
 from strobe.present.format import counted, duration, size
 from strobe.present.format import rate as whole
-from strobe.records.run import Record, rate_of
+from strobe.records.run import CONFIG, Record, rate_of, read_yaml
 from strobe.report import wording
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
@@ -23,7 +23,7 @@ _READABLE = 110  # columns; longer lines of prose are hard to read
 
 def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> None:
     """Print what a person wants to know at the end of a run: verdict, what to change, figures, where the rest lies."""
-    record = Record(summary)
+    record = Record(summary, read_yaml(run_dir / CONFIG) or {})  # a command follows what else was configured
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=_NAMES)
     table.add_column(overflow="fold")
@@ -40,7 +40,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     if traces := len(summary["traces"]):
         lines["traces"] = f"{traces}, look at them with: python -m strobe.view {path} --perfetto"
     if taken := record.number("bytes"):
-        lines["files"] = f"{size(taken)}; python -m strobe.clean lists and removes old runs"
+        hint = "" if record.text("script") else "; python -m strobe.clean lists and removes old runs"
+        lines["files"] = f"{size(taken)}{hint}"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)
 

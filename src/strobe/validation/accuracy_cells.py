@@ -233,7 +233,7 @@ def fresh(cores: int) -> Iterator[Cell]:
     kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18}"
     added = f"{large} {ADDED}={HABITS}"
     large_photos = f"{CLEAN} data=image_folder data._target_={HABITS}.LargePhotos data.root=. data.size=96 {SGD}"
-    reloaded = f"{tiles} {SMALL} {SLOW_DISK}=0.002 engine.num_workers={2 * cores} {short}=6"
+    reloaded = f"{tiles} {SMALL} loader=packed engine.num_workers={2 * cores} {short}=6"
     plotted = f"logger=csv trainer.log_every_n_steps=1 logger._target_={HABITS}.PlottingLogger"
     found: tuple[tuple[str, str | tuple[str, ...], str, str], ...] = (
         ("averaged-weights-resnet18", "callback", "mild", f"{added}.WeightAverages"),
@@ -247,7 +247,7 @@ def fresh(cores: int) -> Iterator[Cell]:
             "weighted-order",
             ("loader", "uneven_steps"),
             "mild",
-            f"{photos} {SMALL} engine._target_={HABITS}.WeightedEngine {short}=10",
+            f"{photos} {SMALL} engine._target_={HABITS}.WeightedEngine {short}=5",
         ),
         ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
         ("similarity-by-pair-resnet18", "single_thread", "mild", f"{resnet18} {kind}.SimilarityClassifier"),
@@ -258,7 +258,7 @@ def fresh(cores: int) -> Iterator[Cell]:
             "bootstrapped-validation",
             "validation",
             "strong",
-            f"{photos} {kind}.BootstrapClassifier {short}=20 trainer.check_val_every_n_epoch=1",
+            f"{photos} {kind}.BootstrapClassifier trainer.check_val_every_n_epoch=1",
         ),
         ("weights-each-epoch-resnet18", "between", "mild", f"{added}.WeightFiles {short}=2"),
         ("history-thread-resnet18", "background_thread", "strong", f"{added}.HistoryThread"),
@@ -277,7 +277,10 @@ def fresh(cores: int) -> Iterator[Cell]:
         ("control-packed-resnet18", f"{tiles} {SGD} loader=packed"),
         ("control-accumulated-resnet18", f"{large} trainer.accumulate_grad_batches=4"),
         ("control-averaged-seldom", f"{photos} {SMALL} {ADDED}={HABITS}.WeightAverages +callbacks.added.every=50"),
-        ("control-validated-twice", f"{photos} {SMALL} {VALIDATED}=80"),
+        (
+            "control-validated-twice",
+            f"{photos} {SMALL} trainer.check_val_every_n_epoch=null trainer.val_check_interval=100",
+        ),
     )
     for name, text in controls:
         yield Cell(name, None, tuple(text.split()), "fresh")

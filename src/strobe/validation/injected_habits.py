@@ -3,7 +3,6 @@
 import gc
 import json
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -116,13 +115,12 @@ class LargePhotos(SmallPhotos):
 
 
 class WeightedOrder(EpochSampler):
-    """Draws rare classes more often; at the start of each epoch it counts them anew, label by label."""
+    """Draws rare classes more often; each epoch begins with counting them anew for each image."""
 
     labels: Tensor  # (N,) int64
 
     def __iter__(self) -> Iterator[int]:
-        counts = Counter(int(label) for label in self.labels)
-        weights = np.array([1 / counts[int(label)] for label in self.labels])
+        weights = np.array([1 / int((self.labels == label).sum()) for label in self.labels])
         random = np.random.default_rng([self.seed, self.epoch])
         return iter(random.choice(self.size, self.size, p=weights / weights.sum()).tolist())
 

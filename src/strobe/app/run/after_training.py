@@ -123,7 +123,8 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
 
 def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> list[float]:
     """About how many seconds measuring each of these takes, and the best of each side once more."""
-    step = summary["step_seconds"]["total"] or 0.0
+    rate = summary["ceilings"]["model"]
+    step = cfg.data.batch_size / rate if rate else 0.0
     takes = {"model": 2 * cfg.ceilings_seconds + TURNING * step + BEGINNING}  # by turns with the run's own
     again = [side for side in set(sides) if sides.count(side) > 1]
     return [takes.get(side, cfg.ceilings_seconds + BEGINNING) for side in [*sides, *again]]

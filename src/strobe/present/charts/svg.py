@@ -41,13 +41,9 @@ def line(left: float, top: float, right: float, bottom: float, css: str) -> Mark
     return tag("line", class_=css, x1=_share(left), y1=f"{top:g}", x2=_share(right), y2=f"{bottom:g}")
 
 
-def whisker(low: float, high: float, middle: float, *, last: bool = True) -> list[Markup]:
-    """An interval between two shares of the drawing, ``middle`` pixels from its top, legible on any colour.
-
-    ``last``: whether its upper end is drawn; it is not where the interval goes on beyond the drawing.
-    """
-    ends = (low, high) if last else (low,)
-    lines = [(low, middle, high, middle), *((end, middle - 4, end, middle + 4) for end in ends)]
+def whisker(low: float, high: float, middle: float) -> list[Markup]:
+    """An interval between two shares of the drawing, ``middle`` pixels from its top, legible on any colour."""
+    lines = [(low, middle, high, middle), *((end, middle - 4, end, middle + 4) for end in (low, high))]
     return [line(*places, css) for css in ("halo", "whisker") for places in lines]
 
 
