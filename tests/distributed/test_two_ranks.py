@@ -26,6 +26,7 @@ COMMON = (
     "ceilings=false",
     "model._target_=strobe.validation.injected_faults.SmallClassifier",
 )
+CYCLE = ("profiler.repeat=1", "profiler.active=3")
 
 
 @pytest.fixture
@@ -47,9 +48,10 @@ def read_by_rank(folder: Path) -> list[list[str]]:
 def test_each_tile_is_read_once_and_one_record_is_written(
     launcher: str, start: Callable[..., str], tmp_path: Path, sample_root: Path
 ) -> None:
-    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", "profiler=trace", "profiler.repeat=1")
+    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", "profiler=trace", *CYCLE)
     tiles = {str(path) for path in sample_root.glob("tiles/seed42-10/*/*.tif")}
     first, second = read_by_rank(tmp_path)
+    assert first.pop() in tiles  # after training, to see how large an image is
     assert Counter(first + second) == Counter(tiles)
     assert abs(len(first) - len(second)) <= 3  # one for each of the three splits
     assert output.count("run completed") == 1

@@ -99,4 +99,4 @@ def test_two_real_trainings_take_turns(sample_root: Path, capsys: pytest.Capture
     ]
     code, text = said(capsys, "--seconds", "0.05", "--quads", "4", "--", *given, "--", *given, begin=Trainee)
     assert code == 0, text
-    assert " 4 quads of turns" in text  # on a busy machine they may differ too much to tell more
+    assert "(4 quads of turns" in text or "the 4 quads differ too much" in text  # as they may on a busy machine
