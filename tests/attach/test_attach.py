@@ -75,6 +75,17 @@ def test_weights_random_numbers_and_metrics_are_as_without(program: Program, sta
     torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
 
 
+def test_what_a_cpu_transfers_is_not_called_scaling_of_images(standstill: Standstill, tmp_path: Path) -> None:
+    trained(PROGRAMS["preparing"], standstill, Strobe("here"))
+    told = (tmp_path / "here" / "summary.json").read_text() + (tmp_path / "here" / "report.html").read_text()
+    assert "reparing batches (transfer hooks)" in told
+    assert not [
+        word
+        for word in ("caling and", "caling the", "images take", "ceilings=", "profiler=", "train.py")
+        if word in told
+    ]
+
+
 def test_nothing_is_written_beside_its_directory(standstill: Standstill, tmp_path: Path) -> None:
     trained(PROGRAMS["automatic"], standstill, Strobe("here", trace={"wait": 2, "repeat": 1}))
     assert [path.name for path in tmp_path.iterdir()] == ["here"]

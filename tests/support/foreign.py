@@ -136,6 +136,14 @@ class Clipping(Net):
         self.nap("hook")
 
 
+class Preparing(Net):
+    """Batches are prepared after their transfer."""
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.nap("transfer")
+        return batch
+
+
 class Slow(Callback):
     """A callback, in each step and between epochs."""
 
@@ -204,6 +212,7 @@ PROGRAMS = {
         Telling, lambda items: loaded(items, collate_fn=lambda samples: "text"), "callback", "callback", 7
     ),
     "hooks of its own": Program(Clipping, loaded, "hook", "callback"),
+    "preparing": Program(Preparing, loaded, "transfer", "nothing"),
     "validation": Program(
         Net,
         loaded,

@@ -14,6 +14,9 @@ from strobe.records.run import Record
 
 _CALLS = {"engine": "DataLoader(..., {}={})", "trainer": "Trainer({}={})", "": "torch.set_num_{}({})"}
 _WORDS = {  # what only this application has, and what there is for any training
+    "Scaling the images": "Preparing batches (transfer hooks)",
+    "Scaling and augmenting": "Preparing batches (transfer hooks)",
+    "scaling and augmenting": "preparing batches (transfer hooks)",
     "time to decode an image": "time to make a sample",
     "profiler=trace": "strobe run --trace",
     "profiler=python names": "py-spy dump names",
@@ -42,14 +45,15 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         )
     return replace(
         finding,
-        evidence=_in_words(finding.evidence),
-        advice=_in_words(advice),
+        title=in_words(finding.title),
+        evidence=in_words(finding.evidence),
+        advice=in_words(advice),
         overrides=(),
         predicted_speedup=predicted,
     )
 
 
-def _in_words(text: str) -> str:
+def in_words(text: str) -> str:
     """The text without the names of this application's settings."""
     for ours, theirs in _WORDS.items():
         text = text.replace(ours, theirs)

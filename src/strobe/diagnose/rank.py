@@ -12,7 +12,7 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import attribution, taken
-from strobe.diagnose.foreign import is_foreign, spoken
+from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
@@ -87,8 +87,9 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
     if evidence := read_evidence([path for path in paths if path.is_file()]):
         summary["trace_evidence"] = evidence
     step = step_of(record)
+    named = in_words if is_foreign(record) else str
     summary["attribution"] = [
-        {"cause": part.cause, "name": part.name, "seconds": part.seconds, "share": part.share}
+        {"cause": part.cause, "name": named(part.name), "seconds": part.seconds, "share": part.share}
         for part in (attribution(record, step) if step else ())
     ]
     findings = diagnose(record)

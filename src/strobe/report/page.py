@@ -135,7 +135,8 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
-        tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
+        if share is not None or not record.text("script"):  # of which none is measured
+            tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")

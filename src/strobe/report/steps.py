@@ -135,7 +135,8 @@ def ceilings(record: Record) -> Section:
     found = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
     if not found:
         reason = why or "They were not measured; ceilings=true measures them after training."
-        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if why or rate_of(record) else [])
+        told = why or (rate_of(record) and not record.text("script"))
+        return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if told else [])
     if rate := rate_of(record):
         found["measured"] = (rate, None, None)
     values = [value for value, *_ in found.values()]
