@@ -24,7 +24,7 @@ _MARGIN, _WIDTH = 24, 1150
 
 def blank(width: float, height: float) -> "Figure":
     """A figure of a size in pixels, which are points of its fonts too; what lies beyond its edges is shown as well."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its cache of fonts
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its font cache
     from matplotlib.figure import Figure
 
     return Figure((width / 72, height / 72), dpi=72)
@@ -46,7 +46,7 @@ def pixels(figure: "Figure") -> "NDArray[np.uint8]":
 
 
 def plain(text: str, most: int) -> str:
-    """Text of at most so many letters, in which dollars begin no formula."""
+    """Text of limited length, with dollar signs that do not start a formula."""
     return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")
 
 

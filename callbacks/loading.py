@@ -26,7 +26,7 @@ _Wait = tuple[Span, int, int, bool]  # a batch, from, to, whether training fetch
 class Loading:
     """Has loaders record spans in time for the steps that are recorded, and collects them.
 
-    A batch is made some steps before it is used: the spans begin so many steps earlier as batches may lie ready.
+    A batch is made some steps before it is used, so spans are recorded as many steps earlier as batches may be ready.
     """
 
     def __init__(self) -> None:

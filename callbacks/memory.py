@@ -37,8 +37,8 @@ class MemoryProfiler(Recording):
     and each rank `memory.txt` (`memory_rank<r>.txt` with several): its peaks, and how to open a snapshot. On CUDA
     each rank also leaves `memory_snapshot_rank<r>.pickle`: the allocator's last `max_entries` events from the start
     of training to the last active step, and who made the blocks that are left. After an out-of-memory error it is
-    called `memory_snapshot_oom_rank<r>.pickle`, at any step of training; later than the active steps it tells of
-    blocks, but no more of who made them, so raise `wait` to reach the step that fails.
+    called `memory_snapshot_oom_rank<r>.pickle`, at any step of training; after the active steps it lists
+    blocks, but not who made them, so raise `wait` to reach the failing step.
 
     Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is, and
     :class:`strobe.callbacks.recording.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
@@ -144,7 +144,7 @@ class MemoryProfiler(Recording):
         with warning_only(name), self.drafts() as folder:
             _memory._dump_snapshot(str(folder / name))
             self.place(folder / name)
-            _log.info("%s: see it at https://pytorch.org/memory_viz; memory.txt says how with no internet", name)
+            _log.info("%s: open it at https://pytorch.org/memory_viz; memory.txt says how to do it offline", name)
         if self._history:
             self._history = False
             with warning_only("The history of the GPU's memory"):

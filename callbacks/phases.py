@@ -54,7 +54,7 @@ class PhaseWatch(Profiler):
 
     @abstractmethod
     def show(self, phase: str | None) -> None:
-        """From now on this phase, or ``callbacks/<name>``, is the innermost, or none is."""
+        """From now on this phase, or ``callbacks/<name>``, is the innermost; None: no phase."""
 
     def updated(self) -> None:
         """An optimizer has stepped."""

@@ -77,7 +77,7 @@ class PhaseRanges(PhaseWatch):
             self.paused = True
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         if self._hooks:
             self._close()
             self.paused = False

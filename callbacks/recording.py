@@ -1,4 +1,4 @@
-"""What callbacks that record some training steps have in common: which steps, their files, and what may go wrong."""
+"""What callbacks that record some training steps share: which steps, their files, and handling failures."""
 
 import logging
 import math
@@ -67,7 +67,7 @@ class Recording(Callback):
 
 @contextmanager
 def warning_only(what: str) -> Iterator[None]:
-    """A failure is logged: it must neither end the run nor hide the error that did."""
+    """Log a failure: it must neither end the run nor hide the error that did."""
     try:
         yield
     except OSError as error:

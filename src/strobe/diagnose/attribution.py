@@ -1,4 +1,4 @@
-"""Where the seconds of a mean step go: parts that add up, each with the cause that a finding about it would have."""
+"""Where the seconds of a mean step go: parts that add up, each with the cause of a finding about it."""
 
 import re
 from collections import Counter, defaultdict
@@ -9,16 +9,16 @@ from strobe.diagnose.predict import Step
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
-OPTIMIZER_SHARE = 0.1  # of the step, from here on an update is looked at
-IDLE = 0.15  # of the cores' time: with less of it to spare, a phase may have waited for a core
+OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
+IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for a core
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
-SLEEPING = 0.5  # cores: who computes uses one, and who uses less waits for something
-AWAKE = 0.8  # of a phase: with less of it computed, a phase stands still for a part of its time
-BESIDE = 0.2  # cores of other threads of this process: progress bars and writers of logs take less
-ALIKE = 2.0  # times as long a share as the other phases wait
-ALONE = 0.7, 0.25  # cores of the thread that trains at least, and of all others at most: the phase is of one thread
-FAR = 3.0  # times as fast as training: what a loader reaches alone that is not what training waits for
-FEWEST, FEW = 3, 4  # steps that are far longer than others; of so many at most one, else it is their way
+SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
+AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its time
+BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
+ALIKE = 2.0  # times the share that the other phases wait
+ALONE = 0.7, 0.25  # least cores of the training thread, and most of all others, for a phase of one thread
+FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
+FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
@@ -26,14 +26,14 @@ PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
 
 @dataclass(frozen=True)
 class Part:
-    """A share of a mean step, and of what lies between it and the next one.
+    """A part of a mean step and of the time until the next one.
 
     Attributes:
-        cause: as of a finding; ``computing`` is what a perfect run does too, as far as anybody has measured.
-        subject: of ``callback``, ``logging`` and ``checkpoint`` the class, of ``stalled`` the phase; else empty.
-        name: what a person reads.
-        seconds: of a step.
-        share: of training.
+        cause: as in findings; ``computing`` is what a perfect run would do too, as far as was measured.
+        subject: the class for ``callback``, ``logging`` and ``checkpoint``, the phase for ``stalled``; otherwise empty.
+        name: for people.
+        seconds: per step.
+        share: of training time.
     """
 
     cause: str
@@ -45,9 +45,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Hook:
-    """A callback, logger or module: seconds of a mean step, of its longest one, steps in which it did something.
+    """A callback, logger or module: mean and longest seconds per step, and the steps in which it did something.
 
-    All instances of one class are one; ``names`` are theirs.
+    All instances of a class are merged; ``names`` are theirs.
     """
 
     cause: str  # callback | logging | checkpoint
@@ -60,11 +60,11 @@ class Hook:
 
 
 def attribution(record: Record, step: Step) -> list[Part]:
-    """The parts of a step, the largest first; together they are all of it and of what lies behind it."""
+    """The parts of a step and of the time after it, the largest first; they add up."""
     total = step.total * step.images
     parts = [part for part in _parts(record, step) if part.seconds > 0]
     excess = sum(part.seconds for part in parts) / total
-    stretched = 1 - taken(record)  # by other processes, as all the rest of the step alike
+    stretched = 1 - taken(record)  # other processes stretch the whole step alike
     parts = [replace(part, seconds=part.seconds * stretched / max(1.0, excess)) for part in parts]
     if stretched < 1:
         parts.append(Part("shared_machine", "", "other processes on these cores", total * (1 - stretched)))
@@ -74,28 +74,28 @@ def attribution(record: Record, step: Step) -> list[Part]:
 
 
 def taken(record: Record, *part: str) -> float:
-    """The share of its time that training waited for cores on which others computed; 0 where that is not notable.
+    """The share of its time that training waited for cores that others used; 0 if that is small.
 
-    Its main thread tells how long it stood ready to run (``delayed``). What sleeps loses nothing to others. ``part`` of
+    ``delayed`` is how long the main thread was ready to run. A sleeping thread loses nothing to others. ``part`` of
     the record: ``ceilings`` for the time in which these were measured.
     """
     names = ("others", "stolen", "idle", "starved")
     others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
     delayed = record.number(*part, "machine", "delayed")
-    if delayed is None:  # not every kernel tells; then what others took of cores of which none was idle
+    if delayed is None:  # not every kernel reports it; then what others used while no core was idle
         delayed = min(others + stolen, starved or 1.0) if idle <= IDLE else 0.0
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
 def hooks(record: Record) -> list[Hook]:
-    """What runs beside each step, the classes that take most of it first."""
+    """What runs in each step beside training, the costliest classes first."""
     added, found = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
     for entry in record.items("callbacks"):
         if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
             continue
         kind, title = str(entry.get("kind")), re.sub(r" \d+$", "", name)
         mean, longest, calls = (max(0.0, as_number(entry.get(key)) or 0.0) for key in ("mean", "longest", "calls"))
-        # What ``checkpoint`` configures, and no callback of the user's own with such a name.
+        # What ``checkpoint`` configures, not a user's own callback with such a name.
         saves = title in ("Checkpoints", "ModelCheckpoint") and name not in added
         cause = "logging" if kind == "logger" else "checkpoint" if saves else "callback"
         found[cause, title].append((name, kind, [mean, longest or mean, calls]))
@@ -108,7 +108,7 @@ def hooks(record: Record) -> list[Hook]:
 
 
 def fixed_cost(record: Record, step: Step) -> float:
-    """Seconds of computing a step that a batch costs however small it is, by the rates at two sizes; 0 if unknown."""
+    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown."""
     larger = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
     if step.model is None or not (larger := [one for one in larger if one.images and one.images > step.images]):
         return 0.0
@@ -119,7 +119,7 @@ def fixed_cost(record: Record, step: Step) -> float:
 
 
 def made_up(record: Record, step: Step) -> float:
-    """Seconds of computing a step on pixels that the images do not hold: as measured, else by their number."""
+    """Seconds of computing per step on pixels that the images do not have: as measured, or by their number."""
     times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
     work = (step.compute - step.per_step) * step.images
     rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
@@ -129,16 +129,16 @@ def made_up(record: Record, step: Step) -> float:
 
 
 def stalls(record: Record, step: Step) -> dict[str, float]:
-    """Seconds of a step in which computing phases computed nothing; {} where nobody knows.
+    """Seconds of a step in which computing phases computed nothing; {} if unknown.
 
-    What training stood ready for, without a core, is no stall; nor is that it waited for other threads (``held``). A
+    Waiting for a core is not a stall, nor is waiting for other threads (``held``). A
     host may wait while its GPU works.
     """
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
     on_cpu = record.text("accelerator") == "cpu"
-    # Of torch's threads these compute with the main one. Where no core is idle, it may sleep until another has one.
+    # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     for phase in COMPUTING:
@@ -156,7 +156,7 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
 
 
 def threads_beside(record: Record) -> list[tuple[str, float]]:
-    """Names and cores of this process's other threads that computed; not those that load, which hold nothing up."""
+    """Names and cores of this process's other threads that computed, without loading threads, which delay nothing."""
     entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
     found = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
     return [(name, cores) for name, cores in found if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
@@ -165,8 +165,8 @@ def threads_beside(record: Record) -> list[tuple[str, float]]:
 def held(record: Record, step: Step) -> dict[str, float]:
     """Seconds of each phase of a step in which training's thread waits while others of its process compute; {} if few.
 
-    Whoever runs Python holds its interpreter, which training needs for each operation: it waits in all phases alike,
-    and a phase that waits far more than the others has a reason of its own.
+    A thread that runs Python holds the interpreter, which training needs for each operation: it waits in all phases
+    alike, and a phase that waits far more than the others has another reason.
     """
     beside, used = sum(cores for _, cores in threads_beside(record)), record.mapping("main_used")
     if beside < BESIDE:
@@ -189,7 +189,7 @@ def held(record: Record, step: Step) -> dict[str, float]:
 
 
 def lonely(record: Record) -> dict[str, float]:
-    """Seconds of each computing phase that are of one thread, though torch may compute on several; {} on a GPU."""
+    """Seconds of each computing phase that runs on one thread, though torch has several; {} on a GPU."""
     if record.text("accelerator") != "cpu" or cores_to_compute(record) < 2:
         return {}
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
@@ -199,19 +199,19 @@ def lonely(record: Record) -> dict[str, float]:
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is not None and main is not None and main >= ALONE[0] and used - main - beside <= ALONE[1]:
             found[phase] = record.number("step_seconds", phase) or 0.0
-            if phase == growing and at_first is not None:  # what it has grown by is ``slowing_down``'s
+            if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
                 grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
                 found[phase] = max(0.0, found[phase] - grown)
     return found
 
 
 def cores_to_compute(record: Record) -> float:
-    """On how many cores a rank's threads can compute."""
+    """How many cores a rank's threads can use."""
     return min(record.count("threads") or 1, cores_of_a_rank(record) or 1)
 
 
 def lack_of_cores(record: Record, step: Step) -> bool:
-    """Whether training waits for its loader because both have no cores left, and not because loading takes long."""
+    """Whether training waits for its loader because cores are short, and not because loading takes long."""
     idle = record.number("machine", "idle")
     if step.loader is None or idle is None or idle > IDLE or taken(record):
         return False
@@ -219,15 +219,15 @@ def lack_of_cores(record: Record, step: Step) -> bool:
 
 
 def uneven(record: Record, step: Step) -> tuple[str, float]:
-    """The phase of what makes a few steps far longer than the others, and what that costs a mean step, in seconds.
+    """The phase that makes a few steps far longer than the others, and its cost in seconds of a mean step.
 
-    Of callbacks it is told by their names. That workers are waited for once in so many steps as there are of them is
-    their usual way.
+    Callbacks are left out, because they are reported by name. Waiting once in as many steps as there are workers is
+    normal.
     """
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    if taken(record) and not record.items("uneven", "files", "slow"):  # which explains it
+    if taken(record) and not record.items("uneven", "files", "slow"):  # other processes explain it
         return "", 0.0
     anew = phase == "data_wait" and restarts(record, step) is not None
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
@@ -237,7 +237,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
-    """All but what is stretched, and what is left."""
+    """All parts but the stretched time and the rest."""
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
     waiting = held(record, step)
@@ -273,7 +273,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("small_batch", "", "fixed cost of each step", fixed)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed))
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
-    # What is left of them: the fixed cost of a step is of one thread too.
+    # Less the fixed cost of a step, which is on one thread too.
     left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0
     for name, seconds in alone.items():
         lost = seconds * left * (1 - 1 / cores_to_compute(record))
@@ -281,14 +281,14 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
 
 
 def garbage_seconds(record: Record) -> float:
-    """Of a mean step, within its phases; 0 if it is a collection or two, as each process has them when it begins."""
+    """Per mean step, within its phases; 0 for a collection or two, which every process has when it starts."""
     if (record.count("garbage_steps") or FEWEST) < FEWEST:
         return 0.0
     return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
 
 
 def after_steps(record: Record) -> dict[str, float]:
-    """Seconds a step of what lies between steps besides validation and checkpoints: by callback, the rest under ''."""
+    """Seconds per step between steps, besides validation and checkpoints: by callback, the rest under ''."""
     whole = max(0.0, record.number("between_seconds", "between") or 0.0)
     found: dict[str, float] = {}
     for entry in record.items("after"):
@@ -305,7 +305,7 @@ def class_of(target: object) -> str:
 
 
 def added_callbacks(record: Record) -> dict[str, str]:
-    """Keys below ``callbacks`` by the names that the record has for them: the class, from the second on numbered."""
+    """Keys below ``callbacks`` by their names in the record: the class, numbered from the second on."""
     names: dict[str, str] = {}
     seen: Counter[str] = Counter()
     added = record.setting("callbacks")

@@ -21,9 +21,9 @@ from pathlib import Path
 from strobe.errors import DataError
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
-WORTH = 1.03  # a speed-up that is less than this is within what a machine varies from run to run
-NOTABLE = 0.05  # of a step: less is not worth a person's time, and is hard to tell from noise
-MOST_WIDTH = 10.0  # of an interval, on either side and as a logarithm: a wider one says no more
+WORTH = 1.03  # a smaller speed-up is within the variation from run to run
+NOTABLE = 0.05  # of a step: less is not worth the effort, and hard to tell from noise
+MOST_WIDTH = 10.0  # of an interval, on either side, as a logarithm: a wider one says no more
 MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
 OTHER_ERRORS = 0.15  # of a prediction, as a logarithm, beside the noise that its interval holds: of the model of a step
@@ -34,9 +34,9 @@ Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
 
 @dataclass(frozen=True)
 class Calibration:
-    """By how much intervals are stretched, so that they hold what is measured in a share ``level`` of all cases.
+    """How far intervals are stretched to hold the measured value in a share ``level`` of cases.
 
-    ``cells`` of the ground-truth grid, on which no rule was developed, were measured for it, on a ``machine``, with the
+    It was measured on ``cells`` of the ground-truth grid that no rule was developed on, on a ``machine``, with the
     program of a ``commit``.
     """
 
@@ -47,13 +47,13 @@ class Calibration:
     commit: str
 
     def save(self, path: Path = CALIBRATION) -> None:
-        """As the program reads it, when it is started anew."""
+        """Write the file that the program reads at its next start."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 @cache
 def calibration(path: Path = CALIBRATION) -> Calibration | None:
-    """What the program comes with; None if it comes without.
+    """The calibration that ships with the program; None if there is none.
 
     Raises:
         DataError: the file is damaged.
@@ -75,10 +75,10 @@ def widths(median: float, low: float, high: float) -> tuple[float, float]:
 
 
 def calibrated(own: Figure) -> Figure:
-    """A prediction whose interval is stretched by the calibration; as it is, of no known level, without one.
+    """A prediction with its interval stretched by the calibration; unchanged, and without a level, if there is none.
 
     By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
-    Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): what is noisier stays wider.
+    Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): noisier predictions stay wider.
     """
     if (known := calibration()) is None:
         return own
@@ -179,7 +179,7 @@ def step_of(record: Record) -> Step | None:
 
 
 def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = None) -> Figure:
-    """With a loader that alone gives so many images/s, in so many workers, at ``cpu`` core-seconds an image."""
+    """The speed-up by a loader that alone reaches ``rate``, in ``workers``, at ``cpu`` core-seconds per image."""
 
     def cases(new: float, old: float) -> Cases:
         # In the run itself caches and files were cold, or others busy: the new loader may suffer from that as the old
@@ -200,9 +200,9 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
 
 
 def with_model(step: Step, rate: Figure, *, images: float | None = None, ratio: Figure | None = None) -> Figure:
-    """With computing that alone reaches so many images/s, in steps of so many images (as now if None).
+    """The speed-up by computing that alone reaches ``rate`` images/s, in steps of ``images`` (None: as now).
 
-    ``ratio``, to the run's own model by turns, is known better than both rates, and no drift is in it.
+    ``ratio``, to the run's own model, measured in turns, is more certain than both rates, and free of drift.
     """
     costs, work, own = _computing(step, images or step.images)
 
@@ -218,7 +218,7 @@ def with_model(step: Step, rate: Figure, *, images: float | None = None, ratio: 
 
 
 def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float | None = None) -> Step:
-    """The step with computing that alone reaches so many images/s, as :func:`with_model` predicts it, to go on from."""
+    """The step that :func:`with_model` predicts, as the start of another prediction."""
     costs, work, own = _computing(step, images or step.images)
     compute = costs + (max(0.0, work - 1 / own.median) + 1 / rate.median + work * own.median / rate.median) / 2
     wait, busy = _beside_loader(step, compute) - compute, step.busy * own.median / rate.median
@@ -237,7 +237,7 @@ def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float |
 def with_both(
     step: Step, loader: Figure, model: Figure, *, workers: int, images: float | None, cpus: tuple[float | None, ...]
 ) -> Figure:
-    """With another loader and other computing at once; ``cpus`` are the core-seconds an image of either."""
+    """The speed-up by another loader and other computing at once; ``cpus``: core-seconds per image of each."""
     first, later = with_model(step, model, images=images), after(step, model, images=images, cpu=cpus[1])
     second = with_loader(later, loader, workers=workers, cpu=cpus[0])
     middle = step.total / later.total * second.median
@@ -246,10 +246,10 @@ def with_both(
 
 
 def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Figure:
-    """Without so many seconds of each step's computing, of a callback's, of its waiting, and of what follows it.
+    """The speed-up without so many seconds of each step's computing, of a callback, of waiting, or between steps.
 
-    After a callback (``pause``) a step computes with cold caches and sleeping threads: without it, the rest becomes at
-    best what the replayed step takes, which is less by no more than the callback itself took.
+    After a callback (``pause``) a step computes with cold caches and sleeping threads. Without it, the rest takes at
+    best as long as the replayed step; the extra gain is at most what the callback itself took.
     """
 
     def cases(share: float) -> Cases:
@@ -267,20 +267,20 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
 
 
 def without_waiting(step: Step) -> Figure:
-    """The most that any loader can give, and as little as nothing: what a finding without a measured remedy says."""
+    """A gain between nothing and that of a perfect loader, for a finding without a measured remedy."""
     least = max(step.compute, step.busy)
     return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
 
 
 def _computing(step: Step, images: float) -> tuple[float, float, Figure]:
-    """What each of so many images pays once a step; the rest of computing; the model's ceiling, or as it ran."""
+    """Per image: costs paid once a step, and the rest of computing; and the model's ceiling, or the rate as it ran."""
     work = max(step.compute - step.per_step, 1e-3 * step.compute)
     own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
     return step.per_step * step.images / images, work, own
 
 
 def _beside_loader(step: Step, compute: float) -> float:
-    """A step that computes for so long: in the training process the wait is added, beside workers it is hidden."""
+    """The step with this computing: loading in the training process adds to it, workers overlap with it."""
     if not step.workers:
         return compute + step.wait
     pace = min(step.pace, step.length)  # the run itself shows that its loader takes no longer
@@ -296,7 +296,7 @@ def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
     def taken(seconds: float) -> float:
         return max(0.0, seconds - idle)
 
-    # At best all cores share what is taken from the model; at worst the model stands still meanwhile.
+    # At best all cores share what is taken from the model; at worst the model is paused meanwhile.
     best = max(quick, alone + taken(cpu) / cores)
     worst = max(slow, alone + taken(cpu))
     if not step.workers or step.loader_cpu is None or step.length <= alone:

@@ -1,4 +1,4 @@
-"""From all rules to what a person reads: ranked findings, the verdict, and the command to copy."""
+"""From all rules to the result: ranked findings, the verdict, and the command to copy."""
 
 import importlib
 import inspect
@@ -40,9 +40,9 @@ EXPLAINED = (
     ("small_batch", "loader", "larger batches do not load faster"),
     ("launch_bound", "loader", "the device idles because it waits for data"),
     ("loader", "workers_hurt", "workers without a core load slowly"),
-    ("threads", "workers_hurt", "the threads are too many because the workers take their cores"),
-    ("workers_restart", "workers_hurt", "with none, or fewer, there is less to start anew"),
-    ("small_batch", "threads", "threads without a core slow each kernel, most of all short ones"),
+    ("threads", "workers_hurt", "there are too many threads because the workers take their cores"),
+    ("workers_restart", "workers_hurt", "with none, or fewer, there is less to restart"),
+    ("small_batch", "threads", "threads without a core slow each kernel, short ones most"),
     ("memory_layout", "threads", "the layouts were compared on threads without a core"),
     ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
@@ -58,22 +58,22 @@ EXPLAINED = (
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
 
-WHERE = ("hydra.run.", "hydra.sweep.")  # what only moves a run's files
-# What the run itself lost, as its steps show: a cause, however uncertain what a remedy would gain.
+WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
+# Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
     *("upsampled", "swapping"),
 )
-AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run that had none whole pays too much for them
-UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # what lies within the other parts
-ENDANGERS = ("growing_memory",)  # what slows nothing down, and ends a run
-PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays for it less often
+AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run without a whole epoch overstates them
+UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
+ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
+PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays less often
 MOST_UNCERTAIN = 3
-TIE = 0.15  # of the largest share: what is lost to others differs by less than from run to run
-FEWEST_STEPS = 6  # measured, from which on the least and the greatest enclose the median 95 times in 100
-EVIDENT = 0.25  # of training: with fewer steps less than this is not told
+TIE = 0.15  # of the largest share: smaller differences vary from run to run
+FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
+EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
@@ -100,8 +100,8 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
 def efficiency(summary: dict[str, Any]) -> float | None:
     """Images/s of training as a share of the lowest ceiling, 1 at most; None if either is unknown, or a ceiling wrong.
 
-    The rate is the one that everybody is told, with all waiting and what lies between steps: a median of steps may lie
-    far above both, where some steps wait long and most do not.
+    The rate is the headline one, with all waiting and the time between steps: the median of steps may be
+    far higher, if few steps wait long.
     """
     record = Record(summary)
     known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
@@ -110,13 +110,13 @@ def efficiency(summary: dict[str, Any]) -> float | None:
 
 
 def diagnose(record: Record) -> list[Finding]:
-    """What takes time that a perfect run would not spend, the largest part first; ``nothing`` alone if there is none.
+    """The time that a perfect run would not spend, by cause, the largest first; only ``nothing`` if there is none.
 
-    A finding is left out if less than 3% is predicted, if that may be no gain at all (unless the run itself lost the
-    time, ``LOST``), if it rests on a ceiling that is wrong, if one that gains more explains it (``EXPLAINED``) or
-    changes some of the same. Where each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
+    A finding is left out if less than 3% is predicted, if there may be no gain (unless the run itself lost the
+    time, ``LOST``), if it depends on a wrong ceiling, or if one that gains more explains it (``EXPLAINED``) or
+    changes the same keys. If each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
     larger batch is a remedy for that. A run without a measured step has no findings; one of fewer than ``FEWEST_STEPS``
-    has the largest part alone, if that is evident, and no other.
+    has only the largest part, if that is evident.
     """
     if (step := step_of(record)) is None:
         return []
@@ -134,7 +134,7 @@ def diagnose(record: Record) -> list[Finding]:
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
         rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
-        # What is itself explained explains nothing.
+        # A finding that is explained explains no other.
         if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
             kept.append(finding)
     kept = _in_order(kept)
@@ -191,15 +191,15 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
 
 
 def gain(finding: Mapping[str, Any]) -> str:
-    """What a finding, as records have it, promises: ``2.5x (2.3 to 2.6)``; ``up to 1.4x`` where there is no remedy.
+    """The speed-up that a finding in a record promises: ``2.5x (2.3 to 2.6)``, or ``up to 1.4x`` without a remedy.
 
-    With ``90%: `` before the interval if its level is known. Empty where it holds 1, or is wider than a factor of
-    ``WIDEST``.
+    With ``90%: `` before the interval if its level is known. Empty if the interval includes 1 or spans more than a
+    factor of ``WIDEST``.
     """
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     if finding.get("cause") in ("shared_machine", *ENDANGERS):
-        return ""  # what they cost besides, in caches and in threads that wait for each other, nobody knows
+        return ""  # their cost in caches, and in threads that wait for each other, is unknown
     if not finding.get("overrides"):
         lost = record.number("lost")  # which older records do not have
         most = 1 / max(1e-3, 1 - lost) if lost is not None else high
@@ -224,7 +224,7 @@ def command(record: Record, overrides: Sequence[str]) -> str:
 
 
 def _few(record: Record) -> str:
-    """That the run has too few measured steps, and what would settle it; empty if it has enough."""
+    """A sentence saying that too few steps were measured, and the remedy; empty if there are enough."""
     measured = record.count("steps", "measured") or 0
     if measured >= FEWEST_STEPS:
         return ""
@@ -233,14 +233,14 @@ def _few(record: Record) -> str:
 
 
 def _is_evident(finding: Finding) -> bool:
-    """Whether so few steps as there are show it: they themselves lost the time, and much of it."""
+    """Whether even few steps show it: they themselves lost the time, and much of it."""
     return finding.cause in LOST and (finding.lost or 0.0) >= EVIDENT
 
 
 def _in_order(found: Sequence[Finding]) -> list[Finding]:
-    """The largest part first; of those that are about as large what the steps themselves show, by ``LOST``.
+    """The largest part first; of about equal parts, those that the steps themselves show, in the order of ``LOST``.
 
-    So does the same configuration say the same, though each run measures a little less or more.
+    So a configuration gets the same verdict, though each run measures a little less or more.
     """
     ordered = sorted(found, key=lambda one: (-(one.lost or 0.0), one.cause, one.subject))
     equal = [one for one in ordered if (one.lost or 0.0) >= (1 - TIE) * (ordered[0].lost or 0.0)]
@@ -266,7 +266,7 @@ def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
-    """The share of training that goes to a cause: by attribution, else what is predicted to be saved."""
+    """The share of training that a cause takes: by attribution, or else what is predicted to be saved."""
     known = (finding.cause, finding.subject) in shares
     if (finding.cause in (*LOST, "small_batch") or known) and finding.cause not in UNATTRIBUTED:
         return shares.get((finding.cause, finding.subject), 0.0)
@@ -295,7 +295,7 @@ def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
 
 
 def _ceilings(record: Record) -> str:
-    """The measured rate beside the ceilings; empty where these are unknown, or wrong."""
+    """The measured rate beside the ceilings; empty if these are unknown or wrong."""
     if too_low(record):
         return ""
     rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}

@@ -11,10 +11,10 @@ INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
-ABOVE = 1.05  # times a ceiling: what a measurement may be off
+ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
-FAR_BEYOND = 2.0  # times the pixels of an image, as stored: from here on most of them are made up
-SHM_SHARE = 0.5  # of /dev/shm: batches in flight are not all that lies there
+FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
+SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class WorkerLimit:
 
 
 def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> WorkerLimit | None:
-    """How many workers a rank's share of the cores and of /dev/shm carries.
+    """How many workers a rank's share of the cores and of /dev/shm allows.
 
     None if the cores are unknown, or with an engine that has no workers beside training.
 
@@ -99,7 +99,7 @@ def start_share(record: Record) -> float | None:
 def restarts(record: Record, step: Step) -> float | None:
     """Seconds of a mean step that restarting workers costs; None if they are not restarted.
 
-    Workers that are kept begin an epoch with empty queues too: its first batch takes one worker as long as it takes.
+    Persistent workers start an epoch with empty queues too: one worker must make the first batch.
     """
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured = record.number("steps", "measured")
@@ -113,14 +113,14 @@ def restarts(record: Record, step: Step) -> float | None:
 
 
 def usual_wait(record: Record, step: Step) -> float:
-    """Seconds that a step waits which does not begin an epoch."""
+    """Seconds that a step waits, other than the first of an epoch."""
     start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
     measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
     return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else mean
 
 
 def steady_waiting(record: Record, step: Step) -> float:
-    """The share of the step that waits for data, less the waits for workers that are started anew."""
+    """The share of the step that waits for data, without waits for restarted workers."""
     return max(0.0, step.waiting - (restarts(record, step) or 0.0) / step.images / step.length)
 
 

@@ -227,7 +227,7 @@ def test_a_changed_set_is_packed_anew(
     caplog.set_level(logging.INFO, "strobe.app.loaders.packing")
     made_at_once(some)
     np.testing.assert_array_equal(some.load(), some.expected())
-    assert "none is there yet" in caplog.text
+    assert "there is none yet" in caplog.text
     alter(some)
     np.testing.assert_array_equal(some.load(), some.expected())
     assert [record.message for record in caplog.records if reason in record.message] == [caplog.messages[-2]]

@@ -107,7 +107,7 @@ def test_workers_name_other_files_once_a_run(tmp_path: Path) -> None:
         logging.getLogger("strobe.app.loaders").removeHandler(said)
         said.close()
     (line,) = (tmp_path / "log").read_text().splitlines()
-    assert line.startswith(f"{tmp_path / '0.tif'} and maybe others are compressed")
+    assert line.startswith(f"{tmp_path / '0.tif'} and possibly others are compressed")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_what_the_operators_do_not_read_goes_through_pillow(
             pixels, _ = data.__getitems__(Indices(range(3), epoch=epoch, split="train", number=0))
             assert torch.equal(pixels, expected(mixed, epoch))
     (said,) = [record.getMessage() for record in caplog.records if record.name == native.__name__]
-    assert "cmyk.jpg and maybe others" in said
+    assert "cmyk.jpg and possibly others" in said
     assert "\n" not in said
 
 

@@ -1,4 +1,4 @@
-"""What every data set has in common: splits, batches, and pixels made ready on the device."""
+"""What all data sets share: splits, batches, and pixels prepared on the device."""
 
 import copy
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class ImageData(LightningDataModule, ABC):
     standardised by ``mean`` and ``std``; training batches are then augmented. All randomness is a function
     of (``shuffle_seed``, epoch, batch, rank), so that a resumed run repeats an uninterrupted one.
 
-    A subclass says in :meth:`prepare_data` how the files get there, and in :meth:`sources` what the splits are.
+    A subclass fetches its files in :meth:`prepare_data`, and defines the splits in :meth:`sources`.
     """
 
     title: str  # for pictures and summaries; says so when the data is generated
@@ -87,7 +87,7 @@ class ImageData(LightningDataModule, ABC):
             self.datasets = {split: self.loader.dataset(source) for split, source in self.found.items()}
 
     def loaded_by(self, other: "ImageData") -> Self:
-        """The same images, not searched for again, with ``other``'s loader, engine, batch sizes and augmentation."""
+        """The same images, without another search, with ``other``'s loader, engine, batch sizes and augmentation."""
         data = copy.copy(self)
         data.loader, data.engine, data.augments = other.loader, other.engine, other.augments
         data.batch_size, data.val_batch_size = other.batch_size, other.val_batch_size
@@ -95,7 +95,7 @@ class ImageData(LightningDataModule, ABC):
         return data
 
     def training_files(self, most: int) -> list[str]:
-        """Files that training reads, at most so many, evenly chosen; none where images are in memory."""
+        """Files that training reads, at most this many, evenly chosen; none if images are in memory."""
         pack = getattr(self.datasets["train"], "images", None)
         if isinstance(pack, MappedImages):
             return [str(pack.path)]
@@ -105,12 +105,12 @@ class ImageData(LightningDataModule, ABC):
         return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
 
     def image_size(self) -> dict[str, tuple[int, ...]]:
-        """Height and width of a usual training image: ``stored`` in its file, and ``given`` to the network."""
+        """Height and width of a typical training image: ``stored`` in its file, and ``given`` to the network."""
         pixels, _ = self.datasets["train"][0]
         return {"stored": self.found["train"].stored_size(), "given": tuple(pixels.shape[-2:])}
 
     def train_dataloader(self) -> BatchLoader:
-        """Batches for training, shuffled anew each epoch (always the same ones with ``overfit_batches``)."""
+        """Batches for training, reshuffled each epoch (always the same ones with ``overfit_batches``)."""
         overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
         return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position)
 
@@ -189,7 +189,7 @@ class ImageData(LightningDataModule, ABC):
         return self._standards[full_scale, device]
 
     def _position(self) -> int:
-        """How many batches of this epoch were trained on before, also before a run was resumed."""
+        """How many batches of this epoch were trained on already, including before a run was resumed."""
         assert self.trainer is not None
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 

@@ -12,9 +12,9 @@ from strobe.callbacks import spans
 
 
 class BatchLoader(Protocol):
-    """One epoch's batches each time it is iterated over; begins when the first batch is asked for.
+    """One epoch's batches per iteration; starts when the first batch is requested.
 
-    Lightning calls ``iter`` before it has restored where a resumed run stands. An epoch that is broken off ends with
+    Lightning calls ``iter`` before it has restored the position of a resumed run. An interrupted epoch ends with
     its iterator, or when that is closed.
     """
 
@@ -33,12 +33,12 @@ class Engine(Protocol):
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> BatchLoader:
         """Batches of ``dataset`` in the order of ``batches``, for training on ``device``.
 
-        ``seed`` is of the random numbers that worker processes draw, each different ones.
+        ``seed``: for the random numbers of worker processes, each with its own.
         """
 
 
 class WholeBatches(Dataset[Batch]):
-    """A data set that makes a batch whole, collated, and records its making for the trace (``callbacks.spans``)."""
+    """A data set of whole, collated batches that records their making for the trace (``callbacks.spans``)."""
 
     def __init__(self, dataset: LoadedData) -> None:
         self.dataset = dataset
@@ -50,7 +50,7 @@ class WholeBatches(Dataset[Batch]):
         return self.dataset[index]
 
     def __getitems__(self, indices: Indices) -> Batch:
-        """One batch; DataLoader calls this with what its batch sampler gave."""
+        """One batch; DataLoader calls this with a batch of its sampler."""
         with spans.batch_span(indices.epoch, indices.number, len(indices), indices.split):
             together = getattr(self.dataset, "__getitems__", None)
             items = together(indices) if together else [self.dataset[index] for index in indices]
@@ -66,6 +66,6 @@ class WholeBatches(Dataset[Batch]):
 
 
 def read_pinned(dataset: LoadedData, pinned: bool) -> None:
-    """Let a data set that makes whole batches in this process make them in pinned memory, or no longer."""
+    """Make a data set of whole batches in this process use pinned memory, or stop using it."""
     if isinstance(dataset, BatchData):
         dataset.buffers.pinned = pinned

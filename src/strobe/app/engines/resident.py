@@ -1,4 +1,4 @@
-"""Batches gathered on the training device, where the whole split lies."""
+"""Batches gathered on the training device, which holds the whole split."""
 
 import logging
 import time
@@ -27,8 +27,8 @@ from strobe.measure import environment
 log = logging.getLogger(__name__)
 
 AT_ONCE = 256  # images loaded as one batch
-BATCHES = 2  # there must be room for so many beside the splits, as loaded and as float32
-REPORT = 10.0  # seconds between lines that tell how far loading is
+BATCHES = 2  # the room needed beside the splits, as loaded and as float32
+REPORT = 10.0  # seconds between lines of progress
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Split:
 class ResidentEngine:
     """Loads a split once, when its first batch is asked for; each batch is then one gather on the device.
 
-    ``num_workers`` processes load it; none works beside training. Each rank holds whole splits. A split's memory is
-    free again when its data set is. The first split is refused unless all fit that loaders were asked for until then:
-    for Lightning those of training and validation, before the first step.
+    ``num_workers`` processes load it; none works during training. Each rank holds whole splits. A split's memory is
+    freed with its data set. The first split is refused unless all splits requested by then fit:
+    with Lightning, training and validation before the first step.
     """
 
     def __init__(self, *, num_workers: int) -> None:
@@ -58,12 +58,12 @@ class ResidentEngine:
     def loader(
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
     ) -> "ResidentLoader":
-        """Batches of ``dataset``, on the device; raises a ConfigError where an image is another one in each epoch."""
+        """Batches of ``dataset``, on the device; raises a ConfigError if images differ from epoch to epoch."""
         if dataset.varies:
             framing = getattr(getattr(getattr(dataset, "source", None), "framing", None), "kind", "random")
             raise ConfigError(
-                f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it anew in "
-                "each epoch; set data.framing=resize, or engine=torch"
+                f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it "
+                "differently in each epoch; set data.framing=resize, or engine=torch"
             )
         self._expected.setdefault(dataset, {})[device] = batches.split, batches.batch_size
         return ResidentLoader(self, dataset, batches, device)
@@ -150,7 +150,7 @@ class ResidentLoader:
                 del batch
 
     def _gather(self, images: Tensor, rows: Tensor) -> Tensor:
-        """New memory, or memory that nobody uses any more, with the rows (N, C, H, W) of ``images``."""
+        """The rows (N, C, H, W) of ``images``, in new or reused memory."""
         with spans.span("read", len(rows)):
             source = images.view(torch.int16) if images.dtype == torch.uint16 else images  # which torch cannot gather
             if self.device.type != "cpu":

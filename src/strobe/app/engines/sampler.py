@@ -7,7 +7,7 @@ from torch.utils.data import Sampler
 
 
 class EpochSampler(Sampler[int]):
-    """The indices 0 to ``size`` - 1, shuffled anew each epoch or in order."""
+    """The indices 0 to ``size`` - 1, shuffled in each epoch or in order."""
 
     def __init__(self, size: int, *, shuffle: bool, seed: int) -> None:
         self.size = size
@@ -29,7 +29,7 @@ class EpochSampler(Sampler[int]):
 
 
 class Indices(list[int]):
-    """The indices of one batch, which know what batch it is; a worker process gets them whole."""
+    """The indices of one batch, with its epoch and number; a worker process gets them as a whole."""
 
     def __init__(self, indices: Iterable[int], *, split: str, epoch: int, number: int) -> None:
         super().__init__(indices)
@@ -41,11 +41,11 @@ class Indices(list[int]):
 class ShardedBatches(Sampler[list[int]]):
     """Batches of indices for one rank; the ranks together see each index exactly once an epoch.
 
-    Every ``batch_size * world`` indices of the order are dealt out to the ranks evenly, so that all ranks
-    have the same number of batches and none waits for ever in a collective. A rest that would leave a
+    Every ``batch_size * world`` indices of the order are dealt out to the ranks evenly, so all ranks
+    have the same number of batches and none waits forever in a collective. A remainder that would leave a
     rank with fewer than two images (on which batch normalisation fails) joins the batch before it.
 
-    ``start`` tells, when an epoch begins, how many of its batches were had before the run was resumed.
+    ``start`` returns, when an epoch begins, how many of its batches were used before the run was resumed.
     ``split`` is what the batches are for: ``train``, ``val`` or ``test``.
     """
 
@@ -81,7 +81,7 @@ class ShardedBatches(Sampler[list[int]]):
 
 
 class EndlessBatches(ShardedBatches):
-    """The same batches, epoch after epoch without a break, for whoever measures a steady state."""
+    """The same batches, epoch after epoch without a break, to measure a steady state."""
 
     def __iter__(self) -> Iterator[Indices]:
         while len(self):

@@ -17,13 +17,13 @@ from strobe.app.loaders.threads import become_worker
 from strobe.errors import DataError
 
 Result = TypeVar("Result")
-POLL = 0.001  # seconds between looks at whether an epoch is over
+POLL = 0.001  # seconds between checks for the end of an epoch
 
 
 class SpdlEngine:
     """An SPDL pipeline for each epoch, whose items are whole batches: one costs about 0.2 ms beside its loading.
 
-    Batches reach training without a copy, and decoders that release Python's lock run in parallel.
+    Training gets batches without a copy, and decoders that release Python's lock run in parallel.
     ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as they are done. Raises a
     :class:`DataError` where SPDL is not installed.
     """
@@ -41,7 +41,7 @@ class SpdlEngine:
     def loader(
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
     ) -> "ThreadLoader":
-        """Batches of ``dataset``; ``seed`` is not used: what threads draw, they would draw from training's numbers."""
+        """Batches of ``dataset``; ``seed`` is not used: threads would draw from training's random numbers."""
         pinned = device.type == "cuda" and self.pin_memory is not False
         read_pinned(dataset, pinned)
         return ThreadLoader(self, WholeBatches(dataset), batches, pinned)
@@ -88,14 +88,14 @@ class _Failure:
 
 
 def _attempt(make: Callable[[], Result]) -> Result | _Failure:
-    """What it makes, or how it failed: SPDL must not see an error, and waits for ever after a ``SystemExit``."""
+    """The batch, or its error: SPDL must not see an error, and waits forever after a ``SystemExit``."""
     try:
         return make()
     except BaseException as error:
         return _Failure(error)
 
 
-_UNMADE = object()  # in place of a batch that nobody wants any more
+_UNMADE = object()  # in place of a batch that is no longer wanted
 
 
 class Epoch:

@@ -23,7 +23,7 @@ class TorchEngine:
     """``torch.utils.data.DataLoader`` over batches of indices.
 
     ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
-    that), so that ``num_workers`` is the number of cores that loading may take.
+    that), so loading uses at most ``num_workers`` cores.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TorchEngine:
         self.worker_options: dict[str, Any] = options if num_workers else {}
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
-        """Batches of ``dataset``; ``seed`` is the workers', whose own seeds follow from it, each different."""
+        """Batches of ``dataset``; the workers' seeds derive from ``seed``, each different."""
         pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
         read_pinned(dataset, pin and device.type == "cuda" and not self.num_workers)  # else DataLoader's thread copies
         return LazyLoader(
@@ -60,10 +60,10 @@ class TorchEngine:
 
 
 class LazyLoader(DataLoader[Batch]):
-    """A DataLoader that begins when its first batch is asked for, not when ``iter`` is called.
+    """A DataLoader that starts when its first batch is requested, not when ``iter`` is called.
 
-    Iterated over while it is being iterated over, it has other workers for that. A :class:`DataError` says that a
-    worker process was killed, or that what workers pass their batches through is used up.
+    A second iteration during the first has its own workers. A :class:`DataError` says that a
+    worker process was killed, or that shared memory or open files ran out.
     """
 
     _iterating = False
@@ -99,10 +99,10 @@ class LazyLoader(DataLoader[Batch]):
 
 
 def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> DataError | None:
-    """What a user can do about an error of torch's between worker processes and training; None for any other.
+    """The remedy for torch's error between worker processes and training; None for any other error.
 
-    torch raises some of them in a signal handler: wherever training is just then. ``workers`` may have ended, and so
-    be the cause.
+    torch raises some of them in a signal handler, at any point of training. The end of one of ``workers`` may be the
+    cause.
     """
     if not isinstance(error, RuntimeError | OSError | EOFError):
         return None
@@ -111,7 +111,7 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return DataError(
             f"the batches that workers keep ready use up the {soft} files that this process may hold open; allow more "
-            "with `ulimit -n 65536`, or give fewer with engine.num_workers or engine.prefetch_factor"
+            "with `ulimit -n 65536`, or lower engine.num_workers or engine.prefetch_factor"
         )
     if isinstance(error, OSError | EOFError):  # a worker hung up, and may be just about to end
         ready = wait([worker.sentinel for worker in workers], timeout=1)
@@ -123,8 +123,8 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
     if re.search(full, text) or any(worker.exitcode == -signal.SIGBUS for worker in ended):
         free = shutil.disk_usage("/dev/shm").free / 1e6
         return DataError(
-            f"worker processes cannot pass their batches on: /dev/shm, with {free:,.0f} MB free, was full; give fewer "
-            "of them with engine.num_workers, smaller batches with data.batch_size, or enlarge it (Docker: --shm-size)"
+            f"worker processes cannot hand over their batches: /dev/shm, with {free:,.0f} MB free, was full; lower "
+            "engine.num_workers or data.batch_size, or enlarge it (Docker: --shm-size)"
         )
     lost = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited)", text)
     if not lost and not ended:
@@ -132,6 +132,6 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
     pid = lost[1] if lost else ended[0].pid
     how = f"was killed ({lost[2]})" if lost and lost[2] else "ended unexpectedly"
     return DataError(
-        f"the loader worker with process id {pid} {how}: often memory ran out; give fewer workers with "
-        "engine.num_workers or smaller batches with data.batch_size, or find the cause with engine.num_workers=0"
+        f"the loader worker with process id {pid} {how}: often memory ran out; lower "
+        "engine.num_workers or data.batch_size, or find the cause with engine.num_workers=0"
     )

@@ -1,4 +1,4 @@
-"""What every loader has in common: the data set that it makes of a source."""
+"""What all loaders share: the data set that they make of a source."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class Loader(ABC, Generic[Source]):
 
 
 class LoadedData(Dataset[Batch]):
-    """A map-style data set that says how its items become a batch; see also :class:`BatchData`."""
+    """A map-style data set that knows how to collate its items; see also :class:`BatchData`."""
 
     collate: Callable[[Any], Batch] = staticmethod(default_collate)
     varies = False  # whether an image's pixels change from epoch to epoch
@@ -75,7 +75,7 @@ class BatchData(LoadedData, ABC):
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
-        """The batch, which is one already."""
+        """Return the batch, which is complete already."""
         return batch
 
 
@@ -86,10 +86,10 @@ class FileLoader(Loader[Source]):
 
     @abstractmethod
     def read(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        """Pixels of one file; any exception means that it cannot be read."""
+        """Pixels of one file; any exception means that the file cannot be read."""
 
     def pixels(self, path: str, *how: Any) -> Any:
-        """As :meth:`read`; raises a :class:`DataError` that names a file that cannot be read."""
+        """Like :meth:`read`; raises a :class:`DataError` that names a file that cannot be read."""
         try:
             return self.read(path, *how)
         except DataError:

@@ -1,4 +1,4 @@
-"""Memory that is used again: fresh memory costs a page fault every 4 KiB, most of the cost of a large batch."""
+"""Reused memory: new memory costs a page fault every 4 KiB, most of the cost of a large batch."""
 
 import threading
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.utils.data import get_worker_info
 
-MOST = 64  # buffers remembered: as many batches may be on the way
+MOST = 64  # buffers kept: this many batches may be in flight
 
 
 class BufferPool:
-    """Uninitialised tensors in memory that nobody uses any more.
+    """Uninitialised tensors in memory that is no longer used.
 
-    A buffer is handed out again only when no tensor or view refers to its storage, so whoever keeps a batch
-    keeps its pixels; never again once it was shared with another process. In a worker of torch's DataLoader each
-    tensor is new and in shared memory, because the training process reads it there. Pinned memory comes from torch's
+    A buffer is reused only when no tensor or view refers to its storage, so a batch that is kept
+    keeps its pixels. A buffer that was shared with another process is never reused. In a DataLoader worker each tensor
+    is new and in shared memory, because the training process reads it there. Pinned memory comes from torch's
     own cache, which knows when a transfer that is still under way lets go of it; ``pinned`` where nothing else pins.
 
     Safe to use from several threads; a copy in another process starts empty.

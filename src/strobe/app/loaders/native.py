@@ -1,4 +1,4 @@
-"""Tiles, and what is wanted of photos, by the project's own operators in C++, a whole batch in one call."""
+"""Tiles and crops of photos by the project's own C++ operators, a whole batch in one call."""
 
 import logging
 import stat
@@ -33,22 +33,22 @@ _OTHER_TILES = (
     "rio convert --co compress=none --co tiled=no --co interleave=pixel OLD.tif NEW.tif"
 )
 _OTHER_PHOTOS = (
-    "are no plain JPEG (another format, CMYK, slightly damaged): loader=native reads such files through Pillow, "
-    "at Pillow's speed; convert them to JPEG of RGB or grey"
+    "are not plain JPEG (another format, CMYK, slightly damaged): loader=native reads such files through Pillow, "
+    "at Pillow's speed; convert them to RGB or grey JPEG"
 )
 
 
 class NativeLoader(Loader[TileSource | PhotoSource]):
     """``threads`` read one batch; None: as many as torch computes on, one in a worker.
 
-    ``dct_scaling`` lets libjpeg shrink a photo while it decodes, towards the size that is wanted.
+    ``dct_scaling`` lets libjpeg shrink a photo towards the wanted size while it decodes.
     """
 
     def __init__(self, *, threads: int | None, dct_scaling: bool, **common: Any) -> None:
         super().__init__(**common)
         self.threads = threads
         self.dct_scaling = dct_scaling
-        # In memory that worker processes share: else each would warn, in each epoch anew. Two that come to their first
+        # In shared memory: otherwise each worker would warn, in each epoch. Two workers that meet their first
         # such file within a microsecond may both warn.
         self._warned = shared_zeros((1,), torch.bool)
 
@@ -57,9 +57,9 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         return NativePhotos(self, source) if isinstance(source, PhotoSource) else NativeTiles(self, source)
 
     def by_another(self, path: str, kind: str, read: Callable[[str], Any], remedy: str) -> Any:
-        """What ``read`` makes of a file that the operators leave to another loader; warns once a run.
+        """Read a file that the operators leave to another loader; warns once per run.
 
-        A pipe or the like, which would be waited for, is refused with a :class:`DataError`.
+        A pipe or the like, which would block, is refused with a :class:`DataError`.
         """
         with suppress(OSError):  # the other loader says why it cannot be opened
             if not stat.S_ISREG(Path(path).stat().st_mode):
@@ -67,7 +67,7 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         pixels = read(path)
         if not self._warned:
             self._warned.fill_(True)
-            _log.warning("%s and maybe others %s", path, remedy)
+            _log.warning("%s and possibly others %s", path, remedy)
         return pixels
 
 
@@ -115,7 +115,7 @@ class NativePhotos(BatchData):
         load(native_photos.LIBRARY)
         self.varies = source.framing.varies
         self.others = PilLoader(scale="device")
-        # Height and width; 0: not known; -1: not for the operators. In memory that all workers share.
+        # Height and width; 0: unknown; -1: not for the operators. In memory that all workers share.
         self.sizes = shared_zeros((len(source), 2), torch.int32)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
@@ -136,7 +136,7 @@ class NativePhotos(BatchData):
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
     def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int) -> Boxes:
-        """The box (N, 4) of each photo; of one that is not to be read here, a box that no photo has."""
+        """The box (N, 4) of each photo; an impossible one for photos that are read elsewhere."""
         known = self.sizes.numpy()
         sizes = known[places].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width

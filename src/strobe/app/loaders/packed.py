@@ -1,4 +1,4 @@
-"""Images from one memory-mapped file, which is made of the set on first use."""
+"""Images from one memory-mapped file, which is built from the set on first use."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,11 +18,11 @@ from strobe.errors import ConfigError
 
 
 class PackedLoader(Loader[TileSource | PhotoSource]):
-    """Packs the whole set below ``directory`` unless that was done before; then a batch is one gather of rows.
+    """Packs the whole set below ``directory`` on first use; then a batch is one gather of rows.
 
-    A pack is made anew when a file was added, removed or changed; with ``verify`` also when its pixels do not
-    have their checksum, for which it is read whole. Of tiles it holds all bands, and those that were asked for
-    first lie side by side. Photos are packed as the squares that they become, so ``data.framing`` must be
+    A pack is rebuilt when a file was added, removed or changed; with ``verify`` also when the checksum of its pixels is
+    wrong, which reads all of it. A pack of tiles has all bands, and those requested
+    first are contiguous. Photos are packed as the squares that they become, so ``data.framing`` must be
     ``resize``.
     """
 
@@ -33,11 +33,11 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
         self._latest: tuple[PathTable, MappedImages] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
-        """A batch at a time; the splits of a set share one table of paths, and so one check of the files.
+        """A data set of whole batches; the splits of a set share a table of paths, so files are checked once.
 
         Raises:
             DataError: a file cannot be read or does not fit the others, or there is no room for the pack.
-            ConfigError: photos look different from epoch to epoch, or from split to split.
+            ConfigError: photos are framed differently from epoch to epoch, or from split to split.
         """
         if isinstance(source, TileSource):
             contents, bands = tiles(source), source.bands
@@ -87,8 +87,8 @@ def photos(source: PhotoSource) -> Contents:
     kind, size = source.framing.kind, source.framing.size
     if kind != "resize":
         raise ConfigError(
-            f"loader=packed packs each photo once, but data.framing={kind} frames it anew each epoch, or otherwise "
-            "in validation than in training; set data.framing=resize, or choose another loader"
+            f"loader=packed packs each photo once, but data.framing={kind} frames it differently in each epoch, or "
+            "in training and validation; set data.framing=resize, or choose another loader"
         )
     layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")
     return Contents(source.paths, layout, lambda path: loader.pixels(path, _whole, size).numpy())

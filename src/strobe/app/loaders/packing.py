@@ -1,4 +1,4 @@
-"""Packs: all images of a set in one file of pixels, made anew when the set has changed, and mapped into memory."""
+"""Packs: all images of a set in one memory-mapped file of pixels, rebuilt when the set has changed."""
 
 import hashlib
 import json
@@ -32,9 +32,9 @@ _log = logging.getLogger(__name__)
 
 SPARE = 64 << 20  # bytes that stay free on the disk
 _CHUNK = 64  # images read ahead
-VERSION = 2  # raise it with any change to the files: packs of another version are made anew
+VERSION = 2  # raise it with any change to the format: packs of another version are rebuilt
 MANIFEST = "manifest.json"
-_FILES = 256  # asked for by one thread at a time: for each alone, handing it over would cost ten times as much
+_FILES = 256  # per thread and task: single files would cost ten times as much to hand over
 
 
 class StaleError(Exception):
@@ -43,12 +43,12 @@ class StaleError(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """How one image lies in a pack: planes of pixels, one after the other."""
+    """The layout of an image in a pack: planes of pixels, one after the other."""
 
     form: str  # tiles, or photos-<size>
     dtype: str  # NumPy's name: <u2, |u1
     shape: tuple[int, int, int]  # planes, height, width
-    bands: tuple[int, ...]  # which band of the file each plane is
+    bands: tuple[int, ...]  # the file's band in each plane
 
     @property
     def image_bytes(self) -> int:
@@ -61,13 +61,13 @@ class Layout:
         return self.form.partition("-")[0].removesuffix("s")
 
     def agrees(self, other: "Layout") -> bool:
-        """Whether the two differ in nothing but the order of their planes."""
+        """Whether the two differ at most in the order of their planes."""
         return replace(other, bands=self.bands) == self and set(other.bands) == set(self.bands)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files that a pack is made of, as they were then."""
+    """The state of the files that a pack was built from."""
 
     count: int
     bytes: int
@@ -76,7 +76,7 @@ class Sources:
     states: str  # digest of each file's size and times
 
     def difference(self, now: "Sources") -> str | None:
-        """What has changed since, in words."""
+        """What has changed since, in a sentence."""
         if now.count != self.count:
             return f"there are {now.count:,} files instead of {self.count:,}"
         if now.names != self.names:
@@ -105,13 +105,13 @@ class Contents:
 
     paths: Sequence[str]
     layout: Layout
-    read: Callable[[str], NDArray[Any]]  # one image as ``layout`` wants it; raises a DataError that names the file
+    read: Callable[[str], NDArray[Any]]  # one image in ``layout``; raises a DataError that names the file
 
     def sources(self) -> Sources:
-        """The files as they are now.
+        """The current state of the files.
 
-        A file's state is its size, and when its content (mtime) and its entry on the disk (ctime) changed. Unpacking an
-        archive and ``cp -p`` give many files one mtime, so two tiles that change places differ in ctime alone. The
+        A file's state is its size, and the times of change of its content (mtime) and its inode (ctime). Unpacking an
+        archive and ``cp -p`` give many files the same mtime, so two swapped tiles differ only in ctime. The
         inode would add nothing, and on some network disks it changes with each mount.
         """
         paths, start = self.paths, len(_common_folder(self.paths))
@@ -140,11 +140,11 @@ def _common_folder(paths: Sequence[str]) -> str:
 
 
 def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, Manifest]:
-    """The file of pixels, and its manifest; packs first unless that was done before and nothing has changed since.
+    """The file of pixels and its manifest; packs first, unless there is an up-to-date pack.
 
-    Of several processes that start at once one packs, and the others wait for it. Whatever interrupts it, a
-    half-written pack is never used. Whoever has mapped a pack that is replaced keeps its pixels. ``verify`` also reads
-    all pixels of a pack that is there, and compares their checksum. Raises a :class:`DataError` when a file cannot be
+    Of several processes that start at once, one packs and the others wait. A half-written pack is never used, however
+    packing was interrupted. A process that has mapped a replaced pack keeps its pixels. ``verify`` also reads
+    all pixels of an existing pack, and compares their checksum. Raises a :class:`DataError` when a file cannot be
     read, or there is no room in ``directory``, where all packs are.
     """
     root, form = os.path.abspath(_common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
@@ -175,21 +175,21 @@ def _current(folder: Path, layout: Layout, sources: Sources, verify: bool) -> Ma
         changed = manifest.sources.difference(sources)
         agrees = manifest.version == VERSION and there.agrees(layout)
     except FileNotFoundError:
-        raise StaleError("none is there yet") from None
+        raise StaleError("there is none yet") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise StaleError("the manifest of the pack there is damaged") from None
+        raise StaleError("its manifest is damaged") from None
     if not agrees:
-        raise StaleError("the pack there has another layout")
+        raise StaleError("the old pack has another layout")
     if changed:
         raise StaleError(changed)
     pixels = folder / manifest.pixels
     if not pixels.is_file() or pixels.stat().st_size != sources.count * layout.image_bytes:
-        raise StaleError("the pack there has lost pixels")
+        raise StaleError("the old pack has lost pixels")
     if verify:
         with pixels.open("rb") as file:
             checksum = hashlib.file_digest(file, _new_checksum).hexdigest()
         if checksum != manifest.checksum:
-            raise StaleError("the pack there has a wrong checksum")
+            raise StaleError("the old pack has a wrong checksum")
     return manifest
 
 
@@ -207,7 +207,7 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
         if free < size + SPARE:
             raise DataError(
                 f"The pack needs {decimal(size + SPARE)} in loader.directory={folder.parent}, but {decimal(free)} are "
-                "free there; free the space, or give another loader.directory"
+                "free there; free the space, or set another loader.directory"
             )
         _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, decimal(size), folder, reason)
         start = time.perf_counter()
@@ -235,7 +235,9 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
     console = Console(stderr=True)
     chunks = range(0, len(paths), _CHUNK)
     with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
-        os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails now; later it could kill who maps the file
+        os.posix_fallocate(
+            file.fileno(), 0, size
+        )  # a full disk fails now; later it could kill a process that maps the file
         for start in track(chunks, "Packing", console=console, transient=True, disable=not console.is_terminal):
             for image in pool.map(contents.read, paths[start : start + _CHUNK]):
                 pixels = np.ascontiguousarray(image, dtype=layout.dtype)
@@ -254,7 +256,7 @@ def _disk_errors(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(
             f"loader.directory={directory} cannot hold the pack ({error.strerror or error}); "
-            "make room and let it be written to, or give another loader.directory"
+            "make room, allow writing to it, or set another loader.directory"
         ) from error
 
 
@@ -274,7 +276,7 @@ class MappedImages:
         try:
             mapped = np.memmap(path, np.uint8, mode="r", shape=(count, layout.image_bytes))
         except (OSError, ValueError) as error:
-            raise DataError(f"The pack {path} cannot be mapped ({error}); start again, to pack the set anew") from error
+            raise DataError(f"The pack {path} cannot be mapped ({error}); start again to rebuild it") from error
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
             self.rows = torch.from_numpy(mapped)  # (count, bytes of an image) uint8

@@ -1,4 +1,4 @@
-"""What loaders of photos have in common: a box of each photo becomes a square of one size."""
+"""What loaders of photos share: a box of each photo becomes a square of one size."""
 
 import warnings
 from abc import abstractmethod
@@ -15,13 +15,13 @@ from strobe.app.loaders.base import Batch, BatchData, FileLoader
 from strobe.app.loaders.sources import PhotoSource
 from strobe.callbacks.spans import span
 
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # told by a file's content, whatever its name
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # recognised by content, whatever the file's name
 Box = tuple[int, int, int, int]
 """Top, left, height and width, in pixels."""
 Frame = Callable[[int, int], Box]
 """The box of a photo of this height and width."""
 
-# More pixels than Pillow finds credible are refused, not warned of; the filter holds in every thread and worker.
+# Photos with implausibly many pixels are refused, not warned about; the filter applies in every thread and worker.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
@@ -88,12 +88,12 @@ def by_pillow(content: bytes, frame: Frame, size: int) -> Tensor:
     try:
         opened = Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # whose text names the buffer
-        raise ValueError("it is no image of a known format") from None
+        raise ValueError("it is not an image of a known format") from None
     with opened as photo:
         top, left, height, width = frame(photo.height, photo.width)
         part: Image.Image = photo.crop((left, top, left + width, top + height))
     if part.mode != "RGB":
-        part.info.pop("transparency", None)  # on which the conversion would warn, and change no colour
+        part.info.pop("transparency", None)  # the conversion would warn about it, without changing a colour
         part = part.convert("RGB")
     if (height, width) != (size, size):
         part = part.resize((size, size), Image.Resampling.BILINEAR)

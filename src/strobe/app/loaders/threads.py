@@ -10,10 +10,10 @@ _becoming = threading.Lock()
 
 
 def become_worker() -> None:
-    """Say that the current thread loads beside training; an engine calls this in each of its threads, first of all.
+    """Mark the current thread as one that loads beside training; an engine calls this first in each of its threads.
 
-    Other threads, and those begun later, compute on as many threads as before. torch sets how many for the thread
-    that asks and as the default of new ones, so another thread sets the default again.
+    Other threads, and later ones, keep their number of threads. torch sets the number for the calling thread
+    and as the default of new ones, so another thread sets the default again.
     """
     with _becoming:
         before = torch.get_num_threads()
@@ -24,7 +24,7 @@ def become_worker() -> None:
 
 
 def threads() -> int:
-    """Threads for one batch: as many as torch computes on, but one in a worker, of which there are as many as cores.
+    """Threads for one batch: as many as torch uses, but one in a worker, as there are as many workers as cores.
 
     In its worker processes torch's DataLoader sets one thread too.
     """

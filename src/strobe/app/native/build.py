@@ -1,6 +1,6 @@
 """Compiles the operators, once for each torch version and machine, and loads them.
 
-A library lies in the user's cache under a name made of all that it depends on. It uses torch's stable ABI
+A library is kept in the user's cache under a name that depends on everything it depends on. It uses torch's stable ABI
 (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html) and no instruction that only some machines have.
 """
 
@@ -45,11 +45,11 @@ class Library:
     sources: tuple[str, ...]  # in this folder
     links: tuple[str, ...] = ()  # system libraries
     header: str | None = None  # of theirs
-    packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, that bring all that is needed
+    packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, with all that is needed
     serves: str = field(default="loader=native", repr=False)  # what cannot be used without them
     instead: str = "choose another loader than native"  # what to do without them
     fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
-    """What an operator returns for tensors without data, for ``torch.compile``: operators by their full names."""
+    """What an operator returns for tensors without data, for ``torch.compile``, by the operator's full name."""
 
 
 def operators(library: Library) -> Any:
@@ -59,10 +59,10 @@ def operators(library: Library) -> Any:
 
 
 def load(library: Library) -> None:
-    """Make the library's operators known to torch; compiles them first unless that was done before.
+    """Register the library's operators with torch; compiles them first if needed.
 
-    Of several processes that start at once one compiles, and the others wait for it. Costs nothing once the
-    process has done it; a process that was not forked from such a one must call it before it uses an operator.
+    Of several processes that start at once, one compiles and the others wait. A second call costs
+    nothing; a process that was not forked from one that called it must call it before it uses an operator.
 
     Raises:
         DataError: there is no compiler, or a header is missing; says what to install.
@@ -75,7 +75,7 @@ def load(library: Library) -> None:
             try:
                 _register(path)
             except OSError as error:
-                _log.info("Compiling the operators anew: those in %s cannot be loaded (%s)", path, _line(error))
+                _log.info("Compiling the operators again: those in %s cannot be loaded (%s)", path, _line(error))
                 _load_anew(library)
             for name, fake in library.fakes:
                 torch.library.register_fake(name, fake)
@@ -118,7 +118,7 @@ def compiled(library: Library) -> Path:
 
 
 def missing(library: Library) -> str | None:
-    """What is not there and would be needed to compile the library; None when all is."""
+    """What is missing to compile the library; None if nothing is."""
     found = compiler()
     if found is None:
         named = _named_compiler()
@@ -131,7 +131,7 @@ def missing(library: Library) -> str | None:
 
 
 def install(library: Library) -> str:
-    """The command that brings what the library needs, on Debian and Ubuntu."""
+    """The command that installs what the library needs, on Debian and Ubuntu."""
     return f"sudo apt-get install {' '.join(library.packages)}"
 
 
@@ -149,7 +149,7 @@ def _named_compiler() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries lie: below ``XDG_CACHE_HOME``, or a private folder where that cannot be written."""
+    """The folder of compiled libraries: below ``XDG_CACHE_HOME``, or a private folder where that cannot be written."""
     for folder in _cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -157,7 +157,7 @@ def cache_folder() -> Path:
             continue
         if os.access(folder, os.W_OK) and folder.stat().st_uid == os.geteuid():
             return folder
-    raise DataError("There is no folder for compiled operators; set XDG_CACHE_HOME to one that you can write to")
+    raise DataError("No folder for compiled operators can be written to; set XDG_CACHE_HOME to one that can")
 
 
 def _cache_folders() -> Iterator[Path]:

@@ -56,9 +56,9 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     how = f"Use batches of {knee}"
     if fewer < summed:
         how += f" and accumulate the gradients of {fewer}" if fewer > 1 else " without accumulating gradients"
-    meaning = "That changes training, fewer and larger updates" + _scaling(record)
+    meaning = "This changes training: updates are fewer and larger" + _scaling(record)
     if not changed:
-        meaning = "As many images as now share an update, so the learning rate stays as it is."
+        meaning = "An update keeps its number of images, so the learning rate stays as it is."
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
     then = _slowed(chosen.rate, update * (now / knee) * (summed / fewer - 1))
@@ -97,7 +97,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
         advice = (
-            f"Update once in {now * factor} batches. That changes training as a batch {factor} times as large does"
+            f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
     return Finding(
