@@ -51,7 +51,6 @@ def test_each_tile_is_read_once_and_one_record_is_written(
     output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", "profiler=trace", *CYCLE)
     tiles = {str(path) for path in sample_root.glob("tiles/seed42-10/*/*.tif")}
     first, second = read_by_rank(tmp_path)
-    assert first.pop() in tiles  # after training, to see how large an image is
     assert Counter(first + second) == Counter(tiles)
     assert abs(len(first) - len(second)) <= 3  # one for each of the three splits
     assert output.count("run completed") == 1
