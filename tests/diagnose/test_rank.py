@@ -70,14 +70,22 @@ def test_threads_without_cores_explain_slow_computing(cause: str) -> None:
     assert causes(record) == ["threads"]
 
 
-def test_workers_that_hurt_explain_that_they_start_slowly() -> None:
+def test_restarted_workers_come_before_the_cores_that_they_take() -> None:
     record = example("workers_restart", summary__environment__usable_cores=1)
     assert causes(record) == ["workers_restart"]
     without = {"overrides": ["engine.num_workers=0"], "side": "loader", "rate": 90000.0, "interval": [89000.0, 91000.0]}
     record.summary["ceilings"]["alternatives"].append(without | {"cpu_seconds": 1e-5})
     record.summary["ceilings"]["model"] = 4000.0
     record.summary["ceilings"]["intervals"]["model"] = [3900.0, 4100.0]
-    assert causes(record) == ["workers_hurt"]
+    assert causes(record) == ["workers_restart", "workers_hurt"]
+
+
+def test_a_loader_that_is_made_anew_restarts_its_workers() -> None:
+    record = example("workers_restart", config__engine__persistent_workers=True)
+    assert "workers_restart" not in causes(record)
+    record.config["trainer"]["reload_dataloaders_every_n_epochs"] = 1
+    first = diagnose(record)[0]
+    assert (first.cause, first.overrides) == ("workers_restart", ("trainer.reload_dataloaders_every_n_epochs=0",))
 
 
 def test_what_explains_and_what_is_explained_are_rules() -> None:

@@ -7,7 +7,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset
 
 _LOADER = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
-_TRAINER = ("precision", "log_every_n_steps", "check_val_every_n_epoch", "val_check_interval", "max_epochs")
+_TRAINER = (
+    *("precision", "log_every_n_steps", "check_val_every_n_epoch", "val_check_interval", "max_epochs"),
+    "reload_dataloaders_every_n_epochs",
+)
 
 
 def settings_of(trainer: Any) -> dict[str, Any]:

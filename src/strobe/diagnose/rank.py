@@ -41,7 +41,6 @@ EXPLAINED = (
     ("launch_bound", "loader", "the device idles because it waits for data"),
     ("loader", "workers_hurt", "workers without a core load slowly"),
     ("threads", "workers_hurt", "there are too many threads because the workers take their cores"),
-    ("workers_restart", "workers_hurt", "with none, or fewer, there is less to restart"),
     ("small_batch", "threads", "threads without a core slow each kernel, short ones most"),
     ("memory_layout", "threads", "the layouts were compared on threads without a core"),
     ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),

@@ -8,6 +8,7 @@ from strobe.diagnose.predict import Step, step_of
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
+RELOAD = "trainer.reload_dataloaders_every_n_epochs"
 EPOCHS = "trainer.check_val_every_n_epoch"
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
@@ -103,7 +104,8 @@ def restarts(record: Record, step: Step) -> float | None:
     """
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured = record.number("steps", "measured")
-    if not step.workers or record.setting("engine.persistent_workers") is not False:
+    anew = record.setting("engine.persistent_workers") is False or (record.whole(RELOAD) or 0) > 0
+    if not step.workers or not anew:
         return None
     if start is None or not count or not measured:
         return None

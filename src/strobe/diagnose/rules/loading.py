@@ -6,7 +6,15 @@ from strobe.diagnose.attribution import SLEEPING, lack_of_cores
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import cores_of_a_rank, crowded, restarts, steady_waiting, usual_wait, worker_limit
+from strobe.diagnose.symptoms import (
+    RELOAD,
+    cores_of_a_rank,
+    crowded,
+    restarts,
+    steady_waiting,
+    usual_wait,
+    worker_limit,
+)
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
@@ -106,7 +114,9 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
 def workers_restart(record: Record, step: Step) -> Finding | None:
     """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch."""
     saved = restarts(record, step)
-    if not saved or not record.has("engine.persistent_workers"):
+    kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
+    kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
+    if not saved or not kept:
         return None
     start = record.number("epoch_starts", "data_wait") or 0.0
     return Finding(
@@ -115,7 +125,7 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}; "
         f"restarts take {percent(saved / step.images / step.length)} of all step time.",
         "Keep the workers between epochs.",
-        ("engine.persistent_workers=true",),
+        tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=saved),
     )
 
