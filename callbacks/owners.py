@@ -14,6 +14,7 @@ STEP_HOOKS = (
     "on_before_optimizer_step",
     "on_save_checkpoint",
 )
+AROUND_BACKWARD = ("on_before_backward", "on_after_backward")
 MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
 BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
 CLIPPING, SCHEDULER = "Gradient clipping", "Learning-rate scheduler"
@@ -26,7 +27,7 @@ def owners(trainer: Any) -> list[str]:
     known = names(trainer.callbacks)
     found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
     module = trainer.lightning_module
-    if _overrides(module, MODULE_HOOKS):
+    if _overrides(module, (*MODULE_HOOKS, *AROUND_BACKWARD)):
         found.append(type(module).__name__)
     found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
     return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
@@ -86,6 +87,11 @@ def _clips(trainer: Any) -> bool:
     """Whether gradients are clipped, by Lightning or by the module."""
     module = trainer.lightning_module
     return bool(trainer.gradient_clip_val) or _overrides(module, ["configure_gradient_clipping"])
+
+
+def around_backward(module: Any) -> set[str]:
+    """Which of the hooks around the backward pass a module has of its own."""
+    return {hook for hook in AROUND_BACKWARD if _overrides(module, [hook])}
 
 
 def idle_hooks(trainer: Any) -> set[str]:

@@ -15,9 +15,19 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
 from .lightnings import PassThroughProfiler, Profiler
-from .owners import BETWEEN_HOOKS, CLIPPING, MODULE_HOOKS, SCHEDULER, class_of, idle_hooks, names
+from .owners import (
+    AROUND_BACKWARD,
+    BETWEEN_HOOKS,
+    CLIPPING,
+    MODULE_HOOKS,
+    SCHEDULER,
+    around_backward,
+    class_of,
+    idle_hooks,
+    names,
+)
 
-_BEFORE_BACKWARD, _AFTER_BACKWARD = "before backward", "after backward"
+_BEFORE_BACKWARD, _AFTER_BACKWARD = AROUND_BACKWARD
 _OF_STRATEGY = {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}
 _OF_MODULE = {
     "optimizer_step": "optimizer",
@@ -50,6 +60,7 @@ class PhaseWatch(Profiler):
         self._stack: list[str] = []
         self._known = _Actions({}, {})
         self._by_hand = False
+        self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
         self._hooks: list[Any] = []
 
     @abstractmethod
@@ -67,7 +78,8 @@ class PhaseWatch(Profiler):
         self.inner, trainer.profiler = trainer.profiler, self
         self._passes = type(self.inner).__name__ != "PassThroughProfiler"
         # Lightning reports also hooks that do nothing: they interrupt no phase.
-        idle = dict.fromkeys(idle_hooks(trainer))
+        idle, module = dict.fromkeys(idle_hooks(trainer)), trainer.lightning_module
+        self._module, self._around = OWNED + type(module).__name__, around_backward(module)
         self._known = _Actions(idle, names(trainer.callbacks))
         self._hooks = [
             register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
@@ -97,23 +109,22 @@ class PhaseWatch(Profiler):
         phase = self._known[action_name]
         if phase is None:
             return
-        if phase == _AFTER_BACKWARD:
-            if self._by_hand:
-                self._by_hand = False
-                self._leave()
-        elif phase != _BEFORE_BACKWARD:
-            self._stack.append(phase)
-            self.show(phase)
+        if phase == _AFTER_BACKWARD and self._by_hand:
+            self._by_hand = False
+            self._leave()
+        if phase not in AROUND_BACKWARD:
+            self._enter(phase)
+        elif phase in self._around:
+            self._enter(self._module)
 
     def stop(self, action_name: str) -> None:
         """Leave an action."""
         phase = self._known.get(action_name)
-        if phase == _BEFORE_BACKWARD:
-            if "backward" not in self._stack:
-                self._by_hand = True
-                self._enter("backward")
-        elif phase is not None and phase != _AFTER_BACKWARD:
+        if phase is not None and (phase not in AROUND_BACKWARD or phase in self._around):
             self._leave()
+        if phase == _BEFORE_BACKWARD and "backward" not in self._stack:
+            self._by_hand = True
+            self._enter("backward")
         if self._passes:
             self.inner.stop(action_name)
 

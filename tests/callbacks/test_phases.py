@@ -131,6 +131,12 @@ class Sleepy(LightningModule):
     def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
         self.naps.at("clipping")
 
+    def on_before_backward(self, *_: Any) -> None:
+        self.naps.at("hook before backward")
+
+    def on_after_backward(self) -> None:
+        self.naps.at("hook after backward")
+
     def on_before_optimizer_step(self, *_: Any) -> None:
         self.naps.at("hook before the update")
 
@@ -208,6 +214,8 @@ PLACES = {
     "logger": "callbacks/Log",
     "module hook": "callbacks/Sleepy",
     "hook before the update": "callbacks/Sleepy",
+    "hook before backward": "callbacks/Sleepy",
+    "hook after backward": "callbacks/Sleepy",
     "clipping": "callbacks/Gradient clipping",
     "scheduler": "callbacks/Learning-rate scheduler",
     "metric": "callbacks/Tally",
@@ -227,12 +235,13 @@ def test_a_nap_comes_back_where_it_was_taken(tmp_path: Path, standstill: Standst
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
 @pytest.mark.parametrize("updates", ["manual", "by hand"])
-@pytest.mark.parametrize("place", ["forward", "backward", "optimizer"])
+@pytest.mark.parametrize("place", ["forward", "backward", "optimizer", "hook after backward"])
 def test_manual_optimization(tmp_path: Path, standstill: Standstill, updates: str, place: str) -> None:
     rows = recorded(Naps(place, standstill), tmp_path / "run", updates)
     assert [row["updates"] for row in rows] == [2] * BATCHES
-    assert [row[place] for row in rows] == pytest.approx([NAP] * BATCHES)
-    assert [row["total"] for row in rows] == [row[place] for row in rows]
+    column = PLACES[place]
+    assert [row[column] for row in rows] == pytest.approx([NAP] * BATCHES)
+    assert [row["total"] for row in rows] == [row[column] for row in rows]
 
 
 def test_accumulation_updates_now_and_then(tmp_path: Path, standstill: Standstill) -> None:

@@ -348,6 +348,9 @@ def test_memory_that_is_soon_used_up_comes_before_what_is_slow_and_promises_no_s
     assert causes(example("growing_memory", **hook)) == ["growing_memory", "callback"]
     record = example("growing_memory", summary__environment__memory_free_bytes=4e11, **hook)  # it lasts for hours
     assert causes(record) == ["callback", "growing_memory"]
+    record = example("growing_memory", **hook)
+    record.summary["memory_growth"]["workers_memory"]["seconds"] = 7.0  # too short to tell of ten minutes ahead
+    assert causes(record) == ["callback", "growing_memory"]
     found = diagnose(example("growing_memory"))
     assert gain(found[0].as_dict()) == ""
     assert "memory grows by 40 MB a second" in verdict(record, found)
@@ -377,6 +380,17 @@ def test_one_thread_that_computes_is_no_cause_where_a_step_costs_that_whatever_i
     assert causes(with_batches(record, 1.9 * record.summary["ceilings"]["model"])) == ["small_batch"]
     for changes in ({"summary__threads": 1}, {"summary__main_used": {}}, {"summary__accelerator": "cuda"}):
         assert "single_thread" not in causes(example("single_thread", **changes))
+
+
+def test_a_phase_that_is_serial_for_the_most_part_loses_that_part() -> None:
+    record = example("single_thread")
+    whole = diagnose(record)[0].lost or 0.0
+    record.summary["cores_used"]["forward"] = 1.0 + 7 * 0.4  # all eight in two fifths of its time
+    first = diagnose(record)[0]
+    assert (first.cause, first.title) == ("single_thread", "60% of the forward pass uses one of 8 cores")
+    assert first.lost == pytest.approx(0.6 * whole, rel=0.05)
+    record.summary["cores_used"]["forward"] = 1.0 + 7 * 0.6
+    assert "single_thread" not in causes(record)
 
 
 def test_what_grows_is_not_called_one_thread() -> None:

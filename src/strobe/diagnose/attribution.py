@@ -16,7 +16,7 @@ SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
 AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its time
 BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
 ALIKE = 2.0  # times the share that the other phases wait
-ALONE = 0.7, 0.25  # least cores of the training thread, and most of all others, for a phase of one thread
+ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
@@ -189,16 +189,22 @@ def held(record: Record, step: Step) -> dict[str, float]:
 
 
 def lonely(record: Record) -> dict[str, float]:
-    """Seconds of each computing phase that runs on one thread, though torch has several; {} on a GPU."""
-    if record.text("accelerator") != "cpu" or cores_to_compute(record) < 2:
+    """Seconds of each computing phase that run on one thread, though torch has several; {} on a GPU.
+
+    While torch's threads compute together, the others compute as long as the main one does; what they lack is serial.
+    """
+    if record.text("accelerator") != "cpu" or (threads := cores_to_compute(record)) < 2:
         return {}
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first = as_number(quarters[0]) if quarters else None
     for phase in ("transfer", *COMPUTING):
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
-        if used is not None and main is not None and main >= ALONE[0] and used - main - beside <= ALONE[1]:
-            found[phase] = record.number("step_seconds", phase) or 0.0
+        if used is None or main is None or main < ALONE:
+            continue
+        serial = 1 - max(0.0, used - main - beside) / ((threads - 1) * main)
+        if serial >= SERIAL:
+            found[phase] = serial * (record.number("step_seconds", phase) or 0.0)
             if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
                 grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
                 found[phase] = max(0.0, found[phase] - grown)

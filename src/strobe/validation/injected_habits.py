@@ -74,7 +74,7 @@ class HistoryThread(BusyThread):
 
     def _watch(self) -> None:
         history = [{"step": step, "loss": step / 7} for step in range(2000)]
-        while not self._over.is_set():
+        while not self._over.wait(0.004):
             json.dumps(history)
 
 

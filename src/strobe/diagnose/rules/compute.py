@@ -26,6 +26,7 @@ from strobe.records.run import Alternative, Figure, Record
 KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
+MOSTLY = 0.75  # of a phase
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -154,13 +155,15 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
         lost, name = seconds * (1 - 1 / many), PLACES[phase]
         if lost < NOTABLE * step.seconds:
             continue
+        whole = record.number("step_seconds", phase) or seconds
+        what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
         found.append(
             Finding(
                 "single_thread",
-                f"{name[0].upper()}{name[1:]} uses one of {many:g} cores",
-                f"It takes {duration(seconds)} of each {duration(step.seconds)} step, nearly all of it on one thread. "
-                "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel "
-                "kernel.",
+                f"{what} uses one of {many:g} cores",
+                f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
+                "thread. That is Python code (a loop, a metric that is not vectorised), or operations without a "
+                "parallel kernel.",
                 "profiler=python names the lines; replace them with a few operations on whole tensors.",
                 (),
                 _up_to(lost, step),

@@ -6,6 +6,7 @@ from strobe.present.format import duration, size
 from strobe.records.run import Figure, Record
 
 HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
+SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
 LEAST_GROWTH, LEAST_SHARE = (
     16e6,
     0.05,
@@ -52,7 +53,7 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
                 (),
                 Figure(1.0, 1.0, 1.0),
                 subject=name,
-                lost=1.0 if left < HOUR else 0.0,  # all of training, when it ends the run
+                lost=1.0 if left < min(HOUR, SEEN * seconds) else 0.0,  # all of training, when it ends the run
             )
         )
     return found
