@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strobe.callbacks.columns import COLUMNS, PHASES
+from strobe.callbacks.columns import COLUMNS, CPU, PHASES
 from strobe.records.files import write_summary
 from strobe.records.run import Record, load_record, read_summary
 from strobe.records.steps import measure_steps
@@ -185,3 +185,20 @@ def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) 
     assert measure_steps(path)["uneven"]["steps"] == 0
     path.write_text(path.read_text().replace(",8,1,0,", ",8,0,0,"))
     assert measure_steps(path)["uneven"]["steps"] == 10
+
+
+def test_a_single_long_step_says_nothing_about_the_cores_of_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+
+    def used(*seconds: float) -> float:
+        """Where a usual step computes on two cores, and a longer one on one."""
+        lines = [
+            ",".join(map(str, (step, 0, 8, 1, 0, total, total, *[total * (2 if total < 0.2 else 1)] * len(CPU))))
+            for step, total in enumerate([0.1] * 3 + list(seconds))
+        ]
+        path.write_text("\n".join(["step,epoch,images,updates,profiled,total,forward," + ",".join(CPU), *lines, ""]))
+        found: float = measure_steps(path)["cores_used"]["forward"]
+        return found
+
+    assert used(*[0.1] * 9, 0.9) == pytest.approx(2.0)
+    assert used(*[0.1] * 9, 0.9, 0.9) == pytest.approx(2 * (0.9 + 0.9) / 2.7)  # two of them are no chance

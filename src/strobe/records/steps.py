@@ -14,6 +14,7 @@ FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 12  # likewise for slowing down: three in each quarter of the run
 CALLED = 0.1  # of the longest: a hook that only checks whether there is work takes less
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
+FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
 FAR = 2.0  # times as long as a typical step
@@ -86,8 +87,13 @@ def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str =
 
 
 def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dict[str, float | None]:
-    """Cores that this process, or its main thread, used in each phase, in the sampled steps."""
-    asked = [row for row in rows if columns[0] in row]
+    """Cores that this process, or its main thread, used in each phase, in the sampled steps.
+
+    A single one that takes far longer than the others is chance, such as Python's first full garbage collection.
+    """
+    asked = sorted((row for row in rows if columns[0] in row), key=lambda row: row["total"])
+    if len(asked) >= FEWEST_SAMPLES and asked[-1]["total"] > FAR * max(_usual(asked, "total"), asked[-2]["total"]):
+        asked.pop()
     seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
     computed = {
         phase: sum(row.get(column, 0.0) for row in asked) for phase, column in zip(PHASES, columns, strict=True)
