@@ -151,8 +151,9 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
     The fixed cost of a step belongs to ``small_batch``.
     """
     found, many = [], cores_to_compute(record)
-    for phase, seconds in lonely(record).items():
-        lost, name = seconds * (1 - 1 / many), PLACES[phase]
+    for phase, serial in lonely(record).items():
+        seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
+        lost = seconds * (1 - 1 / many)
         if lost < NOTABLE * step.seconds:
             continue
         whole = record.number("step_seconds", phase) or seconds
