@@ -20,6 +20,7 @@ from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "tune.json"
+BESIDE = ("engine", "workers", "prefetch")  # of `OVER`, left out together: what makes batches beside training
 OUT_OF_MEMORY = "out of memory"
 SAME = ("over", "host", "torch")  # besides what was given: a search with others is another search
 KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice")
@@ -74,11 +75,13 @@ class Tuning:
 
     @property
     def parts(self) -> list[list[str]]:
-        """The changes by what they change, computing first; what only goes with a larger batch is a part of it."""
-        of = {
-            name: [text for text in self.changes if DIMENSIONS.get(key_of(text), "batch_size") == name] for name in OVER
-        }
-        return [part for part in reversed(of.values()) if part]
+        """The changes by what they change: how batches are made beside training first, then computing.
+
+        What only goes with a larger batch is a part of it.
+        """
+        of = {text: DIMENSIONS.get(key_of(text), "batch_size") for text in self.changes}
+        groups = [BESIDE, *((name,) for name in reversed(OVER) if name not in BESIDE)]
+        return [part for group in groups if (part := [text for text, name in of.items() if name in group])]
 
     def without(self, part: Sequence[str]) -> list[str]:
         """The best configuration without some of its changes."""
