@@ -2,9 +2,9 @@
 
     python -m strobe.validation.calibrate LEDGER [--dry-run]
 
-By split-conformal prediction over the cells of the half on which no rule was developed, each with its last prediction.
-Prints how many of the measured speed-ups lie in intervals that are stretched so: with each cause by the others' cells,
-and in the other half. (With single cells left out, as many would lie inside as the level says, whatever was measured.)
+By split-conformal prediction over the held-out and fresh cells, on which no rule was developed, each with its last
+prediction. Prints how many of the measured speed-ups lie in intervals stretched so: with each cause by the others'
+cells, and of the developed cells. (With single cells left out, as many would lie inside as the level says.)
 """
 
 import argparse
@@ -30,15 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except StrobeError as error:
         raise SystemExit(str(error)) from None
     if found is None:
-        raise SystemExit(f"{options.ledger}: too few predictions of held-out cells were measured; 9 are needed")
+        raise SystemExit(f"{options.ledger}: too few predictions of held-out and fresh cells were measured; 9 are needed")
     print(*told(entries, found), sep="\n")
     if not options.dry_run:
         found.save()
 
 
 def calibrate(entries: Iterable[Entry]) -> Calibration | None:
-    """By the held-out cells; None if they are too few."""
-    chosen = last([entry for entry in entries if entry.half == "held_out"])
+    """By the cells on which no rule was developed; None if they are too few."""
+    chosen = last([entry for entry in entries if entry.half != "developed"])
     quantile = conformal([score for _, score in chosen], LEVEL)
     if quantile is None:
         return None
@@ -55,7 +55,7 @@ def last(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
 
 def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
     """What it comes to, and the coverage."""
-    chosen = last([entry for entry in entries if entry.half == "held_out"])
+    chosen = last([entry for entry in entries if entry.half != "developed"])
     inside = total = 0
     for cause in {entry.found for entry, _ in chosen}:
         others = conformal([score for entry, score in chosen if entry.found != cause], LEVEL)
@@ -68,7 +68,7 @@ def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
         lines.append(f"Each cause by the others' cells: {inside} of {total} held ({interval_of(inside, total)}).")
     if other := last([entry for entry in entries if entry.half == "developed"]):
         held = sum(score <= found.quantile for _, score in other)
-        lines.append(f"The other half: {held} of {len(other)} held ({interval_of(held, len(other))}).")
+        lines.append(f"The developed cells: {held} of {len(other)} held ({interval_of(held, len(other))}).")
     return lines
 
 
