@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import operator
 import os
 import re
@@ -238,7 +239,7 @@ def _check_budget(keys: DictConfig) -> None:
     if seconds(keys.budget) < (least := STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides):
         raise ConfigError(
             f"tune.budget={keys.budget} is too little: a look at the training and one comparison take about "
-            f"{least:.0f} s; give tune.budget=2m or more"
+            f"{least:.0f} s; give tune.budget={math.ceil(2 * least / 60)}m or more"
         )
 
 
