@@ -82,7 +82,7 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
     if seconds < SHORT:
         with contextlib.suppress(OSError):  # an earlier run's may lie there
             folder.rmdir()
-        log.info("No checkpoint is kept of a training of %.0f s; checkpoint.save=weights keeps the best", seconds)
+        log.info("Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best", seconds)
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
@@ -129,6 +129,6 @@ def require_fitting(path: Path, model: nn.Module) -> None:
             )
     if "optimizer_states" not in content:
         raise ConfigError(
-            f"ckpt_path={path} holds weights only, from which no run can go on; give a last.ckpt (a run keeps it with "
+            f"ckpt_path={path} holds weights only, so it cannot be resumed; give a last.ckpt (a run keeps it with "
             f"checkpoint.save=resume), or start anew from these weights with model.weights={path}"
         )

@@ -111,7 +111,7 @@ def _added(name: Any, node: Any) -> Callback:
         ) from error
     if not isinstance(made, Callback):
         raise ConfigError(
-            f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"
+            f"callbacks.{name}={node} is not a Lightning callback; name one's class in callbacks.{name}._target_"
         )
     return made
 

@@ -230,7 +230,7 @@ def seconds(text: str) -> float:
     """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
     if match is None or not float(match[1]):
-        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
+        raise ConfigError(f"tune.budget={text} is not a length of time; give one such as tune.budget=120s, 10m or 1h")
     return float(match[1]) * UNITS[match[2]]
 
 
