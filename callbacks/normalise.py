@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             code = 1
         except OSError as error:
-            print(f"{target} cannot be written ({error.strerror}); is there space, and may you?", file=sys.stderr)
+            print(f"{target} cannot be written ({error.strerror}); check space and permissions", file=sys.stderr)
             code = 1
         else:
             done = ", ".join(f"{number} {what}" for what, number in changes.items())

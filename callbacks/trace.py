@@ -173,7 +173,7 @@ class TraceProfiler(Recording):
         steps = _steps(trainer)
         found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
         if found != self.schedule and trainer.is_global_zero:
-            _log.info("Of only %d steps fewer are traced, which leaves more to measure: %s", steps, found.describe())
+            _log.info("This training has only %d steps, so fewer are traced: %s", steps, found.describe())
         return found
 
     def _start(self, trainer: Any, schedule: Schedule) -> Tracer:

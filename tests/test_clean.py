@@ -10,6 +10,12 @@ from filelock import FileLock
 from strobe.clean import main
 
 DAY = 86400.0
+RECORDS = {  # as far as they tell what a folder is
+    "summary.json": '{"schema": 1, "status": "completed", "verdict": null}',
+    "sweep.json": '{"schema": 1, "cells": [], "repeats": 3}',
+    "tune.json": '{"schema": 1, "budget": 60.0, "trials": []}',
+    "config.yaml": "seed: 42\nceilings_seconds: 5.0\n",
+}
 
 
 def planted(root: Path, name: str, *files: str, days: float) -> Path:
@@ -17,7 +23,7 @@ def planted(root: Path, name: str, *files: str, days: float) -> Path:
     folder = root / name
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_bytes(b"1" * 1000)
+        (folder / file).write_text(RECORDS.get(Path(file).name, "1" * 1000))
     then = time.time() - days * DAY
     for path in [*folder.rglob("*"), folder]:
         os.utime(path, (then, then))
@@ -34,9 +40,11 @@ def outputs(tmp_path: Path) -> dict[str, Path]:
         "running": planted(root, "runs/today/running", ".hydra/config.yaml", "steps.csv", days=0.5),
         "sweep": planted(root, "sweeps/one day/it", "sweep.json", "0/.hydra/config.yaml", "0/summary.json", days=9),
         "measured": planted(root, "tune/one day/it", "tune.json", ".lock", days=9),
-        "own": planted(root, "notes", "thoughts.txt", days=99),
+        "again": planted(root, "runs/today/again", *record, days=0.5),
+        "own": planted(root, "notes", "thoughts.txt", "results.json", ".hydra/overrides.yaml", days=99),
         "elsewhere": planted(tmp_path, "elsewhere", *record, days=99),
     }
+    os.utime(made["again"] / ".hydra" / "config.yaml")  # resumed in its own folder
     (root / "runs" / "link").symlink_to(made["elsewhere"])
     return made
 
@@ -46,11 +54,15 @@ def test_it_lists_and_removes_nothing(outputs: dict[str, Path], capsys: pytest.C
     main([root])
     lines = capsys.readouterr().out.splitlines()
     assert {line.split("  ")[-1].partition(",")[0].strip() for line in lines[:-1]} == {
-        str(outputs[name]) for name in ("old", "new", "killed", "running", "sweep", "measured")
+        str(outputs[name]) for name in ("old", "new", "killed", "running", "again", "sweep", "measured")
     }
-    assert lines[-1].startswith("6 folders, ")
-    assert "may be in progress" in next(line for line in lines if str(outputs["running"]) in line)
-    main([root, "--older-than", "7d"])
+    assert lines[-1].startswith("7 folders, ")
+    stay = [line for line in lines if "may be in progress" in line]
+    assert [str(outputs[name]) in "".join(stay) for name in ("running", "again")] == [True, True]
+    assert len(stay) == 2
+    linked = outputs["elsewhere"].with_name("linked")
+    linked.symlink_to(root)
+    main([str(linked), "--older-than", "7d"])
     assert "4 folders" in capsys.readouterr().out
     assert all(path.exists() for path in outputs.values())
 
@@ -61,9 +73,20 @@ def test_it_removes_what_has_ended_and_is_old_enough(outputs: dict[str, Path]) -
         main([root, "--older-than", "7d", "--remove"])
         assert {name for name, path in outputs.items() if not path.exists()} == {"old", "killed", "sweep"}
         main([root, "--older-than", "0h", "--remove"])
-        assert {name for name, path in outputs.items() if path.exists()} == {"running", "measured", "own", "elsewhere"}
+        assert {name for name, path in outputs.items() if path.exists()} == {
+            *("running", "again", "measured", "own", "elsewhere")
+        }
     main([root, "--older-than", "0h", "--remove"])
     assert not outputs["measured"].exists()
+
+
+def test_a_project_that_a_run_was_told_to_write_into_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ("code.py", ".hydra/config.yaml", "summary.json", "outputs/old/summary.json")
+    project = planted(tmp_path, "project", *files, days=9)
+    monkeypatch.chdir(project)
+    main([".", "--older-than", "7d", "--remove"])
+    assert {path.name for path in project.rglob("*.*")} >= {"code.py", "config.yaml", "summary.json"}
+    assert not (project / "outputs" / "old").exists()
 
 
 @pytest.mark.parametrize("given", [["--remove"], ["nowhere"], ["--older-than", "7"]])

@@ -1,27 +1,37 @@
 """The command ``python -m strobe.clean``."""
 
 import argparse
+import json
 import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from strobe.errors import ConfigError
 from strobe.present.format import counted, size
 from strobe.process.locks import alone_in
-from strobe.records.files import size_of
+from strobe.records.files import statuses
 
-KINDS = {"sweep.json": "sweep", "tune.json": "search", "results.json": "benchmark", ".hydra": "run"}
-LOCK = ".lock"  # which a sweep and a search hold
+KINDS = {  # by the file that holds the record, and keys that only this program writes together
+    "sweep.json": ("sweep", {"schema", "cells", "repeats"}),
+    "tune.json": ("search", {"schema", "budget", "trials"}),
+    "results.json": ("benchmark", {"schema", "cells", "budget_spent"}),
+    "summary.json": ("run", {"schema", "status", "verdict"}),
+}
+CONFIG = Path(".hydra", "config.yaml")
+OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
+ATTACHED = {"summary.json", "report.html", "steps.csv", "tensorboard", "tables", "strobe-error.txt"}
+LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 EXAMPLES = """
-It lists first: --remove removes what the same command without it lists. A folder counts only if it holds the record of
-a run, a sweep, a search or a benchmark, and nothing else is touched. What may still be in progress stays.
+Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
+benchmark; nothing else is touched. What may still be in progress stays.
 
 Examples
   python -m strobe.clean
@@ -42,28 +52,61 @@ class Kept:
 
 
 def find(root: Path) -> Iterator[Kept]:
-    """What lies at any depth below ``root``, or is ``root`` itself, links not followed."""
-    if root.is_symlink() or not root.is_dir():
-        return
-    kind = next((kind for name, kind in KINDS.items() if (root / name).exists()), None)
-    if kind is None:
-        for folder in sorted(root.iterdir()):
+    """What lies at any depth below ``root``, or is ``root`` itself; links below it are not followed."""
+    kind, record = _record(root)
+    if kind is None or _holds_more(root, kind, record):
+        below: list[Path] = []
+        with suppress(OSError):  # a folder that may not be read
+            below = sorted(path for path in root.iterdir() if path.is_dir() and not path.is_symlink())
+        for folder in below:
             yield from find(folder)
         return
-    files = [path for path in root.rglob("*") if not path.is_dir() and path.name != LOCK]  # which is touched below
-    age = time.time() - max((path.lstat().st_mtime for path in files), default=root.lstat().st_mtime)
-    yield Kept(root, kind, size_of(root), age, _in_progress(root, kind, age))
+    files = {path: status for path, status in statuses(root) if path.name != LOCK}  # which is touched below
+    newest = max((status.st_mtime for status in files.values()), default=root.lstat().st_mtime)
+    taken, age = sum(status.st_size for status in files.values()), time.time() - newest
+    yield Kept(root, kind, taken, age, _in_progress(root, kind, record, age))
 
 
-def _in_progress(folder: Path, kind: str, age: float) -> bool:
-    """Whether somebody measures into it, or may: a run writes its record when it ends, unless it is killed."""
+def _record(folder: Path) -> tuple[str | None, dict[str, Any]]:
+    """What kind of record of this program a folder holds, None for no such record, and that record.
+
+    Others write files of these names, too, so what is in them decides.
+    """
+    for name, (kind, keys) in KINDS.items():
+        with suppress(OSError, ValueError):
+            record = json.loads((folder / name).read_text())
+            if isinstance(record, dict) and keys <= record.keys():
+                return kind, record
+    with suppress(OSError, ValueError):  # a run that has not ended, or was killed
+        if OWN.search((folder / CONFIG).read_text()):
+            return "run", {}
+    return None, {}
+
+
+def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
+    """Whether removing it would remove what is not Strobe's: a project, or logs, that a run was told to write into."""
+    if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
+        return True
+    if record.get("script") and not {path.name for path in folder.iterdir()} <= ATTACHED:
+        return True
+    return kind == "run" and any(path.parent.parent != folder for path in folder.rglob(str(CONFIG)))
+
+
+def _in_progress(folder: Path, kind: str, record: Mapping[str, Any], age: float) -> bool:
+    """Whether somebody measures into it, or may: a run ends its record with its size, unless it is killed."""
     if (folder / LOCK).exists():
         try:
             with alone_in(folder, "folder"):
                 pass
         except ConfigError:
             return True
-    return kind == "run" and not (folder / "summary.json").exists() and age < RUNNING
+    if kind != "run" or age >= RUNNING:
+        return False
+    with suppress(OSError):
+        began, ended = (folder / CONFIG).stat().st_mtime, (folder / "summary.json").stat().st_mtime
+        if began > ended:  # it was started again in its own folder
+            return True
+    return not record or record.get("bytes", 0) is None
 
 
 def seconds(text: str) -> float:
@@ -77,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """List, and remove if asked to; exits with a sentence where that cannot be."""
     parser = argparse.ArgumentParser(
         prog="python -m strobe.clean",
-        description="What runs, sweeps, searches and benchmarks have left, with size and age; and its removal.",
+        description="List what runs, sweeps, searches and benchmarks left behind, with size and age; remove old ones.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -92,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = [kept for kept in find(given.folder) if kept.age >= (given.older_than or 0.0)]
     removed = 0
     for kept in sorted(found, key=lambda kept: -kept.age):
-        told = ", may be in progress: stays" if kept.running else ""
+        told = ", kept: it may be in progress" if kept.running else ""
         if given.remove and not kept.running:
             with suppress(OSError):
                 shutil.rmtree(kept.folder)

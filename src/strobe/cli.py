@@ -27,7 +27,7 @@ def main() -> None:
         print("\nTo train or to sweep: python train.py --help")
         return
     if name not in COMMANDS:
-        sys.exit(f"strobe {name} is no command; give one of {', '.join(COMMANDS)}")
+        sys.exit(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}")
     sys.argv[1:2] = []
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as python -m does: a configuration may name classes there
     try:

@@ -38,8 +38,8 @@ MISTAKES = {
     "loading": [
         ("loader=native", r"loader=native is what the cells of suite=loading differ in; .*suite\.loaders=\[NAME"),
         ("data.batch_size=3", r"suite\.batch_sizes=\[N,\.\.\.\]"),
-        ("suite.loaders=[moon]", r"suite\.loaders=.*moon is no loader of this data; loaders that fit: native"),
-        ("suite.loaders=[pil]", "pil is no loader of this data; loaders that fit: native"),
+        ("suite.loaders=[moon]", r"suite\.loaders=.*moon does not read this data; loaders that do: native"),
+        ("suite.loaders=[pil]", "pil does not read this data; loaders that do: native"),
         ("suite.loaders=[]", r"suite\.loaders=\[\] must name one or more, each once; such as"),
         ("suite.loaders=[native,native]", r"suite\.loaders=\[native,native\] must name one or more, each once"),
         ("suite.batch_sizes=[2,2]", "would measure a cell twice; give each value of its lists once"),

@@ -99,7 +99,7 @@ def test_what_explains_and_what_is_explained_are_rules() -> None:
         (
             "loader",
             {},
-            "61% of each step waits for data (measured 169, loader ceiling 280, model ceiling 430 images/s). "
+            "61% of each step waits for data (measured 166, loader ceiling 280, model ceiling 430 images/s). "
             "Predicted: engine.num_workers=2 -> ",
         ),
         ("loader", {"summary__status": "failed"}, "The run failed; until then: 61% of each step waits"),

@@ -155,7 +155,7 @@ def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, u
         ("engine.prefetch_factor=4", 3000.0, "not faster"),
         ("loader=native", 30_000.0, "another value is advised"),
         ("engine.num_workers=2", 4000.0, "fewer workers"),
-        ("data.cached=true", 3235.0, "not faster beyond doubt"),
+        ("data.cached=true", 3235.0, "not measurably faster"),
         ("data.cached=true", 12_000.0, "another change gains more"),
     ],
 )

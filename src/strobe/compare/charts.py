@@ -28,6 +28,7 @@ _KNEE = (
     "little. In 95% of cases it lies between the sizes that the table names."
 )
 _SIDES = {"gpu": "the GPU", "cpu": "the CPU"}
+_SURE = ("faster", "slower")  # which also a wide interval may show
 _SHAPES = {  # around the middle; a verdict's shape besides its colour
     "faster": "M0-6L6 5L-6 5Z",
     "slower": "M0 6L6-5L-6-5Z",
@@ -168,10 +169,10 @@ def speedups(compared: Comparison) -> kit.Section:
     """Each cell's ratio to the baseline with its interval; a sentence where no interval tells anything."""
     title, against = "Speed-up", compared.against or "the baseline"
     cells = [cell for cell in compared.measured if cell.speedup]
-    clear = [cell for cell in cells if cell.speedup and cell.speedup.tells]
+    clear = [cell for cell in cells if cell.verdict in _SURE or (cell.speedup and cell.speedup.tells)]
     if not cells:
         return kit.Section("speedup", title, "", [])
-    if not any(cell.verdict in ("faster", "slower") for cell in clear):
+    if not any(cell.verdict in _SURE for cell in clear):
         why = "their intervals all hold 1" if clear else "they are too few, or differ too much"
         nothing = f"These runs cannot tell {counted(len(cells), 'cell')} from {against}: {why}."
         return kit.Section(

@@ -66,7 +66,7 @@ def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
         try:
             runs = _below(path, parse)
         except OSError as error:
-            raise DataError(f"{path} cannot be read ({error.strerror or error}); see to its permissions") from error
+            raise DataError(f"{path} cannot be read ({error.strerror or error}); check its permissions") from error
         if not runs:
             raise DataError(f"{path} holds no run; give the directory of a run or of a sweep below outputs/")
         for run in runs:

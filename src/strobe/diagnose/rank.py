@@ -298,7 +298,7 @@ def _ceilings(record: Record) -> str:
     if too_low(record):
         return ""
     rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}
-    measured, joint = record.number("images_per_second", "median") or 0.0, record.number("ceilings", "joint") or 0.0
+    measured, joint = rate_of(record) or 0.0, record.number("ceilings", "joint") or 0.0
     known = [f"{name} ceiling {figure(rate)}" for name, rate in rates.items()]
     if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
         known.append(f"together at most {figure(joint)}")

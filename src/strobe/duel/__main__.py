@@ -28,6 +28,7 @@ from strobe.errors import ConfigError, StrobeError
 from strobe.measure.gate import Case, parse_share, rule
 from strobe.overrides import quoted
 from strobe.present.format import estimate, pace
+from strobe.present.terminal import clock
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
@@ -73,6 +74,8 @@ def _duel(
         if isinstance(started := training.start(), Failure):
             raise StrobeError(f"{name} cannot train: {started.reason}")
     first, second = (training for _, training in sides)
+    about = clock(4 * options.quads * options.seconds)
+    console.print(f"Taking turns for about {about}, longer where two steps take more than a turn", highlight=False)
     found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False)
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")

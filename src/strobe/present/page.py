@@ -19,7 +19,7 @@ from strobe.records.files import whole
 
 TEMPLATES = Path(__file__).with_name("templates")
 # Of TensorBoard, wherever it is recommended.
-OFFLINE = "Its profiler tab's Overview needs the internet: offline it shows a spinner for ever. All else works offline."
+OFFLINE = "Its profiler tab's Overview needs the internet: offline it shows an endless spinner. All else works offline."
 LONGEST = 400  # characters of a text that is not told to be longer: names of C++ kernels have thousands
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNIT = re.compile(r"(?<=\d) (?=(?:[µm]?s|min|h|[kMGT]?B)\b)")  # a number stays with its unit

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,17 @@ def whole(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Each file below a folder, and its status; links are not followed, and what vanishes meanwhile is left out."""
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            with suppress(OSError):
+                yield path, path.lstat()
+
+
 def size_of(folder: Path) -> int:
     """Bytes of all files in a folder, without the targets of links."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    return sum(status.st_size for _, status in statuses(folder))
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:

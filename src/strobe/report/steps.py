@@ -241,7 +241,7 @@ def _gains(record: Record, step: Step, entry: Alternative) -> str:
         helped = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio)
     if helped is None:
         more = workers_of(entry, step) - step.workers
-        return "fewer workers" if more < 0 else "more workers than cores" if more else "not faster beyond doubt"
+        return "fewer workers" if more < 0 else "more workers than cores" if more else "not measurably faster"
     if helped.median < WORTH:
         waits = f": {percent(step.waiting)} of a step waits for data" if loads else ""
         return f"training would gain less than 3%{waits}"

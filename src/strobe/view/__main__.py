@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.present.format import pace
+from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
 from strobe.records.run import Record, rate_of
@@ -83,6 +83,7 @@ def _print_run(run: Path, *, alone: bool) -> None:
     from rich.console import Console
 
     from strobe.report.terminal import print_summary
+    from strobe.report.wording import unit_of
 
     summary = record_of(run)
     if summary is None:
@@ -92,8 +93,9 @@ def _print_run(run: Path, *, alone: bool) -> None:
         if alone:
             print_summary(summary, run, Console())
         else:
-            rate = rate_of(Record(summary))
-            print(f"{run}: {summary['status']}" + (f", {pace(rate)}" if rate is not None else ""))
+            record = Record(summary)
+            rate = rate_of(record)
+            print(f"{run}: {summary['status']}" + (f", {whole(rate)} {unit_of(record)}" if rate is not None else ""))
     except (KeyError, TypeError, AttributeError) as error:
         raise SystemExit(f"{run / 'summary.json'} is not a record of this version ({error!r})") from None
 

@@ -55,7 +55,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
                     announce(host, port)
                     open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
                 time.sleep(0.1)
-                if time.monotonic() > again:  # a sweep goes on
+                if named != folder and time.monotonic() > again:  # a sweep goes on
                     _name_runs(folder, named)
                     again = time.monotonic() + AGAIN
             if not asked_to_end:

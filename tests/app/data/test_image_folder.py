@@ -83,7 +83,7 @@ def test_the_order_and_the_labels_are_torchvisions(plain: Path) -> None:
     assert list(source.paths) == [path for path, _ in theirs.samples]
     assert source.targets.tolist() == theirs.targets
     assert list(data.classes) == theirs.classes == ["cat", "cow", "dog"]
-    assert data.title == "images of pets"
+    assert data.title == "your images in pets/"
 
 
 def test_what_is_hidden_or_no_photo_is_not_seen(plain: Path) -> None:
@@ -242,7 +242,7 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
             save(tmp_path / "set" / kind / f"{number}.jpg", photograph(40, 50, number))
     ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", f"engine.num_workers={workers}")
     assert ended.code == 0, ended.output
-    assert "images of set, SmallClassifier, loader pil" in ended.output.replace("\n", " ")
+    assert "your images in set/, SmallClassifier, loader pil" in ended.output.replace("\n", " ")
     assert ended.summary["choices"]["data"] == "image_folder"
     for broken in (tmp_path / "set").rglob("*.jpg"):
         broken.write_text("no photo")
@@ -255,7 +255,7 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
 @pytest.mark.parametrize(
     ("stored", "asked", "told"),
     [
-        ((64, 80), ("null", 64), "Files are 64x80: data.size=64 fits them"),
+        ((64, 80), ("null", 64), "Files are 64x80, so data.size is 64 instead of 224"),
         ((300, 400), ("null", 224), ""),
         ((64, 64), ("224", 224), "64x64 files, enlarged to 224: 12 times the pixels"),
         ((64, 64), ("72", 72), ""),

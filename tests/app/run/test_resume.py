@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,9 @@ def test_ctrl_c_and_resume(
 )
 def test_what_a_completed_run_keeps(tmp_path: Path, seconds: float, kept: set[str]) -> None:
     plant(tmp_path / "checkpoints", {"best.ckpt": b"weights", "last.ckpt": b"all"})
-    tidy(tmp_path / "checkpoints", seconds)
+    tidy(tmp_path / "checkpoints", seconds, began=time.time() + 60)  # an earlier run's stay
+    assert len(list(tmp_path.rglob("*.ckpt"))) == 2
+    tidy(tmp_path / "checkpoints", seconds, began=0.0)
     assert {path.name for path in tmp_path.rglob("*.ckpt")} == kept
     assert (tmp_path / "checkpoints").exists() == bool(kept)
 

@@ -15,7 +15,7 @@ from strobe.errors import ConfigError, DataError
 
 FOLDER = "checkpoints"
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
-MEGABYTES = {"none": 2, "weights": 90, "auto": 280, "resume": 420}  # of resnet18 with Adam; with one being written
+MEGABYTES = {"none": 2, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +70,19 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     return found
 
 
-def tidy(folder: Path, seconds: float) -> None:
-    """Remove what a completed run that trained for so long need not keep, where ``checkpoint.save=auto``."""
+def tidy(folder: Path, seconds: float, began: float) -> None:
+    """Remove what a completed run that trained for so long need not keep, where ``checkpoint.save=auto``.
+
+    ``began``: when it started, Unix time; what an earlier run left in the same folder stays.
+    """
     dropped = ["last.ckpt"] * (seconds < LONG) + ["best.ckpt"] * (seconds < SHORT)
-    for name in dropped:
-        (folder / name).unlink(missing_ok=True)
+    for path in (folder / name for name in dropped):
+        if path.is_file() and path.stat().st_mtime >= began:
+            path.unlink()
     if seconds < SHORT:
         with contextlib.suppress(OSError):  # an earlier run's may lie there
             folder.rmdir()
-        log.info("No checkpoint is kept of a training of %.0f s; checkpoint.save=weights keeps the best", seconds)
+        log.info("Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best", seconds)
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
@@ -125,6 +129,6 @@ def require_fitting(path: Path, model: nn.Module) -> None:
             )
     if "optimizer_states" not in content:
         raise ConfigError(
-            f"ckpt_path={path} holds weights only, from which no run can go on; give a last.ckpt (a run keeps it with "
+            f"ckpt_path={path} holds weights only, so it cannot be resumed; give a last.ckpt (a run keeps it with "
             f"checkpoint.save=resume), or start anew from these weights with model.weights={path}"
         )

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
 from hydra.utils import instantiate
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, Checkpoint
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
@@ -39,13 +39,15 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
-    saving = checkpoints(cfg, run_dir / FOLDER)
-    arguments["enable_checkpointing"] = bool(saving)  # else Lightning writes some of its own
+    callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / FOLDER))
+    # Without a callback that writes them, the user's own perhaps, Lightning would write some.
+    writing = any(isinstance(callback, Checkpoint) for callback in callbacks)
+    arguments["enable_checkpointing"] = bool(cfg.trainer.enable_checkpointing and writing)
     trainer = build_trainer(
         arguments,
         default_root_dir=run_dir,
         logger=instantiate(cfg.logger, save_dir=run_dir / folder),
-        callbacks=_callbacks(cfg, run_dir, saving),
+        callbacks=callbacks,
         use_distributed_sampler=False,  # ours deal out each index once
     )
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
@@ -109,7 +111,7 @@ def _added(name: Any, node: Any) -> Callback:
         ) from error
     if not isinstance(made, Callback):
         raise ConfigError(
-            f"callbacks.{name}={node} is no Lightning callback; name one's class in callbacks.{name}._target_"
+            f"callbacks.{name}={node} is not a Lightning callback; name one's class in callbacks.{name}._target_"
         )
     return made
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 import operator
 import os
 import re
@@ -57,6 +58,7 @@ def check(cfg: DictConfig) -> None:
             "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "
             "give profiler.repeat=1 or more"
         )
+    _check_saving(cfg.checkpoint)
     if "tune" in cfg:
         _check_budget(cfg.tune)
     cores = os.cpu_count() or 1
@@ -228,8 +230,16 @@ def seconds(text: str) -> float:
     """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
     if match is None or not float(match[1]):
-        raise ConfigError(f"tune.budget={text} is no length of time; give one such as tune.budget=120s, 10m or 1h")
+        raise ConfigError(f"tune.budget={text} is not a length of time; give one such as tune.budget=120s, 10m or 1h")
     return float(match[1]) * UNITS[match[2]]
+
+
+def _check_saving(keys: DictConfig) -> None:
+    if keys.every_n_steps is not None and keys.save in ("weights", "none"):
+        raise ConfigError(
+            f"checkpoint.every_n_steps={keys.every_n_steps} does not fit checkpoint.save={keys.save}, which writes no "
+            "last.ckpt; give checkpoint.save=resume, or leave one of them out"
+        )
 
 
 def _check_budget(keys: DictConfig) -> None:
@@ -238,7 +248,7 @@ def _check_budget(keys: DictConfig) -> None:
     if seconds(keys.budget) < (least := STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides):
         raise ConfigError(
             f"tune.budget={keys.budget} is too little: a look at the training and one comparison take about "
-            f"{least:.0f} s; give tune.budget=2m or more"
+            f"{least:.0f} s; give tune.budget={math.ceil(2 * least / 60)}m or more"
         )
 
 

@@ -53,7 +53,7 @@ class ImageFolder(ImageData):
         root = Path(self.root)
         if not root.is_dir():
             raise DataError(f"data.root={self.root} is not a folder; give the folder that holds the class folders")
-        self.title = f"images of {root.resolve().name}"
+        self.title = f"your images in {root.resolve().name}/"
         folders = set(class_folders(root))
         if {"train", "val"} <= folders:
             paths, targets, indices = self._given(root, "test" in folders)
@@ -83,7 +83,7 @@ class ImageFolder(ImageData):
             return self.size or USUAL
         shorter = max(LEAST, min(height, width))
         if self.size is None and shorter < USUAL:
-            log.info("Files are %dx%d: data.size=%d fits them, in place of %d", height, width, shorter, USUAL)
+            log.info("Files are %dx%d, so data.size is %d instead of %d", height, width, shorter, USUAL)
         side = self.size or min(USUAL, shorter)
         if (times := side**2 / (height * width)) >= NOTABLY:
             log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)

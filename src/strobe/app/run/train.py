@@ -143,7 +143,7 @@ class Run:
         write = partial(save, summary, self.run_dir)
         write()
         if status == "completed" and wanted(self.cfg) == "auto":
-            tidy(self.run_dir / FOLDER, self.seconds)
+            tidy(self.run_dir / FOLDER, self.seconds, self.began)
         asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
         if status == "completed" and asked and summary["steps"]["measured"] and self.parts:
             measure_ceilings(self.cfg, self.parts, summary, write)
@@ -160,7 +160,7 @@ def _no_space(run_dir: Path, cfg: DictConfig) -> DataError:
 
 
 class Once(logging.Filter):
-    """Passes a message on the first time: Python forgets what it warned of whenever a library changes the filters."""
+    """Passes each message once: Python forgets what it warned of whenever a library changes the filters."""
 
     def __init__(self) -> None:
         super().__init__()

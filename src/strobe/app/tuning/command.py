@@ -21,7 +21,7 @@ from strobe.app.tuning.page import write_page
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
 from strobe.app.tuning.search import Machine, Search
 from strobe.app.tuning.table import print_tuning, times
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import command_of, key_of
 from strobe.present.terminal import ProgressDisplay, clock
 from strobe.present.terminal import console as output
@@ -45,16 +45,16 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine
     task = list(HydraConfig.get().overrides.task)
     given = [override for override in task if not key_of(override).startswith(OWN)]
     over = None if cfg.tune.over is None else list(cfg.tune.over)
-    command = shlex.join(["python", "-m", "strobe.tune", *task])
+    places = [text for text in HydraConfig.get().overrides.hydra if key_of(text) == "hydra.run.dir"]
+    command = shlex.join(["python", "-m", "strobe.tune", *task, *places])  # as it goes on where it was broken off
     folder = Path(HydraConfig.get().runtime.output_dir)
     tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
         _search(tuning, cfg, console, measuring)
-    page = write_page(tuning)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
-    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    console.print(str(write_page(tuning)), markup=False, highlight=False, soft_wrap=True)
 
 
 def _search(
@@ -70,10 +70,11 @@ def _search(
             display.say(f"Searching takes about {clock(tuning.header['budget'] - tuning.seconds)}")
             Search(tuning, machine, display).run()
     except KeyboardInterrupt:
-        page = write_page(tuning)
         print_tuning(console, tuning)
-        told = f"Interrupted; what was measured is kept. The same command goes on from here.\n{page}"
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        with contextlib.suppress(DataError):  # a full disk must not hide how it ended
+            page = write_page(tuning)
+            told = f"Interrupted; what was measured is kept. The same command goes on from here.\n{page}"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
         raise
     if not tuning.probes:
         raise StrobeError(tuning.ended or "nothing was measured")

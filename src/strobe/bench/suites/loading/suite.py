@@ -54,7 +54,7 @@ def declare(cfg: DictConfig) -> Suite:
             )
         if name not in fitting:
             raise ConfigError(
-                f"suite.loaders={loaders}: {loader} is no loader of this data; loaders that fit: {', '.join(fitting)}"
+                f"suite.loaders={loaders}: {loader} does not read this data; loaders that do: {', '.join(fitting)}"
             )
     warm: Cache | None = None if form == "array" else "warm"
     cells: list[Cell] = []
