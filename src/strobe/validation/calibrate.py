@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except StrobeError as error:
         raise SystemExit(str(error)) from None
     if found is None:
-        raise SystemExit(f"{options.ledger}: too few predictions of held-out and fresh cells were measured; 9 are needed")
+        raise SystemExit(
+            f"{options.ledger}: too few predictions of held-out and fresh cells were measured; 9 are needed"
+        )
     print(*told(entries, found), sep="\n")
     if not options.dry_run:
         found.save()
