@@ -64,6 +64,6 @@ def tell(error: Exception, place: Path | None) -> None:
             reason = " ".join(str(error).split())
             print(
                 f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
-                f"Your training goes on.{where}",
+                f"Your training is not affected.{where}",
                 file=sys.stderr,
             )
