@@ -47,8 +47,8 @@ class DeviceClock:
     def mark(self, phase: str | None) -> None:
         """What is submitted from now on belongs to this phase; to none of the four if it is another, or None."""
         place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
-        if place != self._place:
-            self._place = place
+        if place != self._place and not (self._stream and torch.cuda.is_current_stream_capturing()):
+            self._place = place  # a CUDA graph that is being captured would break
             self._marks.append((place, self._record()))
 
     def lap(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
+from threading import get_ident
 from types import MethodType
 from typing import Any
 
+from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .columns import OWNED, PHASES
@@ -62,6 +64,13 @@ class PhaseWatch(Profiler):
         self._by_hand = False
         self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
         self._hooks: list[Any] = []
+        self._thread = get_ident()  # that trains
+
+    def __getattr__(self, name: str) -> Any:
+        """What a script asks its own profiler for, such as ``recorded_durations``."""
+        if name == "inner":  # there is none yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)
 
     @abstractmethod
     def show(self, phase: str | None) -> None:
@@ -76,14 +85,15 @@ class PhaseWatch(Profiler):
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         self.inner, trainer.profiler = trainer.profiler, self
+        self._thread = get_ident()
         self._passes = type(self.inner).__name__ != "PassThroughProfiler"
         # Lightning reports also hooks that do nothing: they interrupt no phase.
         idle, module = dict.fromkeys(idle_hooks(trainer)), trainer.lightning_module
         self._module, self._around = OWNED + type(module).__name__, around_backward(module)
         self._known = _Actions(idle, names(trainer.callbacks))
         self._hooks = [
-            register_optimizer_step_pre_hook(lambda *_: self._enter("optimizer")),
-            register_optimizer_step_post_hook(lambda *_: self._leave(updated=True)),
+            register_optimizer_step_pre_hook(self._before_update),
+            register_optimizer_step_post_hook(self._after_update),
         ]
 
     def remove(self, trainer: Any) -> None:
@@ -128,6 +138,10 @@ class PhaseWatch(Profiler):
         if self._passes:
             self.inner.stop(action_name)
 
+    def is_elsewhere(self) -> bool:
+        """Whether this call is traced by torch.compile, or comes from another thread, which would mix up the phases."""
+        return is_compiling() or get_ident() != self._thread
+
     def settle(self) -> None:
         """Forget actions that an error left open; only the hook that calls this is running."""
         del self._stack[:-1]
@@ -148,6 +162,14 @@ class PhaseWatch(Profiler):
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         """Passed on."""
         self.inner.teardown(*args, **kwargs)
+
+    def _before_update(self, *_: Any) -> None:
+        if not self.is_elsewhere():
+            self._enter("optimizer")
+
+    def _after_update(self, *_: Any) -> None:
+        if not self.is_elsewhere():
+            self._leave(updated=True)
 
     def _enter(self, phase: str) -> None:
         self._stack.append(phase)
@@ -360,6 +382,8 @@ class _Charged:
         self._method, self._phase = method, OWNED + type(owner).__name__
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self._clock.is_elsewhere():
+            return self._method(*arguments, **named)
         self._clock._enter(self._phase)
         try:
             return self._method(*arguments, **named)

@@ -312,4 +312,4 @@ def _size(batch: Any) -> int | None:
 
 
 def _recording(trainer: Any) -> bool:
-    return any(getattr(callback, "recording", False) for callback in trainer.callbacks)
+    return any(getattr(callback, "recording", False) is True for callback in trainer.callbacks)

@@ -2,10 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.record import report, save, summarise
@@ -70,11 +72,16 @@ class Strobe(Callback):
         return any(getattr(part, "recording", False) for part in self._parts)
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begin a record with each `fit`, behind all other callbacks, so that a step ends after them."""
+        """Go behind all other callbacks, so that a step ends after them."""
         if stage == "fit":
-            self._guarded(self._begin, trainer)
+            trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
-    on_fit_start = _passed_on("on_fit_start")
+    def on_fit_start(self, trainer: Any, *given: Any) -> None:
+        """Begin a record. Lightning's tuners, which end their own `fit` here, come first and leave none."""
+        self._guarded(self._begin, trainer)
+        if self._parts:
+            self._guarded(self._each, trainer, "on_fit_start", *given)
+
     on_train_epoch_start = _passed_on("on_train_epoch_start")
     on_validation_start = _passed_on("on_validation_start")
     on_validation_end = _passed_on("on_validation_end")
@@ -86,6 +93,7 @@ class Strobe(Callback):
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
         if self._parts:
             self._guarded(self._each, trainer, "on_train_start", *given)
+        if self._parts:
             self._guarded(self._listen, trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -102,12 +110,12 @@ class Strobe(Callback):
         return TraceProfiler(place / "tensorboard", tables=place / "tables", loggers=False, **self.trace)  # type: ignore[arg-type]
 
     def _begin(self, trainer: Any) -> None:
-        others = [one for one in trainer.callbacks if one is not self]
-        if self._parts or any(isinstance(one, Strobe) and one._parts for one in others):
+        for part in self._parts:  # of a `fit` whose end another callback's error kept from this one
+            part.on_exception(trainer)
+        self._let_go()
+        self.place = None
+        if not trainer.is_global_zero or any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
             return  # of two, such as the script's own and that of `strobe run`, one is enough
-        trainer.callbacks = [*others, self]
-        if not trainer.is_global_zero:
-            return
         self.place = place = new_directory(self.directory)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
@@ -121,10 +129,11 @@ class Strobe(Callback):
         self._results = results = trainer.fit_loop.epoch_loop._results  # which lives as long as this fit's loop
         log, recorder = results.log, self._recorder
 
-        def listened(*given: Any, batch_size: int | None = None, **named: Any) -> Any:
-            if batch_size is not None:
+        def listened(hook: str, *given: Any, batch_size: Any = None, **named: Any) -> Any:
+            # Not a tensor, which may lie on a GPU, nor what is said of an epoch.
+            if not is_compiling() and hook == "training_step" and isinstance(batch_size, Integral):
                 recorder.batch_size = int(batch_size)
-            return log(*given, batch_size=batch_size, **named)
+            return log(hook, *given, batch_size=batch_size, **named)
 
         results.log = listened
 
@@ -143,7 +152,7 @@ class Strobe(Callback):
         summary |= {"script": command(), "settings": config, "machine": machine} | what_is_trained(trainer)
         save(summary, self.place)
         report(summary, config, self.place, page=self.report)
-        print_summary(summary, self.place, Console(stderr=True))
+        print_summary(summary, self.place, _Console(stderr=True))
 
     def _let_go(self) -> None:
         self._parts = []
@@ -163,7 +172,15 @@ class Strobe(Callback):
             tell(error, self.place)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Say no more; rich would end the script, and close its output."""
+        self.quiet = True
+
+
 def _metrics(trainer: Any) -> dict[str, float]:
     """The latest figures that were logged, as they are: to ask the trainer for them may compute, on all ranks."""
     found = getattr(trainer._logger_connector, "_callback_metrics", {})
-    return {name: float(value) for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1}
+    with contextlib.suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
+        return {name: float(value) for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1}
+    return {}

@@ -14,15 +14,26 @@ _said = False
 
 
 def new_directory(wanted: Path | None) -> Path:
-    """An empty directory: ``strobe-runs/<date>/<time>-<script>``, or the one that is wanted.
+    """A directory without a record: ``strobe-runs/<date>/<time>-<script>``, or the one that is wanted.
 
     Where that holds a record already, -2, -3 ... is added: nothing is overwritten. Raises an OSError.
     """
     place = wanted or FOLDER / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script()}"
+    place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
-    free = next(one for one in named if not (one / "steps.csv").exists() and not (one / "summary.json").exists())
-    free.mkdir(parents=True, exist_ok=True)
-    return free.absolute()  # a script may change its working directory
+    return next(one for one in named if _is_ours(one))
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether the directory has no record; then it is taken, also from scripts that start at the same moment."""
+    place.mkdir(parents=True, exist_ok=True)
+    if (place / "summary.json").exists():
+        return False
+    try:
+        (place / "steps.csv").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def script() -> str:
@@ -53,6 +64,6 @@ def tell(error: Exception, place: Path | None) -> None:
             reason = " ".join(str(error).split())
             print(
                 f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
-                f"Your training goes on.{where}",
+                f"Your training is not affected.{where}",
                 file=sys.stderr,
             )

@@ -89,7 +89,7 @@ def _versions() -> dict[str, str]:
 
 def _commit() -> str | None:
     """The commit of this project's checkout, with ``+`` for uncommitted changes; None outside one."""
-    git = ["git", "-C", str(Path(__file__).parent)]
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]  # it writes nothing there
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
