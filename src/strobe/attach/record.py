@@ -68,7 +68,7 @@ def summarise(
         "memory": environment.peak_memory(),
         "trace_evidence": None,
         "findings": [],
-        "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.rglob("*.pt.trace.json*")),
+        "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
         "bytes": None,
     }
