@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
@@ -39,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not any(entry_points(group=group, name="strobe") for group in GROUPS):
         sys.exit("Lightning does not find Strobe: its entry points are not installed. Install Strobe again with pip.")
     told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else "", TRACE: str(int(given.trace))}
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -W, -X and the like
-    line = [sys.executable, *flags, *(["-m"] if given.module else []), given.script, *given.arguments]
+    line = [sys.executable, *(["-m"] if given.module else []), given.script, *given.arguments]
     os.execve(sys.executable, line, os.environ | told)
 
 
