@@ -111,7 +111,7 @@ def test_importing_strobe_takes_neither_torch_nor_lightning() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # jsonargparse's own
 def test_lightning_cli_takes_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jsonargparse")
+    pytest.importorskip("jsonargparse", reason="intended: LightningCLI needs it, nothing else here does")
     from lightning.pytorch.cli import LightningCLI
     from lightning.pytorch.demos.boring_classes import BoringModel
 

@@ -124,7 +124,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 
 def test_without_a_repository_or_git_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "lies in no git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
+    assert "is not in a git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "needs git, which is not installed" in refusal(lambda: Repository(tmp_path), ConfigError)
 
@@ -140,7 +140,7 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     case = f'case $1 in venv) mkdir -p "$4";; *) [ -e {tmp_path}/allowed ];; esac'
     uv.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\n{case}\n')
     uv.chmod(0o755)
-    assert f"could not be made, see what this says: {uv} pip sync" in refusal(
+    assert f"could not be made; for the reason, run: {uv} pip sync" in refusal(
         lambda: repository.interpreter("other"), DataError
     )
     (tmp_path / "allowed").touch()

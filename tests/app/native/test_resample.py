@@ -113,6 +113,8 @@ def test_without_scaling_equals_torchvision_but_for_rounding(contents: list[byte
 
 def test_with_scaling_is_near_torchvision(contents: list[bytes]) -> None:
     """Mean and greatest differences are those that read_photos documents."""
+    if not any((DATA / "photos").glob("*.jpg")):
+        pytest.skip("intended: they are documented for real photos, and STROBE_DATA holds none")
     difference = differences(contents, lambda photo, box: square(photo, box, 224, scaled=True))
     print(f"mean {difference.mean():.3f}, greatest {difference.max():.0f}")
     assert 0 < difference.mean() < 1.5
