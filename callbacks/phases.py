@@ -58,7 +58,7 @@ class PhaseWatch(Profiler):
     def __init__(self) -> None:
         super().__init__()
         self.inner: Any = PassThroughProfiler()  # then the trainer's own, of either Lightning
-        self._passes = False  # whether that is told of actions
+        self._passes = False  # whether it gets the actions, too
         self._stack: list[str] = []
         self._known = _Actions({}, {})
         self._by_hand = False
@@ -68,7 +68,7 @@ class PhaseWatch(Profiler):
 
     def __getattr__(self, name: str) -> Any:
         """What a script asks its own profiler for, such as ``recorded_durations``."""
-        if name == "inner":  # there is none yet
+        if name == "inner":  # not set yet
             raise AttributeError(name)
         return getattr(self.inner, name)
 

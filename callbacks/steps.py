@@ -297,7 +297,7 @@ def _log_metrics(trainer: Trainer, what: str) -> None:
 
 
 def _size(batch: Any) -> int | None:
-    """The first dimension of the first tensor that has one, however a batch is nested; None if there is none."""
+    """The first dimension of the first tensor that has one, however a batch is nested; None without one."""
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else None
     if isinstance(batch, Mapping):

@@ -53,7 +53,7 @@ class Calibration:
 
 @cache
 def calibration(path: Path = CALIBRATION) -> Calibration | None:
-    """The calibration that ships with the program; None if there is none.
+    """The calibration that ships with the program; None without one.
 
     Raises:
         DataError: the file is damaged.

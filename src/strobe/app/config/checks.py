@@ -226,7 +226,7 @@ def seconds(text: str) -> float:
     """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not valid.
     """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
     if match is None or not float(match[1]):

@@ -86,7 +86,7 @@ def notes(tuning: Tuning) -> list[str]:
 
 
 def predicted(trial: Mapping[str, Any]) -> str:
-    """The estimate: a ratio with its interval, the most that it can be, or ``-`` where there is none."""
+    """The estimate: a ratio with its interval, the most that it can be, or ``-`` without one."""
     ratio = trial["predicted"]
     if ratio is None:
         return "-"
