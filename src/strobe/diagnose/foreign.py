@@ -65,4 +65,4 @@ def _code(override: str) -> str:
     key, typed = split(override)
     group, _, name = key.rpartition(".")
     value = yaml.safe_load(typed)
-    return _CALLS[group].format(name, json.dumps(value) if isinstance(value, str) else repr(value))
+    return _CALLS.get(group, "{}={}").format(name, json.dumps(value) if isinstance(value, str) else repr(value))
