@@ -163,6 +163,9 @@ class PhaseWatch(Profiler):
         """Passed on."""
         self.inner.teardown(*args, **kwargs)
 
+    def __del__(self) -> None:
+        """End nothing: Lightning's own would tear down the trainer's profiler, which lives on."""
+
     def _before_update(self, *_: Any) -> None:
         if not self.is_elsewhere():
             self._enter("optimizer")
