@@ -6,8 +6,8 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "a Lightning training as it is, with its verdict at the end",
-    "report": "rebuild a run's report from its records",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
+    "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",
     "clean": "what runs have left, and its removal by age",
 }

@@ -11,7 +11,6 @@ PACKAGES = (
 )
 
 
-
 def is_missing(name: str) -> bool:
     """Whether a package cannot be found."""
     try:
