@@ -25,7 +25,7 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
 
     A GPU is named if this process uses it, or is to ``start`` it: asking takes memory there, and seconds.
     """
-    gpu = (start_gpu and torch.cuda.is_available()) or torch.cuda.is_initialized()
+    gpu = torch.cuda.is_initialized() or (start_gpu and torch.cuda.is_available())  # type: ignore[no-untyped-call]
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
