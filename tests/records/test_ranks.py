@@ -121,6 +121,19 @@ def test_of_few_steps_nothing_is_concluded() -> None:
     assert told(case(lambda rank, step: BASE * rank, steps=2).rows)["slowdown"] is None
 
 
+def test_on_gpus_the_devices_tell_who_waits_and_their_idling_what_for() -> None:
+    rows = constant(2, 0).rows
+    for row in (row for found in rows.values() for row in found.values()):
+        row |= {f"device_{name}": row[name] for name in ("total", "transfer", "forward", "backward", "optimizer")}
+        row["device_idle"] = row["data_wait"] + row["callbacks"] + row["other"]
+        row["device_exposed_wait"] = row["exposed_wait"]
+        row |= {"other": row["other"] + row["backward"], "backward": 0.0}  # the host asks for a result between steps
+        row |= {"exposed_wait": 0.0, "wait_backward": 0.0}
+    found = told(rows)
+    assert (found["pattern"], found["slowest"], found["phase"]) == ("constant", 1, "data_wait")
+    assert found["slowdown"]["median"] == pytest.approx(4 / 3, rel=0.1)
+
+
 def write(rows: Rows, folder: Path) -> None:
     (folder / "ranks").mkdir(exist_ok=True)
     for rank, found in rows.items():

@@ -65,6 +65,7 @@ def case(
             each: dict[str, float] = {name: float(phases[name][rank, step]) for name in PHASES}
             row: dict[str, Any] = {"step": step, "epoch": 0, "images": 32.0 * ranks, "profiled": 0, **each}
             row |= {"total": sum(each.values()), "exposed_wait": float(wait[rank, step])}
+            row |= {f"wait_{name}": float(wait[rank, step]) * (name == "backward") for name in PHASES}
             rows[rank][step] = row | {"elements": 3072 * size[rank, step], "callbacks/Slow": each["callbacks"]}
     slow = BASE + (size - 1) * (WORK["forward"] + WORK["backward"]) + more
     return Case(rows, slow.max(axis=0).mean() / slow.mean(), _pace(own) / _pace(alone))

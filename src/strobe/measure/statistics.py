@@ -258,17 +258,15 @@ def independent(values: Sequence[float]) -> float:
 
 
 def mean_ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """The mean of one series over that of another, of the same steps of one run in order of time; both means positive.
+    """The mean of one series over another's, of at least ``FEWEST`` same steps in order of time; both means positive.
 
-    The interval is by the delta method and Student's t, over as many values as would be :func:`independent`.
+    By the delta method and Student's t, over as many values as would be :func:`independent`.
     """
     ours, theirs = (np.asarray(side, dtype=np.float64) for side in (above, below))
-    ratio = float(ours.mean() / theirs.mean())
-    away = (ours - ratio * theirs) / ours.mean()
-    if len(away) < FEWEST:
-        return _estimate(math.log(ratio), None, 0, LEVEL, len(away))
-    count = max(independent(away), FEWEST)
-    return _estimate(math.log(ratio), float(away.std(ddof=1)) / math.sqrt(count), count - 1, LEVEL, len(away))
+    away = ours / ours.mean() - theirs / theirs.mean()
+    count = max(independent(away.tolist()), FEWEST)
+    error = float(away.std(ddof=1)) / math.sqrt(count)
+    return _estimate(math.log(ours.mean() / theirs.mean()), error, count - 1, LEVEL, len(away))
 
 
 def share(count: int, total: int) -> Estimate:

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.callbacks.columns import GAPS, OWNED, PHASES
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.statistics import independent, mean_ratio
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.steps import read_rows
 
+HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
 FOLDER, WAIT, DEVICE_WAIT = "ranks", "exposed_wait", "device_exposed_wait"
 SIZES = ("elements", "images")  # of a batch
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
@@ -70,7 +71,11 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
     """The same from the rows."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
-    counted = [step for step in shared if not any(found[step]["profiled"] for found in rows.values())]
+    counted = [
+        step
+        for step in shared
+        if not any(row["profiled"] or WAIT not in row for row in (found[step] for found in rows.values()))
+    ]
     record: dict[str, Any] = {
         "world_size": world_size,
         "ranks": list(rows),
@@ -79,7 +84,7 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "first", "heat")),
         "slow": [],
     }
-    if not counted or not all(any(WAIT in row for row in found.values()) for found in rows.values()):
+    if len(counted) < FEWEST:
         return record
     return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told()
 
@@ -101,26 +106,27 @@ class _Joined:
     def __init__(self, rows: Mapping[int, Sequence[dict[str, float]]], steps: Sequence[int]) -> None:
         self.rows, self.steps, self.names = rows, steps, list(rows)
         self.total = self.column("total")
-        host, device = self.column(WAIT), self.column(DEVICE_WAIT)
-        self.wait: Values = np.clip(np.where(device > 0, device, host), 0.0, self.total)
-        self.own: Values = self.total - self.wait
+        self.phases = {phase: self.column(phase) for phase in PHASES}
+        self.waits = {phase: self.column(f"wait_{phase}") for phase in PHASES}
+        if all("device_total" in row for found in rows.values() for row in found):
+            self._as_the_devices_saw_it()
+        self.wait: Values = sum(self.waits.values(), 0 * self.total)
+        self.phases = {phase: np.maximum(0.0, self.phases[phase] - self.waits[phase]) for phase in PHASES}
+        self.own: Values = sum(self.phases.values(), 0 * self.total)
         self._peak: Values = self.own.max(axis=0)
         self._middle: Values = np.sort(self.own, axis=0)[(len(self.own) - 1) // 2]
-        self.waits = self._by_phase()
-        self.phases = {phase: self.column(phase) - self.waits[phase] for phase in PHASES}
+
+    def _as_the_devices_saw_it(self) -> None:
+        """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
+        self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
+        self.total, idle = self.column("device_total"), self.column("device_idle")
+        host = sum(self.phases[phase] for phase in HOST)
+        shares = {phase: idle * self.phases[phase] / np.maximum(host, 1e-12) for phase in HOST}
+        on_device = {phase: self.column(f"device_{phase}") for phase in PHASES if phase in DEVICE}
+        self.phases = dict.fromkeys(PHASES, 0 * self.total) | shares | on_device
 
     def column(self, name: str) -> Values:
         return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
-
-    def _by_phase(self) -> dict[str, Values]:
-        """The waiting in each phase: first in the longer of ``backward`` and ``other``, then where there is room."""
-        room, found = {phase: self.column(phase) for phase in PHASES}, dict.fromkeys(PHASES, 0 * self.wait)
-        left, backward = self.wait.copy(), room["backward"] >= room["other"]
-        turns = [("backward", backward), ("other", ~backward), *((one, left >= 0) for one in ("backward", "other"))]
-        for phase, here in [*turns, *((phase, left >= 0) for phase in PHASES[::-1])]:
-            taken = np.where(here, np.minimum(left, room[phase] - found[phase]), 0.0)
-            found[phase], left = found[phase] + taken, left - taken
-        return found
 
     def told(self) -> dict[str, Any]:
         """What the record says of these ranks."""
@@ -142,8 +148,6 @@ class _Joined:
 
     def straggling(self) -> _Straggling | None:
         """Who is slow and how; None where the ranks differ by no more than chance has it."""
-        if len(self.steps) < FEWEST:
-            return None
         growing, constant, turns = self._growing(), self._constant(), self._alternating()
         if constant and not self._is_sure(constant):
             constant = None
