@@ -173,15 +173,44 @@ class StepLog:
 
 
 def size_of(batch: Any) -> int | None:
-    """The first dimension of the first tensor that has one, however a batch is nested; None without one."""
+    """How many samples a batch has: the first dimension of the first tensor that has one, however it is nested.
+
+    So Lightning has it (``extract_batch_size``), but for a list of images, as detectors take them, which counts its
+    items. None where no tensor tells.
+    """
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else None
+    if isinstance(batch, list | tuple) and _are_images(batch):
+        return len(batch)
+    return next((size for part in _parts(batch) if (size := size_of(part)) is not None), None)
+
+
+def _are_images(items: Sequence[Any]) -> bool:
+    """Whether each item holds a tensor of three dimensions first, of which one is its channels: 3, or 1 if sizes vary.
+
+    A list of other tensors, such as inputs and targets, is a batch of which each tensor has all samples.
+    """
+    shapes = set[tuple[int, ...]]()
+    for item in items:
+        if (tensor := _tensor(item)) is None or tensor.ndim != 3 or len(tensor) not in (1, 3):
+            return False
+        shapes.add(tuple(tensor.shape))
+    channels = {shape[0] for shape in shapes}
+    return channels == {3} or (channels == {1} and len(shapes) > 1)
+
+
+def _tensor(batch: Any) -> Tensor | None:
+    """The first tensor that has a dimension."""
+    if isinstance(batch, Tensor):
+        return batch if batch.ndim else None
+    return next((found for part in _parts(batch) if (found := _tensor(part)) is not None), None)
+
+
+def _parts(batch: Any) -> Iterable[Any]:
     if isinstance(batch, Mapping):
-        parts: Iterable[Any] = batch.values()
-    elif isinstance(batch, list | tuple):
-        parts = batch
-    elif is_dataclass(batch):
-        parts = [getattr(batch, one.name, None) for one in fields(batch)]
-    else:
-        return None
-    return next((size for part in parts if (size := size_of(part)) is not None), None)
+        return batch.values()
+    if isinstance(batch, list | tuple):
+        return batch
+    if is_dataclass(batch):
+        return [getattr(batch, one.name, None) for one in fields(batch)]
+    return ()
