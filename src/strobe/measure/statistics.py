@@ -258,15 +258,12 @@ def independent(values: Sequence[float]) -> float:
 
 
 def mean_ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
-    """The mean of one series over another's, of at least ``FEWEST`` same steps in order of time; both means positive.
-
-    By the delta method and Student's t, over as many values as would be :func:`independent`.
-    """
+    """One series' mean over another's, over the same two or more steps in order of time, by the delta method."""
     ours, theirs = (np.asarray(side, dtype=np.float64) for side in (above, below))
     away = ours / ours.mean() - theirs / theirs.mean()
     count = max(independent(away.tolist()), FEWEST)
-    error = float(away.std(ddof=1)) / math.sqrt(count)
-    return _estimate(math.log(ours.mean() / theirs.mean()), error, count - 1, LEVEL, len(away))
+    middle, error = math.log(ours.mean() / theirs.mean()), float(away.std(ddof=1)) / math.sqrt(count)
+    return _estimate(middle, error, count - 1, LEVEL, len(away))
 
 
 def share(count: int, total: int) -> Estimate:
