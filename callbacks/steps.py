@@ -6,7 +6,7 @@ import multiprocessing
 import resource
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 
 from torch import Tensor
 
-from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
+from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RANKS
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer
 from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import Lap, PhaseClock
 from .threads import ThreadsBeside
+from .waits import Waits
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
@@ -28,36 +29,47 @@ LIVE_STEPS = 20  # over which the latest rate is taken
 _log = logging.getLogger(__name__)
 
 
+def rows_of(path: Path, rank: int) -> Path:
+    """Where a rank writes its rows, where rank 0 writes to this path."""
+    return path if rank == 0 else path.parent / "ranks" / f"{rank}.csv"
+
+
 @dataclass
 class Row:
     """A step that is not written yet: what follows it is not known, or its device is not done."""
 
     head: Sequence[Any]  # from `step` to the memory
     lap: Lap
+    among: Sequence[float | None] = ()  # ``RANKS``
     gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
     device: Mapping[str, float] | None = None
     after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
 
 
 class StepRows:
-    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them."""
+    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them.
 
-    def __init__(self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool) -> None:
+    Of several ranks also ``RANKS``.
+    """
+
+    def __init__(
+        self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool, ranks: bool = False
+    ) -> None:
         self._owners, self._between = owners, between
-        self._device = device
+        self._device = (*DEVICE, EXPOSED) if device and ranks else DEVICE if device else ()
         self._waiting: deque[Row] = deque()
         self._file = path.open("w", newline="", buffering=1 << 16)
         self._csv = csv.writer(self._file)
-        names = [f"device_{name}" for name in DEVICE] if device else []
+        names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         self._csv.writerow(
             [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
         )
         self._file.flush()
         self._flushed = time.monotonic()
 
-    def add(self, head: Sequence[Any], lap: Lap) -> None:
+    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[float | None] = ()) -> None:
         """A step has ended: those before it are followed by nothing more."""
-        self._waiting.append(Row(head, lap))
+        self._waiting.append(Row(head, lap, among))
 
     def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
         """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
@@ -83,12 +95,12 @@ class StepRows:
             phases = row.lap.phases
             cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
             values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
-            values.append(row.lap.collecting)
-            if self._device:
-                values += [row.device.get(name) if row.device else None for name in DEVICE]
+            values += [row.lap.collecting, *row.among]
+            values += [row.device.get(name) if row.device else None for name in self._device]
             values += [row.lap.owned(owner) for owner in self._owners]
             values += [row.after.get(owner, 0.0) for owner in self._between]
-            self._csv.writerow([*row.head, *(f"{value:.7f}" if value else value for value in values)])
+            told = (f"{value:.7f}" if value and not isinstance(value, int) else value for value in values)
+            self._csv.writerow([*row.head, *told])
         if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now
@@ -137,8 +149,10 @@ class StepRecorder(Callback):
     bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
     ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an
-    undisturbed step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
+    disturbed the step. Of several ranks each writes: those other than 0 into ``ranks/<rank>.csv`` beside it, all with
+    ``RANKS``: seconds in which this rank waits for the others (empty for a backward pass that Lightning does not
+    know of), how many elements the batch's tensors have, and the Unix time at which the step began. Every
+    `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
     """
 
     def __init__(self, path: str | Path, *, loggers: bool = True) -> None:
@@ -146,6 +160,7 @@ class StepRecorder(Callback):
         self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
         self._rows: StepRows | None = None
+        self._waits: Waits | None = None
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
         self.threads = ThreadsBeside()
 
@@ -156,8 +171,12 @@ class StepRecorder(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
-        on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
+        on_gpu, ranks = trainer.strategy.root_device.type == "cuda", trainer.world_size
         self._clock = PhaseClock(device=DeviceClock() if on_gpu else None)
+        if ranks > 1:
+            self._waits = Waits(self._clock)
+            self._unix = time.time_ns() - time.perf_counter_ns()
+            self.on_before_backward = self._before_backward  # type: ignore[method-assign]  # costs one process nothing
         self._clock.install(trainer)
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
@@ -166,11 +185,14 @@ class StepRecorder(Callback):
         self._memory = MemoryWatch()
         self._validating = 0
         self._recording = False
-        if trainer.is_global_zero:
-            loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
-            mine = {*self._checkpoints, type(self).__name__}
-            between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
-            self._rows = StepRows(self.path, [*owners(trainer), *loggers], between=between, device=on_gpu)
+        loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
+        mine = {*self._checkpoints, type(self).__name__}
+        between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
+        path = rows_of(self.path, trainer.global_rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._rows = StepRows(path, [*owners(trainer), *loggers], between=between, device=on_gpu, ranks=ranks > 1)
+        if self._waits is not None:
+            self._waits.install()
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
@@ -204,18 +226,34 @@ class StepRecorder(Callback):
         phases = lap.phases
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         profiled = self._recording or _recording(trainer)
-        size, self.batch_size = self.batch_size or _size(batch), None
+        tensors = _tensors(batch)
+        size, self.batch_size = self.batch_size or next((len(one) for one in tensors if one.ndim), None), None
         images = None if size is None else size * trainer.world_size
         step, total = trainer.fit_loop.epoch_loop.total_batch_idx, sum(phases.values())
         self._recent.append((images or 0, total, phases["data_wait"]))
         if self._rows is not None:
-            self._rows.add([step, trainer.current_epoch, images, lap.updates, int(profiled), *self._memory.held()], lap)
+            head = [step, trainer.current_epoch, images, lap.updates, int(profiled), *self._memory.held()]
+            self._rows.add(head, lap, self._among(lap, batch))
             self._rows.tell(self._clock.device.ready() if self._clock.device else ())
             self._rows.write()
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             scalars = {f"step_seconds/{name}": value for name, value in (phases | {"total": total}).items()}
             for logger in trainer.loggers:
                 logger.log_metrics(scalars, step=trainer.global_step)
+
+    def _before_backward(self, trainer: Any, pl_module: LightningModule, loss: Any) -> None:
+        """Time how long this rank waits for the others at the end of the pass."""
+        if self._waits is not None:
+            self._waits.watch(loss)
+
+    def _among(self, lap: Lap, batch: Any) -> tuple[float | None, ...]:
+        """``RANKS`` of a step; nothing for one process."""
+        if self._waits is None:
+            return ()
+        waits, passes, self._waits.passes = lap.waits, self._waits.passes, 0
+        exposed = sum(waits.values()) if passes or not lap.updates else None
+        elements = sum(tensor.numel() for tensor in _tensors(batch))
+        return exposed, *waits.values(), elements, (self._unix + lap.began) / 1e9
 
     def live(self) -> tuple[float, float] | None:
         """Images/s of the latest steps and what lies between them, and the share of that time that waited for data.
@@ -247,10 +285,13 @@ class StepRecorder(Callback):
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
-        clock, rows = self._clock, self._rows
-        self._clock = self._rows = None
+        clock, rows, waits = self._clock, self._rows, self._waits
+        self._clock = self._rows = self._waits = None
         if clock is None:
             return
+        if waits is not None:
+            waits.remove()
+            vars(self).pop("on_before_backward", None)
         try:
             if rows is not None:
                 with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
@@ -296,19 +337,19 @@ def _log_metrics(trainer: Trainer, what: str) -> None:
         _log.info("%s: %s", what, values)
 
 
-def _size(batch: Any) -> int | None:
-    """The first dimension of the first tensor that has one, however a batch is nested; None without one."""
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    """The tensors of a batch, however it is nested."""
     if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else None
-    if isinstance(batch, Mapping):
-        parts: Iterable[Any] = batch.values()
+        yield batch
+    elif isinstance(batch, Mapping):
+        for part in batch.values():
+            yield from _tensors(part)
     elif isinstance(batch, list | tuple):
-        parts = batch
+        for part in batch:
+            yield from _tensors(part)
     elif is_dataclass(batch):
-        parts = [getattr(batch, one.name, None) for one in fields(batch)]
-    else:
-        return None
-    return next((size for part in parts if (size := _size(part)) is not None), None)
+        for one in fields(batch):
+            yield from _tensors(getattr(batch, one.name, None))
 
 
 def _recording(trainer: Any) -> bool:
