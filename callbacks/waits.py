@@ -1,7 +1,9 @@
 """How long one rank of several waits for the others: at the end of a backward pass, and in other collectives."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from .phases import PhaseClock
+from .clock import Clock, Lap
 
 _COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
     *("allreduce", "reduce", "broadcast", "barrier", "gather", "scatter", "alltoall", "alltoall_base"),
@@ -29,10 +31,11 @@ class Waits:
     batch, end in ``Work.wait`` or in DDP's ``_broadcast_coalesced``, which are timed until ``remove``.
     """
 
-    def __init__(self, clock: PhaseClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._timed: list[tuple[Any, str, Any, Any]] = []  # owner, name, what it was, and what it is now
-        self.passes = 0  # backward passes that were timed since the last step ended
+        self._passes = 0  # backward passes that were timed since the last step ended
+        self._unix = time.time_ns() - time.perf_counter_ns()
 
     def install(self) -> None:
         """Begin to time collectives; without torch.distributed there are none."""
@@ -61,6 +64,13 @@ class Waits:
         if isinstance(loss, Tensor) and loss.requires_grad:
             hook: Any = loss.register_hook(lambda _: self._begins(hook))  # type: ignore[no-untyped-call]
 
+    def of(self, lap: Lap, batch: Any) -> tuple[float | None, ...]:
+        """``RANKS`` of a step that has ended. Who calls ``backward`` unknown to Lightning has no known wait."""
+        waits, passes, self._passes = lap.waits, self._passes, 0
+        exposed = sum(waits.values()) if passes or not lap.updates else None
+        elements = sum(tensor.numel() for tensor in tensors_of(batch))
+        return exposed, *waits.values(), elements, (self._unix + lap.began) / 1e9
+
     def _begins(self, hook: Any) -> None:
         """Within the backward pass: be told when the last local gradient is there."""
         with suppress(Exception):  # which would be the training's
@@ -75,7 +85,7 @@ class Waits:
     def _all_gradients(self) -> None:
         with suppress(Exception):
             self._clock.waited()
-            self.passes += 1
+            self._passes += 1
 
     def _in_time(self, collective: Callable[..., Any]) -> Callable[..., Any]:
         clock = self._clock
@@ -95,3 +105,19 @@ class Waits:
 
 def _queue(work: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(work)
+
+
+def tensors_of(batch: Any) -> Iterator[Tensor]:
+    """The tensors of a batch, however it is nested."""
+    if isinstance(batch, Tensor):
+        yield batch
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(batch, Mapping):
+        parts = batch.values()
+    elif isinstance(batch, list | tuple):
+        parts = batch
+    elif is_dataclass(batch):
+        parts = [getattr(batch, one.name, None) for one in fields(batch)]
+    for part in parts:
+        yield from tensors_of(part)

@@ -17,10 +17,13 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.callbacks import steps, threads
-from strobe.callbacks.columns import GAPS, PHASES
-from strobe.callbacks.phases import Lap, PhaseClock
-from strobe.callbacks.steps import COLUMNS, ProgressBar, StepRecorder, StepRows
+from strobe.callbacks import rows as step_rows
+from strobe.callbacks import threads
+from strobe.callbacks.clock import Lap
+from strobe.callbacks.columns import COLUMNS, GAPS, PHASES
+from strobe.callbacks.phases import PhaseClock
+from strobe.callbacks.rows import StepRows
+from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.records.steps import measure_steps
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
@@ -66,7 +69,7 @@ class Hoarding(Callback):
 
 
 def test_memory_that_grows_with_the_steps_is_seen(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "ASKED_SECONDS", 0.0)
+    monkeypatch.setattr(step_rows, "ASKED_SECONDS", 0.0)
     fit(recorder, Hoarding(), max_epochs=5)
     growth = measure_steps(recorder.path)["memory_growth"]
     assert growth["memory"]["steady"]
@@ -191,7 +194,7 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
 
 
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(step_rows, "FLUSH_SECONDS", 0)
     seen = []
 
     class Look(Callback):
