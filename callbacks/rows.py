@@ -14,7 +14,7 @@ from typing import Any
 from .clock import Clock, Lap
 from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RANKS
 from .threads import ThreadsBeside
-from .waits import Waits, tensors_of
+from .waits import Waits
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
@@ -183,8 +183,3 @@ class StepLog:
 def rows_of(path: Path, rank: int) -> Path:
     """Where a rank writes its rows, where rank 0 writes to this path."""
     return path if rank == 0 else path.parent / "ranks" / f"{rank}.csv"
-
-
-def size_of(batch: Any) -> int | None:
-    """The first dimension of a batch's first tensor that has one; None without one."""
-    return next((len(tensor) for tensor in tensors_of(batch) if tensor.ndim), None)

@@ -5,11 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .batches import size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer
 from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import PhaseClock
-from .rows import StepLog, StepRows, rows_of, size_of
+from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
 from .waits import Waits
 

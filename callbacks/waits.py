@@ -1,9 +1,8 @@
 """How long one rank of several waits for the others: at the end of a backward pass, and in other collectives."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from functools import wraps
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from .batches import tensors_of
 from .clock import Clock, Lap
 
 _COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
@@ -105,19 +105,3 @@ class Waits:
 
 def _queue(work: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(work)
-
-
-def tensors_of(batch: Any) -> Iterator[Tensor]:
-    """The tensors of a batch, however it is nested."""
-    if isinstance(batch, Tensor):
-        yield batch
-        return
-    parts: Iterable[Any] = ()
-    if isinstance(batch, Mapping):
-        parts = batch.values()
-    elif isinstance(batch, list | tuple):
-        parts = batch
-    elif is_dataclass(batch):
-        parts = [getattr(batch, one.name, None) for one in fields(batch)]
-    for part in parts:
-        yield from tensors_of(part)
