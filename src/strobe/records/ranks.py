@@ -81,12 +81,14 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         "ranks": list(rows),
         "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
         **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
-        **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "first", "heat")),
+        **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
     if len(counted) < FEWEST:
         return record
-    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told()
+    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told(
+        world_size
+    )
 
 
 @dataclass(frozen=True)
@@ -128,14 +130,16 @@ class _Joined:
     def column(self, name: str) -> Values:
         return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
 
-    def told(self) -> dict[str, Any]:
+    def told(self, world_size: int) -> dict[str, Any]:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        told = {
+        sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
+        told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
             "phases": phases,
+            "elements": None if sizes is None else {name: _mean(sizes[place]) for name, place in each.items()},
         }
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
         if len(self.names) < 2 or not self.own.mean(axis=1).min() > 0:
@@ -143,7 +147,8 @@ class _Joined:
         found = self.straggling()
         slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
         told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
-        told["first"] = {"waits": here, "exchange": _mean(self.wait.min(axis=0)), "extra": self._extra_of_first(found)}
+        exchange = _mean(self.wait.min(axis=0)) if len(self.names) == world_size else None
+        told["first"] = {"waits": here, "exchange": exchange, "extra": self._extra_of_first(found)}
         return told | self._named(found)
 
     def straggling(self) -> _Straggling | None:
