@@ -258,7 +258,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
     exchange = min(exchange, sum(elsewhere.values()))
-    yield Part("straggler", "", "waiting for other ranks", sum(elsewhere.values()) - exchange)
+    who = "slow" if record.text("ranks", "pattern") else "other"
+    yield Part("straggler", "", f"waiting for {who} ranks", sum(elsewhere.values()) - exchange)
     yield Part("exchange", "", "exchanging gradients", exchange)
     waiting = held(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))

@@ -317,12 +317,12 @@ class _Joined:
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
         speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        together = found.slow if found.pattern == "alternating" else found.slow & (self.own == self._peak)
+        late = found.slow if found.pattern == "alternating" else found.slow & (self.own == self._peak)
         return {
             "pattern": found.pattern,
             "slow": slow,
             "slowest": self.names[first],
-            "share": float(together[first].mean() if found.pattern == "alternating" else together.any(axis=0).mean()),
+            "share": float(late.any(axis=0).mean()),
             "phase": phase,
             "owner": owner,
             "extra_seconds": sum(extra.values()),

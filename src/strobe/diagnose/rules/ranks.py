@@ -50,13 +50,14 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
     longer = duration(extra if share >= MOSTLY or pattern == "growing" else extra / share)
     plural = several and pattern != "alternating"
     waits, takes, gets, has, it = _PLURAL if plural else _SINGULAR
-    more = f"{takes} {longer} longer than the others in {place}"
+    others = "the others" if (record.count("ranks", "world_size") or 0) != 2 else "the other"
+    more = f"{takes} {longer} longer than {others} in {place}"
     if phase == "data_wait":
-        more = f"{waits} for data {longer} more than the others"
+        more = f"{waits} for data {longer} more than {others}"
     if record.text("ranks", "uneven") and pattern == "alternating":
-        return f"The ranks' batches differ in size: the rank with the largest takes {longer} longer than the others"
+        return f"The ranks' batches differ in size: the rank with the largest takes {longer} longer than {others}"
     if record.text("ranks", "uneven"):
-        return f"{who} {gets} batches {_larger(record)} as large as those of the others, and {more}"
+        return f"{who} {gets} batches {_larger(record)} as large as those of {others}, and {more}"
     if pattern == "alternating":
         return f"Ranks take turns at being slow: in {percent(share)} of steps one of them {more}"
     if pattern == "growing":
