@@ -1,0 +1,17 @@
+# Bottleneck: the first sample fills a cache for 0.5 s, the others are fast. Cause: nothing (The first step took).
+
+import time
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomIterableDatasetWithLen
+from torch.utils.data import DataLoader
+
+
+class Cached(RandomIterableDatasetWithLen):
+    def __iter__(self):
+        time.sleep(0.5)
+        return super().__iter__()
+
+
+trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False)
+trainer.fit(BoringModel(), DataLoader(Cached(32, 512), batch_size=16))
