@@ -139,7 +139,7 @@ def test_a_bound_is_told_and_no_speed_that_nobody_measured(standstill: Standstil
 def test_rates_count_steps_where_no_batch_tells_its_size(standstill: Standstill, tmp_path: Path) -> None:
     program = Program(PROGRAMS["no tensors"].model, PROGRAMS["no tensors"].loader, "data", "loader")
     model, loader, validation, _ = program.parts(standstill)
-    model.log = lambda *_, **__: None  # type: ignore[method-assign]
+    model.log = lambda *_, **__: None
     trainer_with(Strobe("here")).fit(model, loader, validation)
     summary = record(tmp_path / "here")
     assert summary["unit"] == "steps"
