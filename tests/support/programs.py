@@ -5,9 +5,9 @@ import os
 import random
 import re
 import runpy
+import threading
 import time
 import tomllib
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,9 @@ import torch
 from strobe.attach import callback
 from support.places import ROOT
 
+TIMER = "lightning.pytorch.callbacks.timer"
+ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
+SLEEP = time.sleep
 FOLDER = ROOT / "tests" / "attach" / "programs"
 
 
@@ -86,22 +89,44 @@ def install(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(site)
 
 
+class OwnTime:
+    """A clock of what this thread computes and sleeps, however busy the machine is; nobody waits for a sleep."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def perf_counter_ns(self) -> int:
+        return time.thread_time_ns() + self.slept
+
+    def monotonic(self) -> float:
+        return self.perf_counter_ns() / 1e9
+
+    def sleep(self, seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.slept += round(seconds * 1e9)
+        else:
+            SLEEP(seconds)
+
+
 def run(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch, *, watched: bool) -> list[Any]:
-    """What each fit ended with; where Strobe is not there, nobody waits for what sleeps."""
+    """What each fit ended with. A script with workers has the machine's time, others have their own."""
     folder.mkdir()
-    sleep: Callable[[float], None] = time.sleep
-    measured = callback.contention.between
-
-    def alone(*given: Any) -> dict[str, Any]:
-        return measured(*given) | {"others": 0.0, "stolen": 0.0}  # other tests may run beside this one
-
+    clock, own = OwnTime(), "num_workers" not in script.path.read_text()
     with monkeypatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("STROBE", str(int(watched)))
         patch.setenv("STROBE_OUT", "here")
         patch.setattr("sys.argv", [script.path.name, *script.arguments])
-        patch.setattr(callback.contention, "between", alone)
-        patch.setattr(time, "sleep", sleep if watched or "max_time" in script.path.read_text() else lambda _: None)
+        if own:
+            patch.setattr(callback.contention, "between", lambda *_: dict(ALONE))
+            patch.setattr(time, "sleep", clock.sleep)
+            for module in ("strobe.callbacks.clock", "strobe.callbacks.rows", "strobe.callbacks.steps", TIMER):
+                patch.setattr(f"{module}.time", clock)
+        elif not watched:
+            patch.setattr(time, "sleep", lambda _: None)
         Witness.states = []
         torch.manual_seed(7)
         random.seed(7)

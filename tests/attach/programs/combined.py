@@ -1,5 +1,5 @@
 # Bottleneck: one of two loaders sleeps 6 ms a batch. Cause: loader.
-# Arguments: min_size | max_size | max_size_cycle | sequential.
+# Arguments: min_size | max_size | max_size_cycle.
 
 import sys
 import time
@@ -22,9 +22,7 @@ class Model(BoringModel):
         return sum(self.step(part) for part in parts if part is not None)
 
 
-loaders = {
-    "labelled": DataLoader(Archive(32, 160), batch_size=4),
-    "other": DataLoader(RandomDataset(32, 60), batch_size=4),
-}
+labelled, other = DataLoader(Archive(32, 160), batch_size=4), DataLoader(RandomDataset(32, 60), batch_size=4)
+loaders = {"labelled": labelled, "other": other}
 trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False, limit_val_batches=0)
 trainer.fit(Model(), CombinedLoader(loaders, sys.argv[1] if len(sys.argv) > 1 else "min_size"))

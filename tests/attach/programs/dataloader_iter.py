@@ -15,7 +15,7 @@ def collate(samples):
 
 class Model(BoringModel):
     def training_step(self, dataloader_iter):
-        batch, batch_idx, dataloader_idx = next(dataloader_iter)
+        batch, _, _ = next(dataloader_iter)
         return {"loss": self.step(batch)}
 
     def configure_optimizers(self):

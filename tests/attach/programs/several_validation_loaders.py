@@ -4,6 +4,7 @@ import time
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
+from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader
 
 
@@ -20,4 +21,4 @@ class Model(BoringModel):
 
 validation = [DataLoader(RandomDataset(32, 32), batch_size=4), DataLoader(Archive(32, 64), batch_size=4)]
 trainer = Trainer(max_epochs=4, accelerator="cpu", logger=False, enable_progress_bar=False)
-trainer.fit(Model(), DataLoader(RandomDataset(32, 64), batch_size=8), validation)
+trainer.fit(Model(), DataLoader(RandomDataset(32, 64), batch_size=8), CombinedLoader(validation, "sequential"))

@@ -1,4 +1,4 @@
-# Bottleneck: batches of one number, so that a step is all Python. Cause: nothing (each step) or small_batch.
+# Bottleneck: batches of one number, so that a step is all Python. Cause: small_batch.
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
