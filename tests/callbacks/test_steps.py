@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import rows as step_rows
 from strobe.callbacks import threads
+from strobe.callbacks.batches import size_of
 from strobe.callbacks.clock import Lap
 from strobe.callbacks.columns import COLUMNS, GAPS, PHASES
 from strobe.callbacks.phases import PhaseClock
-from strobe.callbacks.rows import StepRows, size_of
+from strobe.callbacks.rows import StepRows
 from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.records.steps import measure_steps
