@@ -38,7 +38,7 @@ REPEATS, LONGEST = 6, 64  # of a period: how often it is seen at least, and its 
 TYPICAL = 0.25  # of the mean work lost in a typical step, where ranks take turns without a rule
 CONCENTRATED = 0.5  # by how much more of the extra work than of all work lies in one phase, then
 SIZED, FLATTEST, STEEPEST = 0.05, 0.2, 3.0  # relative: extra elements; extra work for these, at least and at most
-USUAL, SAME = 0.9, 0.8  # of the steps: half of what such a one loses is no chance; of those, by the same rank
+USUAL, SAME = 0.9, 0.8  # of the steps: much less than what such a one loses is chance; of those, by the same rank
 TAIL = 0.02  # of the steps on either side, taken for less extreme where regularity is looked for
 COLUMNS = 60  # of the heat map
 
@@ -317,12 +317,16 @@ class _Joined:
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
         speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        late = found.slow if found.pattern == "alternating" else found.slow & (self.own == self._peak)
+        late = found.slow.any(axis=0)
+        if found.pattern != "alternating":
+            group = found.slow[:, 0]
+            more = self.own[group].max(axis=0) - self.own[~group].max(axis=0)
+            late = more >= max(0.0, float(np.quantile(more, USUAL))) / 4
         return {
             "pattern": found.pattern,
             "slow": slow,
             "slowest": self.names[first],
-            "share": float(late.any(axis=0).mean()),
+            "share": float(late.mean()),
             "phase": phase,
             "owner": owner,
             "extra_seconds": sum(extra.values()),
