@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import strobe.app.needed  # noqa: F401  # isort: skip
+
 from omegaconf import DictConfig
 
 from strobe.app.config.compose import recomposed

@@ -5,10 +5,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from strobe.errors import StrobeError
+from strobe.overrides import Parse, as_typed
 
 EXAMPLES = """
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
@@ -61,11 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
-    from strobe.app.config.compose import parse
     from strobe.compare.command import compare
     from strobe.compare.gather import Asked
     from strobe.compare.runs import is_sweep, tidy
     from strobe.measure.gate import parse_share
+
+    parse: Parse = as_typed
+    with suppress(ModuleNotFoundError):  # without Hydra, as in somebody else's environment
+        from strobe.app.config.compose import parse as hydras
+
+        parse = hydras
 
     if given.baseline is not None and not given.baseline.strip():
         parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")
