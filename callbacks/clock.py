@@ -134,6 +134,16 @@ class Clock(Phases):
         elif not watch and self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
 
+    @property
+    def since(self) -> int:
+        """When the present phase began, in nanoseconds."""
+        return self._since
+
+    @property
+    def updates(self) -> int:
+        """Of the step so far."""
+        return self._updates
+
     def call(self, phase: str) -> None:
         """What runs now turns out to be this phase, since the one before it ended."""
         self._current = phase

@@ -34,7 +34,9 @@ class LoopPhases(Phases):
         clock: What measures the phases.
         named: The optimizers whose updates count; None for all in this thread.
         may_update: Asked before each update, with the optimizer: whether it belongs to this training.
-        fail: Called with an error of this class's own, which must not reach the script.
+
+    Attributes:
+        failure: An error of this class's own, after which it does nothing more. It is kept from the script.
     """
 
     def __init__(
@@ -42,14 +44,14 @@ class LoopPhases(Phases):
         clock: Clock,
         named: Sequence[Any] | None,
         may_update: Callable[[Any], bool],
-        fail: Callable[[Exception], None],
     ) -> None:
         super().__init__()
         self.parts: list[Any] = [clock]  # and ranges, while steps are traced
         self.passes = self.updates = 0  # backward passes and updates so far
         # Each that was seen, and how many backward passes there were before its latest update.
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._clock, self._named, self._may_update, self._fail = clock, named, may_update, fail
+        self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
+        self._clock, self._named, self._may_update = clock, named, may_update
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
@@ -63,9 +65,9 @@ class LoopPhases(Phases):
         for part in self.parts:
             part.show(phase)
 
-    def change(self, phase: str) -> None:
+    def change(self, phase: str | None) -> None:
         """From now on this phase runs, and none around it."""
-        self._stack = [phase]
+        self._stack = [phase] if phase else []
         self.show(phase)
 
     def end_step(self) -> None:
@@ -108,22 +110,23 @@ class LoopPhases(Phases):
             if len(given) > 1 and callable(given[1]):
                 return (given[0], self._timed(given[1]), *given[2:]), named
         except Exception as error:
-            self._fail(error)
+            self.failure = error
         return None
 
     def after_update(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
         try:
             if self._counts(optimizer) and "optimizer" in self._stack:
-                self._leave_until("optimizer")
+                self.leave_until("optimizer")
                 self._clock.updated()
                 self.updates += 1
                 self.optimizers[optimizer] = self.passes
         except Exception as error:
-            self._fail(error)
+            self.failure = error
 
     def _counts(self, optimizer: Any) -> bool:
-        return not self.is_elsewhere() and (self._named is None or any(optimizer is one for one in self._named))
+        mine = self.failure is None and not self.is_elsewhere()
+        return mine and (self._named is None or any(optimizer is one for one in self._named))
 
     def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def computing() -> Any:
@@ -152,10 +155,10 @@ class LoopPhases(Phases):
 
     def _gradient(self, parameter: Any) -> None:
         """A gradient is there: torch's hook, on a GPU in a thread of autograd's while the script waits for it."""
-        if "backward" in self._stack or is_compiling():
+        if "backward" in self._stack or self.failure or is_compiling():
             return
         try:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)  # type: ignore[no-untyped-call]
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
             self._first.add(id(parameter))
             self.passes += 1
             if self._stack[-1:] == ["forward"]:
@@ -164,15 +167,15 @@ class LoopPhases(Phases):
                 self._clock.call("forward")
             self.enter("backward")
         except Exception as error:
-            self._fail(error)
+            self.failure = error
 
     def _end_backward(self) -> None:
         try:
-            self._leave_until("backward")
+            self.leave_until("backward")
         except Exception as error:
-            self._fail(error)
+            self.failure = error
 
-    def _leave_until(self, phase: str) -> None:
+    def leave_until(self, phase: str) -> None:
         """Leave a phase, with those in it that an error left open."""
         while phase in self._stack:
             self.leave()
@@ -187,7 +190,7 @@ class LoopTrace:
         self._tables, self._loading, self._operators = tables, Loading(), OperatorTables()
         self._loading.open(schedule)
         self._loading.look_ahead(loader)
-        gpu = [ProfilerActivity.CUDA] * torch.cuda.is_initialized()
+        gpu = [ProfilerActivity.CUDA] * torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         worker = f"{socket.gethostname()}_{os.getpid()}_rank0"
         self._tracer: Tracer | None = Tracer(
             schedule,

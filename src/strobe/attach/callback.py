@@ -6,20 +6,15 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from torch.compiler import is_compiling
 
-from strobe.attach.place import command, new_directory, tell
-from strobe.attach.record import report, save, summarise
-from strobe.attach.settings import settings_of, what_is_trained
+from strobe.attach.place import new_directory, tell
+from strobe.attach.record import finish, summarise
+from strobe.attach.settings import schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
-from strobe.measure.environment import usable_cores
-from strobe.report.terminal import print_summary
-
-SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 
 
 def _passed_on(hook: str) -> Callable[..., None]:
@@ -54,11 +49,7 @@ class Strobe(Callback):
         self, directory: str | Path | None = None, *, trace: bool | Mapping[str, int] = False, report: bool = True
     ) -> None:
         self.directory = None if directory is None else Path(directory)
-        given = dict(trace) if isinstance(trace, Mapping) else {}
-        if unknown := given.keys() - SCHEDULE.keys():
-            raise ValueError(f"trace has {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
-        self.trace = SCHEDULE | given if trace is True or isinstance(trace, Mapping) else None
-        self._tracer(Path())  # which tells of numbers that are out of range
+        self.trace = schedule_of(trace)
         self.report = report
         self.place: Path | None = None  # of the latest record
         self._parts: list[Any] = []
@@ -145,14 +136,11 @@ class Strobe(Callback):
         error = ended_by if isinstance(ended_by, BaseException) else None
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
-        machine = contention.between(self._before, contention.read(), usable_cores())
-        machine["threads"] = self._recorder.threads.cores()
+        machine = self._before, contention.read()
         summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
-        config = settings_of(trainer)
-        summary |= {"script": command(), "settings": config, "machine": machine} | what_is_trained(trainer)
-        save(summary, self.place)
-        report(summary, config, self.place, page=self.report)
-        print_summary(summary, self.place, _Console(stderr=True))
+        summary |= what_is_trained(trainer)
+        config, threads = settings_of(trainer), self._recorder.threads
+        finish(summary, config, self.place, machine=machine, threads=threads, page=self.report)
 
     def _let_go(self) -> None:
         self._parts = []
@@ -170,12 +158,6 @@ class Strobe(Callback):
                     part.on_exception(trainer, None, error)
             self._let_go()
             tell(error, self.place)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Say no more; rich would end the script, and close its output."""
-        self.quiet = True
 
 
 def _metrics(trainer: Any) -> dict[str, float]:

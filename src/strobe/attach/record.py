@@ -113,7 +113,7 @@ def report(
     save(summary, run_dir)
 
 
-def conclude(
+def finish(
     summary: dict[str, Any],
     config: dict[str, Any],
     run_dir: Path,
