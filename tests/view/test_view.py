@@ -23,6 +23,7 @@ import pytest
 
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, traces_in
+from strobe.view import tensorboard
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
 from support.processes import begin
@@ -167,6 +168,16 @@ def test_tensorboard_shows_a_run_and_leaves_nothing(run: Path, scratch: Path) ->
         assert "tensorboard.main" in board.cmdline()
         assert end(child, signal.SIGINT) == ""
     assert not list(scratch.iterdir())
+
+
+def test_tensorboard_shows_what_other_loggers_wrote_beside_runs(run: Path, tmp_path: Path) -> None:
+    events = "events.out.tfevents.1.host.2.0"
+    for place in (run / "tensorboard", tmp_path / "lightning_logs/version_0", tmp_path / "lightning_logs/version_0/lr"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / events).touch()
+    links = tensorboard._name_runs(tmp_path, tmp_path / "links")
+    assert {path.name for path in links.iterdir()} == {"a run", "lightning_logs-version_0"}
+    assert (links / "lightning_logs-version_0" / "lr" / events).is_file()
 
 
 def test_tensorboard_that_cannot_start_is_quoted(

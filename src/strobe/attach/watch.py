@@ -18,11 +18,12 @@ from strobe.attach.entry import DIRECTORY, TRACE, is_set
 from strobe.attach.place import new_directory, tell
 from strobe.attach.record import finish, summarise
 from strobe.attach.settings import loading_of, schedule_of, what_is_loaded
+from strobe.callbacks.batches import size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.rows import StepLog, StepRows, size_of
+from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.measure import contention
 

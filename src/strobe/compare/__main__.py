@@ -1,6 +1,5 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
-import argparse
 import os
 import shlex
 import sys
@@ -11,8 +10,10 @@ from pathlib import Path
 
 from strobe.errors import StrobeError
 from strobe.overrides import Parse, as_typed
+from strobe.process.launch import parser_of, start
 
-EXAMPLES = """
+HELP = """Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.
+
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
 training as a whole: faster, slower, or no difference where the interval of the ratio holds 1. Cells that may be as fast
 as the fastest are tied with it.
@@ -29,12 +30,7 @@ Examples
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compare what was asked for; exits with a sentence when that cannot be done."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.compare",
-        description="Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("compare", HELP)
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="directory of a run, of a sweep, or of several"
     )
@@ -98,7 +94,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    start(main)

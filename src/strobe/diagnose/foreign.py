@@ -66,4 +66,4 @@ def _code(override: str) -> str:
         value = repr(json.loads(typed))
     except ValueError:  # a text
         value = json.dumps(typed)
-    return _CALLS[group].format(name, value)
+    return _CALLS.get(group, "{}={}").format(name, value)

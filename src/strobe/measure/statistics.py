@@ -257,6 +257,15 @@ def independent(values: Sequence[float]) -> float:
     return count / min(max(together, 1.0), float(count))
 
 
+def mean_ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """One series' mean over another's, over the same two or more steps in order of time, by the delta method."""
+    ours, theirs = (np.asarray(side, dtype=np.float64) for side in (above, below))
+    away = ours / ours.mean() - theirs / theirs.mean()
+    count = max(independent(away.tolist()), FEWEST)
+    middle, error = math.log(ours.mean() / theirs.mean()), float(away.std(ddof=1)) / math.sqrt(count)
+    return _estimate(middle, error, count - 1, LEVEL, len(away))
+
+
 def share(count: int, total: int) -> Estimate:
     """``count`` of ``total`` independent cases as a share, with an interval by Clopper and Pearson (Biometrika, 1934).
 
