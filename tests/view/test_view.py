@@ -275,6 +275,7 @@ def test_the_newest_run_is_shown_with_its_commands(
         record(Path("outputs/runs") / name)
         when = [200, 300, 100][number]
         os.utime(Path("outputs/runs") / name / "summary.json", (when, when))
+    Path("outputs/runs/new one/events.out.tfevents.1").touch()
     main([])
     said = capsys.readouterr().out
     assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
+from strobe.records.places import OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
@@ -69,9 +69,10 @@ def _print(path: Path, *, browser: bool) -> None:
         for run in runs:
             _print_run(run, alone=run == path)
     name = shlex.quote(str(path))
-    if report.is_file() or runs != [path]:  # else the run's record named this one
+    if (report.is_file() or runs != [path]) and traces_in(path):  # else the run's record named this one
         print(f"traces    python -m strobe.view {name} --perfetto")
-    print(f"curves    python -m strobe.view {name} --tensorboard")
+    if has_events(path):
+        print(f"curves    python -m strobe.view {name} --tensorboard")
 
 
 def _print_run(run: Path, *, alone: bool) -> None:

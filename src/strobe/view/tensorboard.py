@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from strobe.present.page import OFFLINE, open_browser
@@ -26,6 +27,8 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
     folder = path if path.is_dir() else path.absolute().parent
     if not has_events(folder) and not traces_in(folder):
         raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
+    if find_spec("tensorboard") is None:
+        raise SystemExit("TensorBoard is not installed: pip install tensorboard torch-tb-profiler")
     port = take_port(partial(probe_port, host), host, port, PORT)  # free a moment ago
     with (
         noted() as asked_to_end,
