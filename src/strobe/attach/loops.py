@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from strobe.attach.place import new_directory, tell
+from strobe.attach.place import command, new_directory, tell
 from strobe.attach.record import finish, summarise
 from strobe.attach.settings import loading_of, what_is_loaded
 from strobe.callbacks.batches import size_of
@@ -280,6 +280,7 @@ class Training:
         summary |= self.known | {"devices": 1, "world_size": _ranks()}
         if self.step and not self.phases.passes:
             self.config["loop"] = "backward unseen"
+        summary |= {"script": command(), "settings": self.config}
         machine, threads = (self.before, self.now), self.log.threads
         finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
 
