@@ -17,7 +17,7 @@ from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 from support.landscape import Made
 
-SEARCHES = 2000
+SEARCHES = 1000
 OFFERS = [(f"threads={count}", 1.5) for count in range(1, PROPOSALS + 1)]
 
 
