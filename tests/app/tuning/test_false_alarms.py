@@ -48,7 +48,7 @@ class Equals(Made):
         sides = [Turns(self.random, self.noise * share, self.correlated) for share in (0.0, 1.0)]
         found = duel(*sides, early=not proof, alpha=FALSE_ALARM / among, seed=int(self.random.integers(1 << 30)))
         assert isinstance(found, Duel)
-        return Outcome(found.verdict, found.ratio.as_record())
+        return Outcome(found.ratio.verdict, found.ratio.as_record())
 
 
 @pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.2, 0.6)])
