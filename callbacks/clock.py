@@ -3,7 +3,7 @@
 import gc
 import time
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import get_ident
 from typing import Any
@@ -93,6 +93,8 @@ class Lap:
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
     alone: dict[str, int] | None = None  # likewise, by the thread that trains
     collecting: float = 0.0  # seconds of Python's garbage collection, within the phases but for those of callbacks
+    waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
+    began: int = 0  # by time.perf_counter_ns
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -108,6 +110,11 @@ class Lap:
     def main(self) -> dict[str, float] | None:
         """Core-seconds of the thread that trains in each of ``PHASES``."""
         return None if self.computed is None else _by_phase(self.alone or {})
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Seconds in which this rank waits for the others, in each of ``PHASES``."""
+        return _by_phase(self.waited)
 
     def owned(self, name: str) -> float:
         """Seconds of the hooks of one callback, logger or module."""
@@ -171,20 +178,42 @@ class Clock(Phases):
         """Count an optimizer's step."""
         self._updates += 1
 
+    @property
+    def waiting(self) -> bool:
+        """Whether this rank waits for the others."""
+        return self._waiting > 0
+
+    def wait(self) -> None:
+        """From here to `waited` this rank waits for the others, within the current phase."""
+        self._waiting = time.perf_counter_ns()
+        if self.device is not None:
+            self.device.wait()
+
+    def waited(self) -> None:
+        """It waits no more."""
+        if self._waiting:
+            spent = time.perf_counter_ns() - self._waiting
+            self._waited[self._current] = self._waited.get(self._current, 0) + spent
+            self._waiting = 0
+        if self.device is not None:
+            self.device.waited()
+
     def _lap(self) -> Lap:
         self.settle()
         now = time.perf_counter_ns()
         self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
         if self._computed is not None:
             self._charge_cpu(self._computed)
-        lap = Lap(self._spent, self._updates, self._computed, self._alone, self._collected / 1e9)
+        collected = self._collected / 1e9
+        lap = Lap(self._spent, self._updates, self._computed, self._alone, collected, self._waited, self._began)
         self._begin(now)
         return lap
 
     def _begin(self, now: int) -> None:
         self._spent: dict[str, int] = {}
-        self._updates = self._collected = 0
-        self._since = now
+        self._waited: dict[str, int] = {}
+        self._updates = self._collected = self._waiting = 0
+        self._since = self._began = now
         self._computed: dict[str, int] | None = None
         self._alone: dict[str, int] = {}
         if self._steps % SAMPLED == SAMPLED // 2:

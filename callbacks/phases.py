@@ -133,6 +133,9 @@ class PhaseWatch(Phases, Profiler):
         """Passed on."""
         self.inner.teardown(*args, **kwargs)
 
+    def __del__(self) -> None:
+        """End nothing: Lightning's own would tear down the trainer's profiler, which lives on."""
+
 
 class _Action:
     """An action that is watched, as a block."""

@@ -7,15 +7,14 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from .clock import Clock, Lap
-from .columns import AFTER, COLUMNS, CPU, DEVICE, GAPS, MAIN, OWNED
+from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RANKS
 from .threads import ThreadsBeside
+from .waits import Waits
 
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
@@ -29,30 +28,36 @@ class Row:
 
     head: Sequence[Any]  # from `step` to the memory
     lap: Lap
+    among: Sequence[float | None]  # ``RANKS``
     gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
     device: Mapping[str, float] | None = None
     after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
 
 
 class StepRows:
-    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them."""
+    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them.
 
-    def __init__(self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool) -> None:
+    Of one of several ranks also ``RANKS``.
+    """
+
+    def __init__(
+        self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool, ranks: bool = False
+    ) -> None:
         self._owners, self._between = owners, between
-        self._device = device
+        self._device = (*DEVICE, *[EXPOSED] * ranks) if device else ()
         self._waiting: deque[Row] = deque()
         self._file = path.open("w", newline="", buffering=1 << 16)
         self._csv = csv.writer(self._file)
-        names = [f"device_{name}" for name in DEVICE] if device else []
+        names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         self._csv.writerow(
             [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
         )
         self._file.flush()
         self._flushed = time.monotonic()
 
-    def add(self, head: Sequence[Any], lap: Lap) -> None:
+    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[float | None] = ()) -> None:
         """A step has ended: those before it are followed by nothing more."""
-        self._waiting.append(Row(head, lap))
+        self._waiting.append(Row(head, lap, among))
 
     def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
         """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
@@ -78,12 +83,12 @@ class StepRows:
             phases = row.lap.phases
             cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
             values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
-            values.append(row.lap.collecting)
-            if self._device:
-                values += [row.device.get(name) if row.device else None for name in DEVICE]
+            values += [row.lap.collecting, *row.among]
+            values += [row.device.get(name) if row.device else None for name in self._device]
             values += [row.lap.owned(owner) for owner in self._owners]
             values += [row.after.get(owner, 0.0) for owner in self._between]
-            self._csv.writerow([*row.head, *(f"{value:.7f}" if value else value for value in values)])
+            told = (f"{value:.7f}" if value and not isinstance(value, int) else value for value in values)
+            self._csv.writerow([*row.head, *told])
         if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now
@@ -125,19 +130,22 @@ class StepLog:
     Without ``rows`` nothing is written. Of the time between steps, what ``checkpoints`` own is told apart.
     """
 
-    def __init__(self, clock: Clock, rows: StepRows | None, checkpoints: Collection[str] = ()) -> None:
-        self.clock, self._rows, self._checkpoints = clock, rows, checkpoints
+    def __init__(
+        self, clock: Clock, rows: StepRows | None, checkpoints: Collection[str] = (), waits: Waits | None = None
+    ) -> None:
+        self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.threads = ThreadsBeside()
         self._memory = MemoryWatch()
         self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
 
-    def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool) -> Lap:
+    def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
         """End the step, and begin the next one."""
         lap = self.clock.lap()
+        among = self._waits.of(lap, batch) if self._waits else ()
         self.threads.look()
         self._recent.append((images or 0, sum(lap.phases.values()), lap.phases["data_wait"]))
         if self._rows is not None:
-            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap)
+            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap, among)
             self._rows.tell(self.clock.device.ready() if self.clock.device else ())
             self._rows.write()
         return lap
@@ -172,16 +180,6 @@ class StepLog:
             self._rows.close()
 
 
-def size_of(batch: Any) -> int | None:
-    """The first dimension of the first tensor that has one, however a batch is nested; None without one."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else None
-    if isinstance(batch, Mapping):
-        parts: Iterable[Any] = batch.values()
-    elif isinstance(batch, list | tuple):
-        parts = batch
-    elif is_dataclass(batch):
-        parts = [getattr(batch, one.name, None) for one in fields(batch)]
-    else:
-        return None
-    return next((size for part in parts if (size := size_of(part)) is not None), None)
+def rows_of(path: Path, rank: int) -> Path:
+    """Where a rank writes its rows, where rank 0 writes to this path."""
+    return path if rank == 0 else path.parent / "ranks" / f"{rank}.csv"

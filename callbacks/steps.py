@@ -7,12 +7,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .batches import size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import PhaseClock
-from .rows import StepLog, StepRows, size_of
+from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
+from .waits import Waits
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +32,11 @@ class StepRecorder(Callback):
     bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
     ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step. Rank 0 alone writes. Every `trainer.log_every_n_steps` steps the logger gets the phases of an
-    undisturbed step, as ``step_seconds/<phase>``, unless ``loggers`` is False.
+    disturbed the step. Of several ranks each writes, those other than 0 into ``ranks/<rank>.csv`` beside it, with
+    ``RANKS``: seconds in which this rank waits for the others (empty for a backward pass that Lightning does not know
+    of), how many elements the batch's tensors have, and the Unix time at which the step began. Every
+    `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as ``step_seconds/<phase>``,
+    unless ``loggers`` is False.
     """
 
     def __init__(self, path: str | Path, *, loggers: bool = True) -> None:
@@ -39,6 +44,7 @@ class StepRecorder(Callback):
         self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
+        self._waits: Waits | None = None  # of one of several ranks
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, behind the checkpoints, so that a step ends after all others."""
@@ -47,20 +53,26 @@ class StepRecorder(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
-        on_gpu = trainer.is_global_zero and trainer.strategy.root_device.type == "cuda"
+        on_gpu, ranks = trainer.strategy.root_device.type == "cuda", trainer.world_size > 1
         self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
+        if ranks:  # a hook costs one process more than nothing
+            self.on_before_backward = self._before_backward  # type: ignore[method-assign]
         self._clock.install(trainer)
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
         self._validating = 0
         self._recording = False
-        checkpoints, rows = checkpoint_names(trainer), None
-        if trainer.is_global_zero:
-            loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
-            mine = {*checkpoints, type(self).__name__}
-            between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
-            rows = StepRows(self.path, [*owners(trainer), *loggers], between=between, device=on_gpu)
-        self._log = StepLog(self._clock, rows, checkpoints)
+        checkpoints = checkpoint_names(trainer)
+        loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
+        mine = {*checkpoints, type(self).__name__}
+        between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
+        path = rows_of(self.path, trainer.global_rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = StepRows(path, [*owners(trainer), *loggers], between=between, device=on_gpu, ranks=ranks)
+        if ranks:
+            self._waits = Waits(self._clock)
+            self._waits.install()
+        self._log = StepLog(self._clock, rows, checkpoints, self._waits)
 
     def on_train_start(self, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
@@ -95,7 +107,7 @@ class StepRecorder(Callback):
         size, self.batch_size = self.batch_size or size_of(batch), None
         step = trainer.fit_loop.epoch_loop.total_batch_idx
         images = None if size is None else size * trainer.world_size
-        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled)
+        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, batch=batch)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}
@@ -114,6 +126,10 @@ class StepRecorder(Callback):
         """What the process computes beside the thread that trains."""
         return self._log.threads if self._log else ThreadsBeside()
 
+    def _before_backward(self, trainer: Any, pl_module: LightningModule, loss: Any) -> None:
+        if self._waits is not None:
+            self._waits.watch(loss)
+
     def on_train_end(self, *_: Any) -> None:
         """The last step is followed by what ends its epoch."""
         self._begin()
@@ -126,6 +142,10 @@ class StepRecorder(Callback):
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
         clock, self._clock = self._clock, None
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.remove()
+            vars(self).pop("on_before_backward", None)
         if clock is None:
             return
         try:

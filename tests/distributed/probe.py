@@ -15,7 +15,7 @@ def recorded(self: TileData, index: int) -> Batch:
     return read(self, index)
 
 
-TileData.__getitem__ = recorded  # type: ignore[method-assign]
+TileData.__getitem__ = recorded
 application = Path(__file__).parents[2] / "train.py"
 # Not by runpy, which would change sys.argv[0]: Lightning starts the other ranks with that.
 exec(compile(application.read_text(), application, "exec"), {"__name__": "__main__"})

@@ -1,6 +1,7 @@
 """The callback for any Trainer: it records a training, and says at its end where the time went."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.record import report, save, summarise
-from strobe.attach.settings import settings_of, what_is_trained
+from strobe.attach.settings import profiles_itself, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
@@ -91,6 +92,8 @@ class Strobe(Callback):
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
+        if self.trace is not None and self._parts:
+            self._guarded(self._make_way, trainer)
         if self._parts:
             self._guarded(self._each, trainer, "on_train_start", *given)
         if self._parts:
@@ -120,6 +123,12 @@ class Strobe(Callback):
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
         self._parts = [part for part in (self._tracer(place), self._recorder) if part]
+
+    def _make_way(self, trainer: Any) -> None:
+        """Leave torch.profiler, of which a process can run one, to a script that uses it itself."""
+        if profiles_itself(trainer):
+            self._parts = [part for part in self._parts if not isinstance(part, TraceProfiler)]
+            print("Strobe records no trace: the script uses torch.profiler itself.", file=sys.stderr)
 
     def _each(self, trainer: Any, hook: str, *given: Any, **named: Any) -> None:
         for part in self._parts:

@@ -17,6 +17,7 @@ from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
 
 ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
+WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
 
 
@@ -102,5 +103,7 @@ def report(
         log.error("No report: %s", error)
     except Exception:  # the run is done, and its record is kept
         log.exception("No report, by an error of this program")
-    summary["bytes"] = size_of(run_dir)
+    # A script's directory may hold other files, too.
+    own = [*WRITTEN, *summary["traces"]] if summary["script"] else [""]
+    summary["bytes"] = size_of(*(run_dir / name for name in own))
     save(summary, run_dir)
