@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 def ceilings_seconds(cfg: DictConfig, step: float) -> float:
     """About how long measuring the ceilings takes, and what would be faster; ``step``: seconds of one."""
-    return 2 * (cfg.ceilings_seconds + BEGINNING) + MOST * turns_seconds(cfg, step)
+    return float(2 * (cfg.ceilings_seconds + BEGINNING) + MOST * turns_seconds(cfg, step))
 
 
 def turns_seconds(cfg: DictConfig, step: float) -> float:
