@@ -36,7 +36,7 @@ from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
 from strobe.app.run.forecast import Forecast
-from strobe.attach.record import save
+from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError
@@ -120,6 +120,8 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
+        if rank() == 0:
+            begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
         before, began = contention.read(), time.monotonic()
         try:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
