@@ -140,7 +140,7 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
-    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest in ``outputs``, which is logged."""
+    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest in ``outputs``, with a line."""
     if asked != "last":
         return None if asked is None else Path(asked)
     own = run_dir / FOLDER / "last.ckpt"
