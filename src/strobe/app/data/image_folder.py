@@ -33,9 +33,9 @@ class ImageFolder(ImageData):
     folder, or it holds no class folders, the test is on the validation photos.
 
     Files lie at any depth below their class. Each photo becomes a square of ``size`` pixels as ``framing`` says
-    (``strobe.app.loaders.crop_policy.CropPolicy``), with ``augment`` at random in training. None: 224 and a random part;
-    where the shorter side of a usual photo is less, this side and the whole photo. The orientation that a camera notes
-    in EXIF is ignored, as torchvision's ``ImageFolder`` does.
+    (``strobe.app.loaders.crop_policy.CropPolicy``), with ``augment`` at random in training. None: 224, and a random
+    part; where the shorter side of a usual photo is less, this side and the whole photo. The orientation that a
+    camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
     """
 
     full_scale = 255.0
