@@ -133,9 +133,8 @@ class ImageClassifier(LightningModule):
         ):
             metric = cast(Metric, metrics[f"{stage}_{name}"])
             metric.update(*values)
-            self.log(
-                f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=f"{stage}/{name}" == "val/accuracy"
-            )
+            shown = {"prog_bar": f"{stage}/{name}" == "val/accuracy", "logger": stage != "test"}  # no chart of one dot
+            self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, **shown)
         return loss, logits
 
 
