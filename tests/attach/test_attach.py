@@ -18,10 +18,10 @@ from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
 from support.fitting import Standstill, fit, standstill, trainer_with
 from support.foreign import PROGRAMS, SLOW, STEP, Program
+from support.programs import ALONE
 
 __all__ = ["standstill"]
 KINDS = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*dataloader_iter")  # Lightning's, of a kind of program
 

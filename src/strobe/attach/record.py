@@ -2,21 +2,26 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from strobe.callbacks.owners import kinds
-from strobe.diagnose.rank import conclude
+from strobe.callbacks.threads import ThreadsBeside
+from strobe.diagnose import rank
 from strobe.errors import StrobeError
-from strobe.measure import environment
+from strobe.measure import contention, environment
+from strobe.measure.environment import usable_cores
 from strobe.records.files import size_of, write_summary
+from strobe.records.joining import BEGUN, IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
+from strobe.report.terminal import print_summary
 
-ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
 
@@ -29,21 +34,24 @@ def summarise(
     error: BaseException | None,
     metrics: dict[str, float],
     samples: str = "samples",
+    device: str | None = None,
 ) -> dict[str, Any]:
     """``summary.json`` as far as any Trainer can tell, None if there was none yet; the rest is null.
 
-    ``samples`` are what rates count. See docs/runs.md.
+    ``samples`` are what rates count; ``device`` is where training ran, if there is no Trainer that knows. See
+    docs/runs.md.
     """
-    device = trainer and trainer.strategy.root_device.type
-    steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK, samples=samples)
+    device = device or (trainer and trainer.strategy.root_device.type)
+    steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
-    batches = trainer and trainer.num_training_batches
+    batches, world = trainer and trainer.num_training_batches, trainer and trainer.world_size
+    ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
     return {
         "schema": SCHEMA,
         "status": status,
-        "error": error and {"type": type(error).__name__, "message": str(error)},
+        "error": error and what_failed(run_dir, error),
         "verdict": None,
         "script": None,
         "settings": None,
@@ -56,7 +64,7 @@ def summarise(
         "threads": torch.get_num_threads(),
         "accelerator": device,
         "devices": trainer and trainer.num_devices,
-        "world_size": trainer and trainer.world_size,
+        "world_size": world,
         "precision": trainer and str(trainer.precision),
         "train_images": None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
@@ -64,6 +72,7 @@ def summarise(
         "environment": environment.describe(),
         "machine": None,
         **steps,
+        "ranks": ranks,
         "ceilings": None,
         "efficiency": None,
         "memory": environment.peak_memory(),
@@ -79,8 +88,15 @@ def save(summary: dict[str, Any], run_dir: Path) -> None:
     """Write ``summary.json``; what keeps it from being written is logged."""
     try:
         write_summary(run_dir / "summary.json", summary)
+        (run_dir / BEGUN).unlink(missing_ok=True)
     except OSError as failure:
         log.error("summary.json could not be written to %s: %s", run_dir, failure)
+
+
+def begin(summary: dict[str, Any], run_dir: Path) -> None:
+    """Keep what is known of a training that begins, for a report where it is killed; see ``strobe.records.joining``."""
+    with suppress(OSError):  # which the record's own writing will tell
+        write_summary(run_dir / BEGUN, summary)
 
 
 def report(
@@ -93,7 +109,7 @@ def report(
 ) -> None:
     """Draw the conclusions, into the record, what ``show`` shows and ``report.html``; failures are logged."""
     try:
-        conclude(summary, config, run_dir)
+        rank.conclude(summary, config, run_dir)
         save(summary, run_dir)
         if show is not None:
             show()
@@ -107,3 +123,25 @@ def report(
     own = [*WRITTEN, *summary["traces"]] if summary["script"] else [""]
     summary["bytes"] = size_of(*(run_dir / name for name in own))
     save(summary, run_dir)
+
+
+def finish(
+    summary: dict[str, Any],
+    config: dict[str, Any],
+    run_dir: Path,
+    *,
+    machine: tuple[contention.Reading, contention.Reading],
+    threads: ThreadsBeside,
+    page: bool,
+) -> None:
+    """Complete the record of a script's training: what the machine did meanwhile, conclusions, page and verdict."""
+    summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores()}
+    save(summary, run_dir)
+    report(summary, config, run_dir, page=page)
+    print_summary(summary, run_dir, _Console(stderr=True))
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Say no more; rich would end the script, and close its output."""
+        self.quiet = True

@@ -8,6 +8,7 @@ from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
+from strobe.records.joining import is_whole, join_ranks, recover
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
 from strobe.report.page import write_report
@@ -15,6 +16,7 @@ from strobe.report.page import write_report
 HELP = """Rebuild report.html of runs from their records alone.
 
 Findings and verdict are worked out anew from the record; nothing is measured, and no record is changed.
+Rows of several ranks are joined again. Of a training that was killed, the report tells what its rows tell.
 Exit code 1: something is missing or damaged, and one sentence says what; the other runs have their reports.
 
 Examples
@@ -33,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path in dict.fromkeys(given.runs):
         for run in _runs(path):
             try:
-                found = load_record(run)
+                found = load_record(run) if is_whole(run) else recover(run)
                 record = Record(dict(found.summary), found.config)
+                if (ranks := join_ranks(run, record.count("world_size"))) is not None:
+                    record.summary["ranks"] = ranks
                 conclude(record.summary, record.config, run)
                 written.append(write_report(run, record))
                 print(written[-1])
