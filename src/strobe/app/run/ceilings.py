@@ -161,6 +161,8 @@ class Ceilings:
         try:
             with recomposed(applied(self.overrides, overrides)) as cfg, self._measuring(cfg):
                 trainer = lone_trainer(cfg)
+                if trainer.world_size > 1 and not self.ranks:
+                    raise StrobeError(APART)
                 data = self._data(cfg)
                 images = cfg.data.batch_size * trainer.world_size
                 if images > len(data.datasets["train"]):
