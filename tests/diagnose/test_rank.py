@@ -501,6 +501,9 @@ def test_four_ranks_with_four_times_the_machine_are_told_what_one_is(name: str) 
         *((entry, ("rate", "images_per_step")) for entry in ceilings["alternatives"]),
     ):
         node.update({key: ranks * node[key] for key in keys if node[key]})
-    for rates in (*filter(None, ceilings["intervals"].values()), *(one["interval"] for one in ceilings["alternatives"])):
+    for rates in (
+        *filter(None, ceilings["intervals"].values()),
+        *(one["interval"] for one in ceilings["alternatives"]),
+    ):
         rates[:] = [ranks * rate for rate in rates]
     assert told(record) == one

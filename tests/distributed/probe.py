@@ -1,6 +1,6 @@
 """``train.py`` with a list of the tiles that each rank reads in training, written to the folder PROBE.
 
-Afterwards three alternatives are measured, and the second rank's memory is too small for a model with batches of 8.
+Afterwards two alternatives are measured, and the second rank's memory is too small for a model with batches of 8.
 """
 
 import os
@@ -38,7 +38,6 @@ Run.end, ceilings.build_model = ended, built  # type: ignore[method-assign]
 after_training.candidates = lambda _: [  # type: ignore[attr-defined]
     Candidate("model", ("data.batch_size=8",)),
     Candidate("model", ("data.batch_size=6",)),
-    Candidate("loader", ("loader=rasterio",)),
 ]
 application = Path(__file__).parents[2] / "train.py"
 # Not by runpy, which would change sys.argv[0]: Lightning starts the other ranks with that.

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from strobe.measure.timing import Meter, Rate
 from strobe.probe import ranks as module
-from strobe.probe.ranks import Lost, Ranks
+from strobe.probe.ranks import LostRankError, Ranks
 
 
 def together(*works: Callable[[Ranks], Any]) -> list[Any]:
@@ -21,7 +21,7 @@ def together(*works: Callable[[Ranks], Any]) -> list[Any]:
         own = Ranks(store, rank, len(works))
         try:
             return works[rank](own)
-        except Lost as error:
+        except LostRankError as error:
             return str(error)
         finally:
             own.leave()
@@ -37,9 +37,10 @@ def begun(ranks: Ranks) -> Ranks:
 
 def test_the_first_one_says_what_is_measured_and_the_slowest_sets_the_pace() -> None:
     rates = [Rate(100.0, 95.0, 110.0, 0.01), Rate(50.0, 40.0, 60.0, 0.03), Rate(90.0, 89.0, 91.0, 0.02)]
-    assert together(*[lambda ranks: ranks.begin(["loader", "data.batch_size=8"])] * 3) == [
-        ["loader", "data.batch_size=8"]
-    ] * 3
+    assert (
+        together(*[lambda ranks: ranks.begin(["loader", "data.batch_size=8"])] * 3)
+        == [["loader", "data.batch_size=8"]] * 3
+    )
     found = together(*[lambda ranks: begun(ranks).slowest(rates[ranks.rank])] * 3)
     assert found == [Rate(150.0, 120.0, 180.0, pytest.approx(0.02))] * 3
     assert together(*[lambda ranks: begun(ranks).slowest(None)] * 2) == [None, None]
@@ -78,7 +79,7 @@ def test_the_failure_of_one_ends_what_all_measure_and_nothing_more() -> None:
                 if ranks.rank == 1 and not found:
                     raise RuntimeError("out of memory")
                 found.append(ranks.slowest(Rate(10.0, 9.0, 11.0, None)))
-            except (RuntimeError, Lost) as error:
+            except (RuntimeError, LostRankError) as error:
                 found.append(ranks.fail(str(error)))
         return found
 
@@ -92,7 +93,7 @@ def test_a_rank_that_hangs_or_ends_is_told_within_a_deadline(monkeypatch: pytest
     def waiting(ranks: Ranks) -> list[str]:
         told = []
         for _ in range(2):
-            with pytest.raises(Lost) as lost:
+            with pytest.raises(LostRankError) as lost:
                 begun(ranks).all("rate")
             told.append(str(lost.value))
         return told

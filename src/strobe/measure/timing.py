@@ -140,7 +140,7 @@ class Meter(_Timing):
         self._seconds = seconds
         self._least = min(BLOCK, seconds / 20)
         self._cpu = cpu
-        self._agree = agree or (lambda size, last, blocks: (size, last))
+        self._agree = agree or (lambda size, last, _: (size, last))
         self._blocks: list[Block] = []
 
     def rate(self) -> Rate:

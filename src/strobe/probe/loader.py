@@ -63,7 +63,7 @@ def measure_loader(
             warmup=count * ((getattr(loader, "prefetch_factor", None) or 0) + 1) + 2,
             clock=clock(device),
             cpu=lambda: cpu_seconds(workers),
-            agree=ranks and ranks.at_once(),
+            agree=ranks.at_once() if ranks else None,
         )
         workers += sorted(child.pid or 0 for child in multiprocessing.active_children() if child.pid not in others)
         kept, most = _own(batch), extract_batch_size(batch)
@@ -147,7 +147,7 @@ def measure_transfer(
 ) -> Rate:
     """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
     host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
-    meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks and ranks.at_once())
+    meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks.at_once() if ranks else None)
     images = extract_batch_size(batch)
     while True:
         copies = move_data_to_device(host, device)

@@ -87,19 +87,21 @@ def measure_model(
     """
     trainer = make_trainer()
     device = trainer.strategy.root_device
-    if ranks:
-        ranks.regroup()
-    meter = Meter(
-        seconds,
-        multiple=trainer.accumulate_grad_batches,
-        warmup=WARMUP,
-        clock=clock(device),
-        agree=ranks and ranks.in_step(),
-    )
-    trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
     try:
+        model = make_model()
+        if ranks:
+            ranks.regroup()
+        meter = Meter(
+            seconds,
+            multiple=trainer.accumulate_grad_batches,
+            warmup=WARMUP,
+            clock=clock(device),
+            agree=ranks.in_step() if ranks else None,
+        )
+        trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
         with lightnings_interrupt():
-            trainer.fit(make_model(), datamodule=_Replay(data, batch, meter))
+            trainer.fit(model, datamodule=_Replay(data, batch, meter))
+        del model
     except BaseException as error:
         let_go(error)
         raise

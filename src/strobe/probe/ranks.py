@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 from lightning import Trainer
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from strobe.errors import StrobeError
 from strobe.measure.timing import Agree, Rate
@@ -21,7 +22,7 @@ IDLE = 3600.0  # and for the first one to say what is measured next
 PAUSE, LONGEST_PAUSE = 1e-4, 0.05  # seconds between two looks: few while somebody waits for long
 
 
-class Lost(StrobeError):
+class LostRankError(StrobeError):
     """Another rank failed, ended, or does not answer; the text is a sentence."""
 
 
@@ -38,7 +39,7 @@ class Ranks:
     """
 
     def __init__(
-        self, store: dist.Store, rank: int, size: int, *, backend: str = "gloo", processes: Sequence[Any] = ()
+        self, store: Store, rank: int, size: int, *, backend: str = "gloo", processes: Sequence[Any] = ()
     ) -> None:
         self.rank, self.size = rank, size
         self.lost: str | None = None
@@ -48,7 +49,7 @@ class Ranks:
     def begin(self, what: list[str] | None = None) -> list[str]:
         """Begin the next measurement; returns what the first rank says that it is."""
         if self.lost:
-            raise Lost(self.lost)
+            raise LostRankError(self.lost)
         self._number += 1
         return list(self.first("what", what, patience=IDLE))
 
@@ -92,7 +93,7 @@ class Ranks:
         self.all("ready")
         if dist.is_initialized():
             dist.destroy_process_group()
-        store, deadline = dist.PrefixStore(f"group{self._number}", self._store), timedelta(seconds=DEADLINE)
+        store, deadline = PrefixStore(f"group{self._number}", self._store), timedelta(seconds=DEADLINE)
         dist.init_process_group(self._backend, store=store, rank=self.rank, world_size=self.size, timeout=deadline)
 
     def in_step(self) -> Agree:
@@ -142,18 +143,18 @@ class Ranks:
                 if self._store.check([key]):
                     return json.loads(self._store.get(key))
                 if self._store.check([failed]):
-                    raise Lost(f"rank {rank}: {self._store.get(failed).decode()}")
+                    raise LostRankError(f"rank {rank}: {self._store.get(failed).decode()}")
                 if ended or self._store.check([f"left/{rank}"]):
                     self.lost = f"rank {rank} has ended"
                 elif time.monotonic() > until:
                     self.lost = f"rank {rank} did not answer within {patience:g} s"
                 if self.lost:
-                    raise Lost(self.lost)
+                    raise LostRankError(self.lost)
                 time.sleep(pause)
                 pause = min(LONGEST_PAUSE, 1.5 * pause)
         except RuntimeError:  # the store's, which the first rank keeps
             self.lost = "rank 0 has ended"
-            raise Lost(self.lost) from None
+            raise LostRankError(self.lost) from None
 
 
 @contextmanager
@@ -174,8 +175,8 @@ def together(trainer: Trainer, *, wanted: bool = True) -> Iterator[Ranks | None]
 
 def _meet(trainer: Trainer, *, wanted: bool) -> Ranks | None:
     host, first, watched = os.environ["MASTER_ADDR"], trainer.global_rank == 0, list[Any]()
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False) if first and wanted else None
-    port = [store and store.port]
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False) if first and wanted else None
+    port: list[Any] = [store and store.port]
     dist.broadcast_object_list(port)
     if port[0] is None:
         return None
@@ -183,6 +184,6 @@ def _meet(trainer: Trainer, *, wanted: bool) -> Ranks | None:
     if procs := getattr(trainer.strategy.launcher, "procs", None):
         watched += procs
         procs.clear()
-    store = store or dist.TCPStore(host, port[0], is_master=False, wait_for_workers=False)
+    store = store or TCPStore(host, port[0], is_master=False, wait_for_workers=False)
     backend = dist.get_backend()
     return Ranks(store, trainer.global_rank, trainer.world_size, backend=backend, processes=watched)

@@ -31,7 +31,7 @@ from strobe.overrides import applied
 from strobe.present.terminal import clock
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
-from strobe.probe.ranks import Lost, Ranks
+from strobe.probe.ranks import LostRankError, Ranks
 
 log = logging.getLogger(__name__)
 
@@ -124,13 +124,13 @@ class Ceilings:
         while True:
             try:
                 side, *overrides = self.ranks.begin()
-            except Lost:
+            except LostRankError:
                 return
             try:
-                with recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg) as cfg:
-                    with self._measuring(cfg):
-                        trainer = lone_trainer(cfg)
-                        self._attempt(side, cfg, self._data(cfg) if overrides else self.data, trainer)
+                given = recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg)
+                with given as cfg, self._measuring(cfg):
+                    data = self._data(cfg) if overrides else self.data
+                    self._attempt(side, cfg, data, lone_trainer(cfg))
             except (HydraException, OmegaConfBaseException, StrobeError) as error:
                 self.ranks.fail(in_one_line(error))
 
