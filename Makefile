@@ -1,4 +1,4 @@
-.PHONY: setup lock train test test-gpu coverage check bench wheel clean
+.PHONY: setup lock train test test-gpu test-network coverage check bench wheel clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -41,6 +41,9 @@ test: $(STAMP) ## run the tests, on two processes and in random order; SEED=123 
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	$(TESTS) -m gpu
+
+test-network: $(STAMP) ## install the wheel beside the oldest and the newest Lightnings and torch, and attach; some gigabytes
+	$(TESTS) -m network tests/attach
 
 coverage: $(STAMP) ## run the tests as `make test` does, and hold the lines they reach against a floor
 	$(TESTS) $(ON_TWO) --cov

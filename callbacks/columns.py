@@ -10,3 +10,6 @@ AFTER = "after/"  # before the name of a callback or module whose hooks took sec
 MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
 COLUMNS = ("step", "epoch", "images", "updates", "profiled", *MEMORY, "total", *PHASES, *GAPS, *CPU, *MAIN, COLLECTING)
+EXPOSED = "exposed_wait"  # seconds of a step in which this rank waits for the others; on a GPU also its device's
+WAITS = tuple(f"wait_{phase}" for phase in PHASES)  # of these, in each phase
+RANKS = (EXPOSED, *WAITS, "elements", "started")  # only where there are several ranks

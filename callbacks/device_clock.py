@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from .columns import EXPOSED
+
 DEVICE_PHASES = ("transfer", "forward", "backward", "optimizer")  # in which a step submits its work
 MOST_PENDING = 1000  # steps whose events are kept
 MOST_MARKS = 1000  # changes of phase in a step
 
 _IDLE = len(DEVICE_PHASES)
+_WAIT = _IDLE + 1  # for other ranks, within one of the others
 _PLACE: dict[str | None, int] = {phase: place for place, phase in enumerate(DEVICE_PHASES)}
 
 _Mark = tuple[int, Any]  # the phase that begins, its event
@@ -47,9 +50,24 @@ class DeviceClock:
     def mark(self, phase: str | None) -> None:
         """What is submitted from now on belongs to this phase; to none of the four if it is another, or None."""
         place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
-        if place != self._place and not (self._stream and torch.cuda.is_current_stream_capturing()):
-            self._place = place  # a CUDA graph that is being captured would break
-            self._marks.append((place, self._record()))
+        if place != self._place and self._mark(place):
+            self._place = place
+
+    def wait(self) -> None:
+        """What is submitted until `waited` waits for other ranks, within the current phase."""
+        if len(self._marks) < MOST_MARKS:
+            self._mark(_WAIT)
+
+    def waited(self) -> None:
+        """What is submitted from now on does not wait."""
+        if self._marks[-1][0] == _WAIT:
+            self._mark(self._place)
+
+    def _mark(self, place: int) -> bool:
+        if self._stream and torch.cuda.is_current_stream_capturing():
+            return False  # the CUDA graph that is being captured would break
+        self._marks.append((place, self._record()))
+        return True
 
     def lap(self) -> None:
         """End a step; the next one begins, in the same phase."""
@@ -68,7 +86,7 @@ class DeviceClock:
     def ready(self) -> list[dict[str, float]]:
         """Seconds of the steps that the device has ended, each given once and in order; does not wait.
 
-        Each has `total`, the four phases and `idle`, which add up to `total`.
+        Each has `total`, the four phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
         """
         while self._pending:
             is_step, marks = self._pending[0]
@@ -104,14 +122,21 @@ class DeviceClock:
     def _take_oldest(self) -> None:
         is_step, marks = self._pending.popleft()
         if is_step:
-            seconds = [0.0] * (_IDLE + 1)
+            seconds, waited = [0.0] * (_IDLE + 1), 0.0
             (place, since), *later = marks
+            within = place
             self._unused.append(since)
             for next_place, event in later:
-                seconds[place] += since.elapsed_time(event) / 1000
+                took = since.elapsed_time(event) / 1000
+                if place == _WAIT:
+                    waited += took
+                else:
+                    within = place
+                seconds[within] += took
                 place, since = next_place, event
                 self._unused.append(event)
             self._unused.pop()  # begins what comes next
-            self._read.append({"total": sum(seconds), **dict(zip((*DEVICE_PHASES, "idle"), seconds, strict=True))})
+            phases = dict(zip((*DEVICE_PHASES, "idle"), seconds, strict=True))
+            self._read.append({"total": sum(seconds), **phases, EXPOSED: waited})
         else:
             self._unused += [event for _, event in marks]

@@ -13,8 +13,8 @@ from typing import Any
 from torch.utils._pytree import tree_leaves
 
 from .ranges import Interval
-from .recording import Schedule
 from .ring_buffer import Span, Track
+from .schedule import Schedule
 from .spans import SpanFolder
 from .tracefile import Event
 

@@ -15,7 +15,8 @@ import torch
 from torch.profiler import ProfilerAction, ProfilerActivity
 
 from .lightnings import Trainer
-from .recording import ACTIVE, Recording, Schedule, warning_only
+from .recording import Recording, warning_only
+from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class MemoryProfiler(Recording):
     blocks, but not who made them, so raise `wait` to reach the failing step.
 
     Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is, and
-    :class:`strobe.callbacks.recording.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
+    :class:`strobe.callbacks.schedule.Schedule` for `wait` and `warmup`. The GPU's history is kept from the start.
 
     Args:
         directory: Where files go; made when they are written.

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from .clock import Phases
 from .columns import PHASES
-from .phases import PhaseWatch
 
 NAMES = {"data_wait": "fetch"}  # in a trace, where the field calls it so
 VALIDATION = "validation"
@@ -36,10 +36,10 @@ class Step:
     phases: tuple[Interval, ...]
 
 
-class PhaseRanges(PhaseWatch):
-    """Opens a ``record_function`` for each phase, while it is installed, that is in steps that are recorded.
+class Ranges(Phases):
+    """Opens a ``record_function`` for each phase, unless it is paused.
 
-    Phases that Lightning nests are cut up, so that one ends where another begins. That may cut torch's range
+    Phases that nest are cut up, so that one ends where another begins. That may cut torch's range
     ``Optimizer.step#...``; `strobe.callbacks.trace_writer.fit_updates` makes it fit.
     """
 
@@ -50,17 +50,6 @@ class PhaseRanges(PhaseWatch):
         self._range: Any = None
         self._name = ""
         self._since = 0
-
-    def install(self, trainer: Any) -> None:
-        """Begin to watch; does nothing when it does already."""
-        super().install(trainer)
-        self.paused = False
-
-    def remove(self, trainer: Any) -> None:
-        """Cease to watch; safe when it does not."""
-        self.boundary()
-        self.paused = True
-        super().remove(trainer)
 
     def boundary(self) -> tuple[Interval, ...]:
         """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""

@@ -1,20 +1,14 @@
-"""What callbacks that record some training steps share: which steps, their files, and handling failures."""
+"""What callbacks that record some training steps share: their files, and handling failures."""
 
 import logging
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from torch.profiler import ProfilerAction
-
 from .lightnings import Callback
 
-ACTIVE = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
-WARM_UP, FEWEST = 3, 6  # steps that are not measured, and how many must be for an interval of 95%
 _log = logging.getLogger(__name__)
 
 
@@ -74,91 +68,3 @@ def warning_only(what: str) -> Iterator[None]:
         _log.warning("%s could not be written (%s); is there space?", what, error.strerror)
     except Exception:
         _log.warning("%s is missing", what, exc_info=True)
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """`torch.profiler.schedule`'s arguments, in steps (https://docs.pytorch.org/docs/stable/profiler.html).
-
-    Unlike that closure it can be pickled, tells what lies ahead, and records fewer than `active` steps if asked to.
-
-    Raises:
-        ValueError: `active` is less than 1, or another number is negative.
-    """
-
-    skip_first: int = 0  # before the first cycle
-    skip_first_wait: int = 0  # any other value leaves out the first cycle's `wait`
-    wait: int = 1  # at the start of a cycle, not profiled
-    warmup: int = 1  # profiled and thrown away, as the first ones pay for starting the profiler
-    active: int = 3  # recorded in each cycle
-    repeat: int = 1  # cycles, or 0 to go on until training ends
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value < (least := int(field.name == "active")):
-                raise ValueError(f"{field.name}={value} is too small; it must be at least {least}")
-
-    @property
-    def length(self) -> int:
-        """Steps of a cycle."""
-        return self.wait + self.warmup + self.active
-
-    def place(self, step: int) -> int | None:
-        """Where in its cycle a step lies, from 0; None outside of all cycles."""
-        if step < self.skip_first:
-            return None
-        step += (self.wait if self.skip_first_wait else 0) - self.skip_first
-        return None if 0 < self.repeat * self.length <= step else step % self.length
-
-    def action(self, step: int, active: int | None = None) -> ProfilerAction:
-        """What torch.profiler is to do in a step, counted from 0; recording at most `active` steps a cycle."""
-        place = self.place(step)
-        if place is None or place < self.wait:
-            return ProfilerAction.NONE
-        if place < self.wait + self.warmup:
-            return ProfilerAction.WARMUP
-        recorded = place - self.wait - self.warmup + 1
-        last = min(self.active, active or self.active)
-        if recorded > last:
-            return ProfilerAction.NONE
-        return ProfilerAction.RECORD_AND_SAVE if recorded == last else ProfilerAction.RECORD
-
-    def is_over(self, step: int) -> bool:
-        """Whether no cycle is left from this step on."""
-        return self.repeat > 0 and step >= self.skip_first and self.place(step) is None
-
-    def unprofiled(self, steps: int) -> int:
-        """How many of so many steps are left to measure: a profiler also disturbs the step before the first it sees."""
-        idle = [self.action(step) is ProfilerAction.NONE for step in range(steps + 1)]
-        return sum(idle[step] and idle[step + 1] for step in range(WARM_UP, steps))
-
-    def shortened(self, steps: float, may: Collection[str]) -> "Schedule":
-        """With a lower `active` or `repeat`, as far as they `may` be, if that leaves more of so many steps to measure.
-
-        Half of them is enough, but no fewer than `FEWEST`. A schedule that goes on until training ends stays.
-        """
-        if not self.repeat or steps >= 2 * (self.skip_first + self.repeat * self.length) + WARM_UP + FEWEST:
-            return self
-        total, wanted = math.floor(steps), max(FEWEST, steps / 2)
-        actives, repeats = (
-            range(value, 0, -1) if name in may else [value]
-            for name, value in (("active", self.active), ("repeat", self.repeat))
-        )
-        options = [replace(self, active=active, repeat=repeat) for active in actives for repeat in repeats]
-        return next((one for one in options if one.unprofiled(total) >= wanted), options[-1])
-
-    def records_within(self, step: int, ahead: int) -> bool:
-        """Whether a step, or one of the `ahead` steps after it, is recorded."""
-        first, place = self.wait + self.warmup, self.place(step)
-        if place is not None:
-            return first - place <= ahead
-        first -= self.wait if self.skip_first_wait else 0
-        return step < self.skip_first and self.skip_first - step + first <= ahead
-
-    def describe(self) -> str:
-        """One sentence for people."""
-        first = f"skip {self.skip_first} steps, then " if self.skip_first else ""
-        cycles = f"{self.repeat} times" if self.repeat else "until training ends"
-        without = ", the first time without the wait" if self.skip_first_wait else ""
-        return f"{first}wait {self.wait}, warm up {self.warmup}, record {self.active} steps; {cycles}{without}"

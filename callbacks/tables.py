@@ -21,7 +21,7 @@ _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
 MOST_CYCLES = 8  # kept as they are, some megabytes each, before the oldest one is parsed
 _NAME_WIDTH = 80  # characters; the names of kernels are longer than that
-_KEY = ("key", "node_id", "device_type", "is_legacy", "is_user_annotation")  # as EventList.key_averages
+_KEY = ("key", "node_id", "device_type", "is_legacy")  # and whether it is an annotation, as EventList.key_averages
 _FIGURES = {
     "calls": "count",
     "self_cpu_us": "self_cpu_time_total",
@@ -107,7 +107,7 @@ class OperatorTables:
         # Kernels are not operators, and a range on the device holds kernels that are counted already.
         chosen = [row for row in table if row.device_type == DeviceType.CPU and row.key not in RANGES]
         # As torch's own table sums device time: work on the device, and not a range around some.
-        kernels = [r for r in table if (r.is_legacy if r.device_type == DeviceType.CPU else not r.is_user_annotation)]
+        kernels = [r for r in table if (r.is_legacy if r.device_type == DeviceType.CPU else not _annotated(r))]
         whole = sum(getattr(row, own) for row in (table if side == "cpu" else kernels)) or 1.0
         lines = [
             self._headline(f"self {_NOUNS[side]} time", min(rows, len(chosen)), len(chosen)),
@@ -139,7 +139,7 @@ class OperatorTables:
             for event in cycle.function_events:  # else a search for cycles would halt training for seconds later
                 event.cpu_parent, event.cpu_children = None, []
         # Around a closure that range holds forward and backward; a range called `optimizer` in it does not.
-        told = any(row.key == "optimizer" and row.is_user_annotation for row in averages)
+        told = any(row.key == "optimizer" and _annotated(row) for row in averages)
         hidden = (_STEP, "Optimizer.step#") if told else (_STEP,)
         _merge(self._rows, [row for row in averages if not row.key.startswith(hidden)])
 
@@ -172,15 +172,20 @@ class OperatorTables:
         for row in sorted(rows, key=lambda row: -getattr(row, order)):
             values = {name: getattr(row, attribute) for name, attribute in figures.items()}
             plain = [f"{value:.3f}" if name.endswith("us") else value for name, value in values.items()]
-            where = (row.device_type.name.lower(), int(row.is_user_annotation))
+            where = (row.device_type.name.lower(), int(_annotated(row)))
             lines.writerow([row.key, *where, *plain, *([row.input_shapes] if shaped else [])])
         return text.getvalue()
+
+
+def _annotated(row: Any) -> bool:
+    """Whether it is a range that a program opened; torch 2.4 does not tell, and then Strobe's own are known."""
+    return bool(getattr(row, "is_user_annotation", row.key in RANGES))
 
 
 def _merge(into: dict[tuple[Any, ...], Any], rows: list[Any], *, shapes: bool = True) -> None:
     """Add averages to those of the same key, as EventList.key_averages would have."""
     for row in rows:
-        key = (*(getattr(row, name) for name in _KEY), str(row.input_shapes) if shapes else "")
+        key = (*(getattr(row, name) for name in _KEY), _annotated(row), str(row.input_shapes) if shapes else "")
         average: Any = into.setdefault(key, FunctionEventAvg())
         average.add(row)
         average.cpu_parent = average.cpu_children = None  # these lead to every event of the cycle

@@ -18,8 +18,10 @@ from torch.profiler import ProfilerActivity
 from .figures import pixels
 from .lightnings import TensorBoardLogger
 from .loading import Loading
-from .ranges import PhaseRanges, Step
-from .recording import Recording, Schedule
+from .phases import PhaseWatch
+from .ranges import Ranges, Step
+from .recording import Recording
+from .schedule import Schedule
 from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
@@ -44,7 +46,7 @@ class TraceProfiler(Recording):
     Args:
         directory: Where traces go; made when training starts. TensorBoard wants them beside its event files.
         tables: Where rank 0 writes operator tables over all cycles when training ends; None for none.
-        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.recording.Schedule`.
+        skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.schedule.Schedule`.
         record_shapes, profile_memory, with_flops: See `torch.profiler.profile`.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
         max_mb: Most megabytes of one trace file. A step of the first warmup is recorded to see what one takes;
@@ -248,6 +250,21 @@ class TraceProfiler(Recording):
             if isinstance(logger, TensorBoardLogger):
                 yield logger.experiment
                 logger.experiment.flush()  # a run that is killed leaves what it showed
+
+
+class PhaseRanges(Ranges, PhaseWatch):
+    """Those of Lightning's phases."""
+
+    def install(self, trainer: Any) -> None:
+        """Begin to watch; does nothing when it does already."""
+        super().install(trainer)
+        self.paused = False
+
+    def remove(self, trainer: Any) -> None:
+        """Cease to watch; safe when it does not."""
+        self.boundary()
+        self.paused = True
+        super().remove(trainer)
 
 
 def _steps(trainer: Any) -> float:

@@ -12,7 +12,7 @@ from torch.profiler import ProfilerAction, ProfilerActivity
 
 from .loading import Loading
 from .ranges import Interval, Step
-from .recording import ACTIVE, Schedule
+from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
 from .trace_writer import TraceWriter
 

@@ -25,7 +25,7 @@ LAYERS = (
     ("strobe.probe", "strobe.duel"),
     ("strobe.attach",),
     ("strobe.view", "strobe.compare"),
-    ("strobe.app.config", "strobe.app.native"),
+    ("strobe.app.config", "strobe.app.native", "strobe.app.needed"),
     ("strobe.app.loaders",),
     ("strobe.app.engines", "strobe.app.model"),
     ("strobe.app.data",),

@@ -1,24 +1,12 @@
 """The distribution: which names an installation gets, and that a wheel is the same whichever way it is built."""
 
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
+from support.bare import built
 from support.places import ROOT
-
-
-def built(source: Path, folder: Path, target: str) -> Path:
-    """The wheel, or the source distribution, of a tree; no network is used."""
-    pytest.importorskip("hatchling.build")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
-    [made] = folder.iterdir()
-    return made
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

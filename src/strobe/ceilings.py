@@ -1,10 +1,11 @@
 """The command ``python -m strobe.ceilings``."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import strobe.app.needed  # noqa: F401  # isort: skip
 
 from omegaconf import DictConfig
 
@@ -13,7 +14,7 @@ from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
 from strobe.present.terminal import clock
-from strobe.process.launch import quieten_kineto
+from strobe.process.launch import parser_of, quieten_kineto, start
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,8 @@ NAMES = {
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
 }
-EXAMPLES = """
+HELP = """What loading alone and the model alone reach, in images/s, for a configuration of train.py.
+
 Each is measured for ceilings_seconds (5) at most, once it is warm. Nothing is trained that is kept, and nothing is
 written. Exit code 1: something is missing or wrong, and one sentence says what.
 
@@ -35,12 +37,7 @@ Examples
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; exits with a sentence when nothing can be measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.ceilings",
-        description="What loading alone and the model alone reach, in images/s, for a configuration of train.py.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("ceilings", HELP)
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="GROUP=CHOICE or KEY=VALUE, as for train.py")
     parser.add_argument("--json", action="store_true", help="print the record, as in summary.json")
     given = parser.parse_args(arguments)
@@ -144,7 +141,4 @@ def _rate(value: float) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    start(main)

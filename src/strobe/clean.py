@@ -14,6 +14,7 @@ from typing import Any
 
 from strobe.errors import ConfigError
 from strobe.present.format import counted, size
+from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
 from strobe.records.files import statuses
 
@@ -29,7 +30,8 @@ ATTACHED = {"summary.json", "report.html", "steps.csv", "tensorboard", "tables",
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-EXAMPLES = """
+HELP = """List what runs, sweeps, searches and benchmarks left behind, with size and age; remove old ones.
+
 Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
 benchmark; nothing else is touched. What may still be in progress stays.
 
@@ -118,12 +120,7 @@ def seconds(text: str) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """List, and remove if asked to; exits with a sentence where that cannot be."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.clean",
-        description="List what runs, sweeps, searches and benchmarks left behind, with size and age; remove old ones.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("clean", HELP)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("outputs"), help="where to look (outputs)")
     parser.add_argument("--older-than", type=seconds, metavar="AGE", help="only what has not changed for 12h, 7d, 4w")
     parser.add_argument("--remove", action="store_true", help="remove what is listed; needs --older-than")
@@ -147,4 +144,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -2,6 +2,8 @@
 
 import sys
 
+import strobe.app.needed  # noqa: F401  # isort: skip
+
 from strobe.app.native.command import main
 
 if __name__ == "__main__":

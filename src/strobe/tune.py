@@ -2,6 +2,8 @@
 
 import sys
 
+import strobe.app.needed  # noqa: F401  # isort: skip
+
 import hydra
 from omegaconf import DictConfig
 

@@ -1,5 +1,6 @@
 """Strobe on trainings that others wrote: what it finds, and that it disturbs nothing."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.profilers import PyTorchProfiler
 
 from strobe import Strobe
 from strobe.attach import callback, place
@@ -16,10 +18,10 @@ from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
 from support.fitting import Standstill, fit, standstill, trainer_with
 from support.foreign import PROGRAMS, SLOW, STEP, Program
+from support.programs import ALONE
 
 __all__ = ["standstill"]
 KINDS = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*dataloader_iter")  # Lightning's, of a kind of program
 
@@ -94,6 +96,36 @@ def test_nothing_is_written_beside_its_directory(standstill: Standstill, tmp_pat
     assert len(record(tmp_path / "here")["traces"]) == 1
 
 
+@pytest.mark.parametrize("lightnings", [True, False])
+def test_a_script_that_uses_the_profiler_itself_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lightnings: bool
+) -> None:
+    class Profiling(Callback):
+        def on_train_start(self, *_: Any) -> None:
+            schedule = torch.profiler.schedule(wait=2, warmup=1, active=2)
+            self.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule)
+            self.profile.start()
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.profile.step()
+
+        def on_train_end(self, *_: Any) -> None:
+            self.profile.stop()
+
+    settings: dict[str, Any] = {"profiler": PyTorchProfiler(tmp_path / "theirs")} if lightnings else {}
+    fit(*([] if lightnings else [Profiling()]), Strobe("here", trace={"wait": 0, "active": 1}), **settings)
+    assert (record(tmp_path / "here")["status"], record(tmp_path / "here")["traces"]) == ("completed", [])
+    assert capsys.readouterr().err.count("Strobe records no trace: the script uses torch.profiler itself.") == 1
+    gc.collect()  # or the next test finds their profiler
+
+
+def test_the_files_of_a_script_are_not_counted_among_those_of_a_record(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(10**8))
+    fit(Strobe("."))
+    written = sum((tmp_path / name).stat().st_size for name in ("summary.json", "steps.csv", "report.html"))
+    assert record(tmp_path)["bytes"] == pytest.approx(written, abs=20)
+
+
 def test_a_bound_is_told_and_no_speed_that_nobody_measured(standstill: Standstill, tmp_path: Path) -> None:
     trained(PROGRAMS["automatic"], standstill, Strobe("here"))
     summary = record(tmp_path / "here")
@@ -107,7 +139,7 @@ def test_a_bound_is_told_and_no_speed_that_nobody_measured(standstill: Standstil
 def test_rates_count_steps_where_no_batch_tells_its_size(standstill: Standstill, tmp_path: Path) -> None:
     program = Program(PROGRAMS["no tensors"].model, PROGRAMS["no tensors"].loader, "data", "loader")
     model, loader, validation, _ = program.parts(standstill)
-    model.log = lambda *_, **__: None  # type: ignore[method-assign]
+    model.log = lambda *_, **__: None
     trainer_with(Strobe("here")).fit(model, loader, validation)
     summary = record(tmp_path / "here")
     assert summary["unit"] == "steps"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import EntryPoint
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,6 @@ import pytest
 from strobe import Strobe, run
 from strobe.attach import entry
 from support.places import ROOT
-
-SCRIPT = """
-import sys, time
-import torch
-from {package} import Trainer
-from {package}.demos.boring_classes import BoringModel
-
-class Slow(torch.utils.data.Dataset):
-    def __len__(self):
-        return 60
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.ones(32)
-
-quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-for _ in range(2):
-    trainer = Trainer(accelerator="cpu", max_epochs=1, limit_val_batches=0, **quiet)
-    trainer.fit(BoringModel(), torch.utils.data.DataLoader(Slow(), batch_size=2))
-print(sys.argv[1:], [name in sys.modules for name in ("lightning", "pytorch_lightning")])
-sys.exit(7)
-"""
 
 
 def groups() -> dict[str, dict[str, str]]:
@@ -54,25 +32,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(info.parent), str(ROOT / "src")]))
     monkeypatch.syspath_prepend(info.parent)
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
-def test_a_script_of_either_lightning_keeps_its_output_arguments_and_exit_code(package: str, tmp_path: Path) -> None:
-    if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    (tmp_path / "train.py").write_text(SCRIPT.format(package=package))
-    command = [sys.executable, "-m", "strobe.run", "--out", "here", "train.py", "--out", "mine", "--trace"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 7, done.stderr
-    used = [package != "pytorch_lightning", package == "pytorch_lightning"]
-    assert done.stdout == f"{['--out', 'mine', '--trace']} {used}\n"
-    for name in ("here", "here-2"):  # a record of each fit
-        summary = json.loads((tmp_path / name / "summary.json").read_text())
-        assert {"loader", "shared_machine"} >= {summary["findings"][0]["cause"]}
-        assert summary["script"] == "python train.py --out mine --trace"
-        assert summary["choices"] == {"model": "BoringModel"}
-    assert done.stderr.count("waits") >= 2
 
 
 def test_it_becomes_the_script(monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
@@ -111,7 +70,6 @@ def test_importing_strobe_takes_neither_torch_nor_lightning() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # jsonargparse's own
 def test_lightning_cli_takes_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jsonargparse", reason="intended: LightningCLI needs it, nothing else here does")
     from lightning.pytorch.cli import LightningCLI
     from lightning.pytorch.demos.boring_classes import BoringModel
 

@@ -141,7 +141,7 @@ def test_many_columns_are_narrow_and_those_beyond_the_colours_are_broken_lines(c
 
 def test_threads_and_page_cache_are_told_where_they_differ() -> None:
     variants = itertools.product((1, 2), ("warm", "cold"), "ab")
-    cells = [Cell("t", "read", way, nothing, threads, cache) for threads, cache, way in variants]  # type: ignore[arg-type]
+    cells = [Cell("t", "read", way, nothing, threads, cache) for threads, cache, way in variants]
     suite = suite_of(cells, [Table("t", "Reading", rows="what")])
     text = seen(suite, record_of(suite, {cell.name: 10.0 for cell in cells}))
     assert "What Threads Page cache a b" in text

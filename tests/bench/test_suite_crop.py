@@ -62,7 +62,7 @@ def test_decoders_and_workers_can_be_chosen() -> None:
     steps = [cell for cell in suite.cells if cell.table == "step"]
     assert [(cell.row, cell.column) for cell in steps] == [(r, c) for r in "12" for c in ("torchvision", "native")]
     assert steps[3].against == "step, 2, torchvision, 1 thread"
-    assert [cell.make.keywords["traced"] for cell in steps] == [True, True, False, False]  # type: ignore[attr-defined]
+    assert [cell.make.keywords["traced"] for cell in steps] == [True, True, False, False]
 
 
 def test_only_photos_that_a_crop_fits_into_are_used(photos: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_photo_that_the_native_decoder_refuses_is_not_counted(tmp_path: Path) 
 
 def test_steps_train_on_workers_crops_and_the_first_trial_is_traced(photos: Path, tmp_path: Path) -> None:
     chosen = found(photos, tmp_path / "scratch")
-    chosen.facts["device"] = "cpu"  # type: ignore[index]
+    chosen.facts["device"] = "cpu"
     with cells.train(trial_of(chosen, tmp_path), decoder="pil", workers=1, batch=2, traced=True) as work:
         assert work.warm_up is not None
         work.warm_up()

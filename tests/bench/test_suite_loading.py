@@ -171,7 +171,7 @@ def test_what_is_concluded_has_the_right_direction() -> None:
     rates = {("skimage", 1, "warm"): 100.0, ("skimage", 4, "warm"): 100.0, ("skimage", 1, "cold"): 50.0}
     rates |= {("native", 1, "warm"): 800.0, ("native", 4, "warm"): 2400.0, ("native", 1, "cold"): 80.0}
     names = {(cell.column, cell.threads, cell.cache): cell.name for cell in suite.cells}
-    record = record_of(suite, {names[key]: rate for key, rate in rates.items()})  # type: ignore[index]
+    record = record_of(suite, {names[key]: rate for key, rate in rates.items()})
     faster, cold, threads = loading.conclude(record)
     assert faster.startswith("Batches of 32 on one thread: native is ")
     told = {

@@ -80,7 +80,7 @@ def step(clock: DeviceClock, device: Device, scale: float = 1.0, host: float = 0
 
 
 def seconds(total: float, **phases: float) -> Any:
-    return pytest.approx(dict.fromkeys((*DEVICE_PHASES, "idle"), 0.0) | {"total": total} | phases)
+    return pytest.approx(dict.fromkeys((*DEVICE_PHASES, "idle", "exposed_wait"), 0.0) | {"total": total} | phases)
 
 
 def test_work_goes_to_the_phase_that_submits_it_however_late_it_is_done(clock: DeviceClock, device: Device) -> None:
@@ -194,6 +194,21 @@ def test_a_clock_that_nobody_reads_keeps_few_events_and_every_step(
     assert device.waited == 45
     assert device.made <= (5 + 2) * 2 * (len(WORK) + 1)
     assert [each["total"] for each in clock.finish()] == pytest.approx([7.5 * number for number in range(1, 51)])
+
+
+def test_a_wait_for_other_ranks_is_part_of_the_phase_it_lies_in(clock: DeviceClock, device: Device) -> None:
+    clock.mark("backward")
+    device.submit(4)
+    clock.wait()
+    device.submit(2)
+    clock.waited()
+    device.submit(1)
+    clock.mark(None)
+    clock.wait()
+    device.submit(0.5)
+    clock.waited()
+    clock.lap()
+    assert clock.finish() == [seconds(7.5, backward=7, idle=0.5, exposed_wait=2.5)]
 
 
 def test_a_step_with_very_many_changes_keeps_few_events(

@@ -20,7 +20,7 @@ from torch.profiler import ProfilerAction
 
 from strobe.callbacks.memory import MemoryProfiler
 from strobe.callbacks.python_profile import PythonProfiler
-from strobe.callbacks.recording import ACTIVE, Schedule
+from strobe.callbacks.schedule import ACTIVE, Schedule
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.diagnose.rank import FEWEST_STEPS

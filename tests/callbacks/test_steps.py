@@ -17,10 +17,14 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.callbacks import steps, threads
-from strobe.callbacks.columns import GAPS, PHASES
-from strobe.callbacks.phases import Lap, PhaseClock
-from strobe.callbacks.steps import COLUMNS, ProgressBar, StepRecorder, StepRows
+from strobe.callbacks import rows as step_rows
+from strobe.callbacks import threads
+from strobe.callbacks.batches import size_of
+from strobe.callbacks.clock import Lap
+from strobe.callbacks.columns import COLUMNS, GAPS, PHASES
+from strobe.callbacks.phases import PhaseClock
+from strobe.callbacks.rows import StepRows
+from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.records.steps import measure_steps
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
@@ -66,7 +70,7 @@ class Hoarding(Callback):
 
 
 def test_memory_that_grows_with_the_steps_is_seen(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "ASKED_SECONDS", 0.0)
+    monkeypatch.setattr(step_rows, "ASKED_SECONDS", 0.0)
     fit(recorder, Hoarding(), max_epochs=5)
     growth = measure_steps(recorder.path)["memory_growth"]
     assert growth["memory"]["steady"]
@@ -190,8 +194,30 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
     assert [row["images"] for row in rows] == [""] * 6
 
 
+def images(channels: int, *sizes: int) -> list[torch.Tensor]:
+    return [torch.empty(channels, 8, size) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("batch", "size"),
+    [
+        ([torch.empty(6, 3, 8, 8), torch.empty(6)], 6),
+        ([torch.empty(6, 3, 8, 8), torch.empty(6, 3, 4, 4)], 6),  # crops
+        ([torch.empty(6, 10, 4), torch.empty(6, 12, 4)], 6),  # sequences and their targets
+        ((tuple(images(3, 8, 9, 7, 9)), tuple({"boxes": torch.empty(number, 4)} for number in range(4))), 4),
+        ([(image, {"labels": torch.empty(2)}) for image in images(3, 8, 8, 8, 8)], 4),
+        ([{"image": image, "mask": torch.empty(8, 8)} for image in images(1, 8, 9)], 2),
+        ((images(3, 8, 8), images(1, 8, 8)), 2),
+        ({"text": torch.empty(300), "offsets": torch.empty(8)}, 300),  # the first one, as Lightning has it
+        (["a", {"n": torch.tensor(1.0)}], None),
+    ],
+)
+def test_a_batch_is_as_large_as_its_tensors_or_its_list_of_images(batch: Any, size: int | None) -> None:
+    assert size_of(batch) == size
+
+
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "FLUSH_SECONDS", 0)
+    monkeypatch.setattr(step_rows, "FLUSH_SECONDS", 0)
     seen = []
 
     class Look(Callback):

@@ -211,7 +211,7 @@ def test_copies_are_pinned_or_made_smaller_where_they_can_be() -> None:
     for form, spared in (("array", 0.75), ("tiles", 0.5)):  # float32 becomes uint8, and uint16
         smaller = found(
             "transfer", lambda _, c, form=form: (c["engine"].update(pin_memory=True), c["data"].update(form=form))
-        )  # type: ignore[misc]
+        )
         assert smaller.overrides == ("loader.scale=device",)
         expected = step["total"] / (step["total"] - spared * step["transfer"])
         assert smaller.predicted_speedup.median == pytest.approx(expected)

@@ -1,25 +1,14 @@
-"""Findings in order and without symptoms of each other, the verdict, and a command that can be run as it stands."""
+"""Findings in order, and without symptoms of each other."""
 
-import shlex
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from strobe.app.config.register import register
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import EXPLAINED, all_rules, command, diagnose, gain, verdict
-from strobe.diagnose.symptoms import too_low
+from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, gain, verdict
 from strobe.records.run import Record
-from support.places import ROOT
-from support.recorded import CAUSES, RECORDED, example, of, recorded
-
-CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
-
-
-def causes(record: Record) -> list[str]:
-    return [finding.cause for finding in diagnose(record)]
+from support.recorded import BESIDE, CALLBACK, CAUSES, RECORDED, causes, example, of, recorded, with_batches
 
 
 def test_the_greatest_gain_comes_first() -> None:
@@ -38,14 +27,6 @@ def test_a_gain_within_noise_is_no_finding_unless_the_run_lost_the_time() -> Non
     drifted = {"summary__ceilings__drift": 0.6}
     assert causes(example("memory_layout", **drifted)) == ["nothing"]
     assert causes(example("validation", **drifted)) == ["validation"]
-
-
-def with_batches(record: Record, rate: float) -> Record:
-    """The same run, with a measured batch of twice the size that computes so many images/s."""
-    size = record.config["data"]["batch_size"] * 2
-    entry = {"overrides": [f"data.batch_size={size}"], "side": "model", "cpu_seconds": 0.01, "images_per_step": size}
-    record.summary["ceilings"]["alternatives"].append(entry | {"rate": rate, "interval": [rate * 0.98, rate * 1.02]})
-    return record
 
 
 def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
@@ -91,140 +72,6 @@ def test_a_loader_that_is_made_anew_restarts_its_workers() -> None:
 def test_what_explains_and_what_is_explained_are_rules() -> None:
     rules = {rule.__name__ for rule in all_rules()}
     assert {name for symptom, cause, _ in EXPLAINED for name in (symptom, cause)} <= rules
-
-
-@pytest.mark.parametrize(
-    ("cause", "changes", "begin"),
-    [
-        (
-            "loader",
-            {},
-            "61% of each step waits for data (measured 166, loader ceiling 280, model ceiling 430 images/s). "
-            "Predicted: engine.num_workers=2 -> ",
-        ),
-        ("loader", {"summary__status": "failed"}, "The run failed; until then: 61% of each step waits"),
-        ("callback", {"summary__ceilings": None}, "WeightAudit takes 28% of each step. Predicted: ~callbacks.audit"),
-        (
-            "nothing",
-            {"summary__efficiency": None, "summary__ceilings": {"reason": "ceilings=false."}},
-            "No cause found: 3% of each step waits for data; the ceilings were not measured (ceilings=false).",
-        ),
-    ],
-)
-def test_a_verdict_says_cause_ceilings_and_prediction(cause: str, changes: dict[str, Any], begin: str) -> None:
-    record = example(cause, **changes)
-    findings = diagnose(record)
-    text = verdict(record, findings)
-    assert text.startswith(begin)
-    assert cause != "loader" or f"-> {findings[0].predicted_speedup.median:.1f}x (" in text
-
-
-def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:
-    def told(joint: float) -> str:
-        record = example("callback", summary__ceilings__joint=joint)
-        return verdict(record, diagnose(record)).partition(" Predicted")[0]
-
-    assert told(400.0).endswith("model ceiling 430, together at most 400 images/s).")
-    assert "ceiling" not in told(50.0)  # the run was faster: it is wrong
-    assert told(5000.0).endswith("model ceiling 430 images/s).")  # the model is slower
-
-
-def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> None:
-    record = example("nothing", summary__callbacks=[CALLBACK])
-    (finding,) = diagnose(record)
-    text = verdict(record, [finding])
-    assert text.endswith(f". Fixing this would make training up to {1 / (1 - finding.lost):.2f}x as fast.")
-    assert "Predicted" not in text
-
-
-@pytest.mark.parametrize(
-    ("efficiency", "title", "told"),
-    [
-        (0.6, "No cause found", "60% of what the model alone allows (430 images/s). The largest part of a step is"),
-        (0.9, "Nothing to fix", "90% of what the model alone allows (430 images/s)."),
-        (1.0, "Nothing to fix", "as fast as the model alone allows (430 images/s)."),
-        (None, "No cause found", "the ceilings are not known. The largest part of a step is the backward pass, 54%."),
-    ],
-)
-def test_nothing_is_only_called_fine_near_a_ceiling(efficiency: float | None, title: str, told: str) -> None:
-    (finding,) = diagnose(example("nothing", summary__efficiency=efficiency))
-    assert finding.title == title
-    assert told in finding.evidence
-
-
-def test_scaling_on_a_cpu_is_named_where_it_takes_much() -> None:
-    slow = example("nothing")
-    slow.summary["step_seconds"] |= {"transfer": 0.02, "forward": 0.0045}
-    assert diagnose(slow)[0].evidence.endswith("Scaling and augmenting the images takes 26% of each step.")
-    slow.config["data"]["augment"] = False
-    assert diagnose(slow)[0].evidence.endswith("Scaling the images takes 26% of each step.")
-    assert "Scaling" not in diagnose(example("nothing"))[0].evidence
-
-
-def test_a_long_first_step_is_told_apart() -> None:
-    record = example("nothing", summary__first_step_seconds=12.0)
-    assert causes(record) == ["nothing"]
-    assert "The first step took 12 s" in verdict(record, diagnose(record))
-    assert "The first step took" not in verdict(example("nothing"), diagnose(example("nothing")))
-
-
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        ("failed", "The run failed before a step was measured."),
-        ("interrupted", "The run was interrupted before a step was measured."),
-        ("completed", "No step was measured."),
-    ],
-)
-def test_without_a_step_the_verdict_says_so(status: str, text: str) -> None:
-    record = Record({"schema": 1, "status": status, "step_seconds": {"total": None}, "ceilings": None})
-    findings = diagnose(record)
-    assert findings == []
-    assert verdict(record, findings) == text
-
-
-@pytest.mark.parametrize(
-    ("own", "overrides", "line"),
-    [
-        ([], ["loader=rasterio"], "loader=rasterio"),
-        (["data=eurosat", "loader=skimage", "seed=1"], ["loader=rasterio"], "data=eurosat loader=rasterio seed=1"),
-        (["hydra.run.dir=/tmp/x", "seed=1"], [], "seed=1"),
-        (["seed=1", "seed=2"], ["seed=3"], "seed=3"),
-        (["++data.batch_size=8"], ["data.batch_size=16"], "++data.batch_size=16"),
-        (["+callbacks.a._target_=A", "+callbacks.a.x=1", "+callbacks.ab.y=B"], ["~callbacks.a"], "+callbacks.ab.y=B"),
-        (["seed=1"], ["~callbacks.a"], "seed=1 '~callbacks.a'"),
-        (["data.bands=[3,2,1]"], ["data.root=/my tiles"], "'data.bands=[3,2,1]' 'data.root=/my tiles'"),
-    ],
-)
-def test_a_command_replaces_what_the_run_was_given(own: list[str], overrides: list[str], line: str) -> None:
-    assert command(Record({"schema": 1, "overrides": own}), overrides) == f"python train.py {line}".rstrip()
-
-
-def test_a_command_for_larger_updates_scales_the_learning_rate() -> None:
-    record = example("small_batch", summary__overrides=[])
-    size = record.whole("data.batch_size") or 0
-    scaled = f"model.lr_scaling=linear model.lr_batch_size={size}"
-    assert command(record, [f"data.batch_size={2 * size}"]).endswith(f"data.batch_size={2 * size} {scaled}")
-    assert command(record, ["trainer.accumulate_grad_batches=2"]).endswith(scaled)
-    assert command(record, ["loader=native"]).endswith("loader=native")
-    record.config["trainer"]["accumulate_grad_batches"] = 2
-    assert "lr_" not in command(record, [f"data.batch_size={2 * size}", "trainer.accumulate_grad_batches=1"])
-
-
-@pytest.mark.parametrize("cause", CAUSES)
-def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
-    record = example(cause)
-    finding = diagnose(record)[0]
-    program, script, *given = shlex.split(command(record, finding.overrides))
-    assert (program, script) == ("python", "train.py")
-    register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", given)
-    for key, value in (text.split("=") for text in finding.overrides if "=" in text and "." in text):
-        chosen: Any = cfg
-        for name in key.split("."):
-            chosen = chosen[name]
-        assert ("null" if chosen is None else str(chosen).lower()) == value
 
 
 def sleepy(phase: str, seconds: float, **changes: Any) -> Record:
@@ -290,50 +137,12 @@ def test_the_parts_of_a_step_add_up(cause: str) -> None:
     assert all(part.seconds > 0 for part in parts[:-1])
 
 
-def test_training_beyond_its_ceiling_is_not_measurable() -> None:
-    record = example("memory_layout")
-    for name in ("median", "low", "high"):
-        record.summary["images_per_second"][name] *= 3
-    assert not too_low(record)  # its mean step is as long as before: only most of its steps are so fast
-    record.summary["overall_images_per_second"] *= 3
-    for key in ("step_seconds", "between_seconds"):
-        record.summary[key] = {name: value / 3 for name, value in record.summary[key].items()}
-    (finding,) = diagnose(record)
-    assert finding.title == "Not measurable here"
-    assert "quiet machine" in finding.advice
-
-
-def test_no_promise_whose_interval_holds_1_or_says_nothing() -> None:
-    record = example("callback", summary__images_per_second={"median": 300.0, "low": 60.0, "high": 540.0})
-    finding = diagnose(record)[0]
-    assert finding.predicted_speedup.low < 1
-    assert verdict(record, [finding]).endswith("Try ~callbacks.audit: its gain is too uncertain to predict.")
-
-
-def test_what_may_help_and_is_too_uncertain_is_named() -> None:
-    (finding,) = diagnose(example("memory_layout", summary__ceilings__drift=0.6))
-    assert finding.cause == "nothing"
-    assert "Worth a try, with an uncertain gain: model.channels_last=true" in finding.evidence
-
-
-BESIDE = {"own": 0.4, "others": 0.5, "stolen": 0.0, "idle": 0.1, "delayed": 0.3}
-
-
 def test_what_sleeps_is_named_beside_other_processes_too() -> None:
     record = example("stalled")
     record.summary["machine"] |= BESIDE
     assert set(causes(record)[:2]) == {"stalled", "shared_machine"}
     record.summary["cores_used"]["forward"] = 0.69  # it stood ready for a core all the rest of the time
     assert "stalled" not in causes(record)
-
-
-def test_ceilings_that_were_measured_beside_other_processes_promise_nothing() -> None:
-    record = example("memory_layout")
-    assert causes(record) == ["memory_layout"]
-    record.summary["ceilings"]["machine"] = BESIDE
-    (finding,) = diagnose(record)
-    assert finding.title == "Not measurable here"
-    assert "Other processes took 30% of the time" in finding.evidence
 
 
 def test_a_validation_at_the_end_of_a_broken_epoch_falls_on_a_whole_one() -> None:
@@ -415,31 +224,6 @@ def test_uneven_steps_by_garbage_collection_are_told_so() -> None:
     assert causes(record)[0] == "uneven_steps"
     record.summary["uneven"]["garbage_seconds"] = record.summary["uneven"]["extra_seconds"]
     assert "uneven_steps" not in causes(record)
-
-
-def test_few_steps_make_nothing_certain() -> None:
-    for measured, told in ((1, "Only 1 step was"), (5, "Only 5 steps were")):
-        record = example("callback", summary__steps={"measured": measured, "profiled": 0, "skipped": 3})
-        findings = diagnose(with_batches(record, 900.0))
-        assert [finding.cause for finding in findings] == ["callback"]  # they are all slow by it
-        text = verdict(record, findings)
-        assert text.startswith(told)
-        assert "until six or more are measured" in text
-        assert "Predicted" not in text
-        assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
-
-
-def test_of_two_about_equal_parts_the_same_one_comes_first() -> None:
-    both = example("stalled", summary__step_seconds__callbacks=0.046)
-    both.summary["step_seconds"]["total"] += 0.0454
-    for mean in (0.040, 0.043, 0.046):
-        both.summary["callbacks"] = [CALLBACK | {"mean": mean}]
-        findings = diagnose(both)
-        assert [finding.cause for finding in findings] == ["callback", "stalled"]
-        assert " About as costly: the forward pass is idle for" in verdict(both, findings)
-    both.summary["callbacks"] = [CALLBACK | {"mean": 0.03}]
-    assert causes(both) == ["stalled", "callback"]
-    assert "About as costly" not in verdict(both, diagnose(both))
 
 
 def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:

@@ -23,7 +23,7 @@ def recorded(self: TileData, index: int) -> Batch:
 
 
 def ended(self: Run, *given: Any) -> None:
-    TileData.__getitem__ = read  # type: ignore[method-assign]
+    TileData.__getitem__ = read
     end(self, *given)
 
 
@@ -33,9 +33,9 @@ def built(cfg: Any, data: Any) -> Any:
     return build_model(cfg, data)
 
 
-TileData.__getitem__ = recorded  # type: ignore[method-assign]
-Run.end, ceilings.build_model = ended, built  # type: ignore[method-assign]
-after_training.candidates = lambda _: [  # type: ignore[attr-defined]
+TileData.__getitem__ = recorded
+Run.end, ceilings.build_model = ended, built
+after_training.candidates = lambda _: [
     Candidate("model", ("data.batch_size=8",)),
     Candidate("model", ("data.batch_size=6",)),
 ]

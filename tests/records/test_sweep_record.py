@@ -56,7 +56,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
             "'/' is not below it",
         ),
         (
-            changed(cells=[{"number": 0, "overrides": [], "runs": [vars(Run(1, "a", "lost", None, 1))]}]),  # type: ignore[arg-type]
+            changed(cells=[{"number": 0, "overrides": [], "runs": [vars(Run(1, "a", "lost", None, 1))]}]),
             "'lost' is unknown",
         ),
     ],

@@ -58,7 +58,7 @@ def test_everything_is_shown() -> None:
         "4.1 GB of 128 GB",
         "test 0.500",
         "River 75%",
-        "python -m strobe.view 'outputs/runs/a run' --perfetto",
+        "strobe view 'outputs/runs/a run' --perfetto",
         "Overview needs the internet",
         "NVIDIA H200",
         "0123456789ab+",

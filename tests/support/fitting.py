@@ -69,7 +69,7 @@ class Standstill:
 def standstill(monkeypatch: pytest.MonkeyPatch) -> Standstill:
     """The clock by which steps and their phases are measured."""
     clock = Standstill()
-    for module in ("phases", "steps"):
+    for module in ("clock", "rows", "steps"):
         monkeypatch.setattr(f"strobe.callbacks.{module}.time", clock)
     return clock
 

@@ -212,7 +212,7 @@ PROGRAMS = {
         Telling, lambda items: loaded(items, collate_fn=lambda samples: "text"), "callback", "callback", 7
     ),
     "hooks of its own": Program(Clipping, loaded, "hook", "callback"),
-    "preparing": Program(Preparing, loaded, "transfer", "nothing"),
+    "preparing": Program(Preparing, loaded, "transfer", "transfer"),
     "validation": Program(
         Net,
         loaded,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import all_rules, as_list
+from strobe.diagnose.rank import all_rules, as_list, diagnose
 from strobe.diagnose.rules import Finding
 from strobe.records.run import Record
 
@@ -14,6 +14,8 @@ FOLDER = Path(__file__).parents[1] / "diagnose" / "constructed"
 CAUSES = sorted(path.stem for path in FOLDER.glob("*.json"))
 REAL = FOLDER.with_name("recorded")
 RECORDED = sorted(path.stem for path in REAL.glob("*.json"))
+CALLBACK = {"name": "Audit", "kind": "callback", "mean": 0.02, "longest": 0.05, "calls": 180}
+BESIDE = {"own": 0.4, "others": 0.5, "stolen": 0.0, "idle": 0.1, "delayed": 0.3}
 
 
 def recorded(name: str) -> tuple[Record, str]:
@@ -55,3 +57,16 @@ def damages(node: Any, values: tuple[Any, ...]) -> Iterator[str]:
         node[place] = kept
         for text in damages(kept, values):
             yield f"{place}.{text}"
+
+
+def causes(record: Record) -> list[str]:
+    """Of a run's findings, in order."""
+    return [finding.cause for finding in diagnose(record)]
+
+
+def with_batches(record: Record, rate: float) -> Record:
+    """The same run, with a measured batch of twice the size that computes so many images/s."""
+    size = record.config["data"]["batch_size"] * 2
+    entry = {"overrides": [f"data.batch_size={size}"], "side": "model", "cpu_seconds": 0.01, "images_per_step": size}
+    record.summary["ceilings"]["alternatives"].append(entry | {"rate": rate, "interval": [rate * 0.98, rate * 1.02]})
+    return record

@@ -23,6 +23,7 @@ import pytest
 
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, traces_in
+from strobe.view import tensorboard
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
 from support.processes import begin
@@ -169,6 +170,16 @@ def test_tensorboard_shows_a_run_and_leaves_nothing(run: Path, scratch: Path) ->
     assert not list(scratch.iterdir())
 
 
+def test_tensorboard_shows_what_other_loggers_wrote_beside_runs(run: Path, tmp_path: Path) -> None:
+    events = "events.out.tfevents.1.host.2.0"
+    for place in (run / "tensorboard", tmp_path / "lightning_logs/version_0", tmp_path / "lightning_logs/version_0/lr"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / events).touch()
+    links = tensorboard._name_runs(tmp_path, tmp_path / "links")
+    assert {path.name for path in links.iterdir()} == {"a run", "lightning_logs-version_0"}
+    assert (links / "lightning_logs-version_0" / "lr" / events).is_file()
+
+
 def test_tensorboard_that_cannot_start_is_quoted(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -264,6 +275,7 @@ def test_the_newest_run_is_shown_with_its_commands(
         record(Path("outputs/runs") / name)
         when = [200, 300, 100][number]
         os.utime(Path("outputs/runs") / name / "summary.json", (when, when))
+    Path("outputs/runs/new one/events.out.tfevents.1").touch()
     main([])
     said = capsys.readouterr().out
     assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)

@@ -1,7 +1,9 @@
 """The callback for any Trainer: it records a training, and says at its end where the time went."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,15 @@ from rich.console import Console
 from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
-from strobe.attach.record import report, save, summarise
-from strobe.attach.settings import settings_of, what_is_trained
+from strobe.attach.ranks import shared_directory
+from strobe.attach.record import begin, report, save, summarise
+from strobe.attach.settings import profiles_itself, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
 from strobe.measure.environment import usable_cores
+from strobe.records.joining import note_failure
 from strobe.report.terminal import print_summary
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
@@ -37,7 +41,7 @@ class Strobe(Callback):
     """Record each ``fit`` of a Trainer; at its end, whatever ended it, print the verdict and leave a record.
 
     It changes nothing about the training: no weight, no random number, no metric, no logger. An error of its own is
-    said once, and training goes on. Of several ranks the first one records.
+    said once, and training goes on. Of several ranks each records its own steps, in one directory; rank 0 tells.
 
     Args:
         directory: Where the record goes; by default ``strobe-runs/<date>/<time>-<script>``. Where that holds one
@@ -88,9 +92,14 @@ class Strobe(Callback):
     on_train_batch_start = _passed_on("on_train_batch_start")
     on_train_batch_end = _passed_on("on_train_batch_end")
     on_train_end = _passed_on("on_train_end")
+    _among_ranks = _passed_on("on_before_backward")  # a hook of every step, which one process does not need
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
+        if self.trace is not None and self._parts and trainer.is_global_zero:
+            self._guarded(self._make_way, trainer)
+        if self._parts:
+            self._guarded(self._keep, trainer)
         if self._parts:
             self._guarded(self._each, trainer, "on_train_start", *given)
         if self._parts:
@@ -114,12 +123,23 @@ class Strobe(Callback):
             part.on_exception(trainer)
         self._let_go()
         self.place = None
-        if not trainer.is_global_zero or any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
+        if any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
             return  # of two, such as the script's own and that of `strobe run`, one is enough
-        self.place = place = new_directory(self.directory)
+        self.place = place = shared_directory(trainer, partial(new_directory, self.directory))
+        if place is None:
+            return
+        if trainer.world_size > 1:
+            self.on_before_backward = self._among_ranks  # type: ignore[method-assign]
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
-        self._parts = [part for part in (self._tracer(place), self._recorder) if part]
+        tracer = self._tracer(place) if trainer.is_global_zero else None
+        self._parts = [part for part in (tracer, self._recorder) if part]
+
+    def _make_way(self, trainer: Any) -> None:
+        """Leave torch.profiler, of which a process can run one, to a script that uses it itself."""
+        if profiles_itself(trainer):
+            self._parts = [part for part in self._parts if not isinstance(part, TraceProfiler)]
+            print("Strobe records no trace: the script uses torch.profiler itself.", file=sys.stderr)
 
     def _each(self, trainer: Any, hook: str, *given: Any, **named: Any) -> None:
         for part in self._parts:
@@ -143,16 +163,30 @@ class Strobe(Callback):
         self._each(trainer, hook, pl_module, ended_by)
         self._let_go()
         error = ended_by if isinstance(ended_by, BaseException) else None
+        if not trainer.is_global_zero:
+            if isinstance(error, Exception):
+                note_failure(self.place, trainer.global_rank, error)
+            return
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
-        machine = contention.between(self._before, contention.read(), usable_cores())
-        machine["threads"] = self._recorder.threads.cores()
-        summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
-        config = settings_of(trainer)
-        summary |= {"script": command(), "settings": config, "machine": machine} | what_is_trained(trainer)
+        summary, config = self._known(trainer, status, error)
+        summary["machine"] = contention.between(self._before, contention.read(), usable_cores())
+        summary["machine"]["threads"] = self._recorder.threads.cores()
         save(summary, self.place)
         report(summary, config, self.place, page=self.report)
         print_summary(summary, self.place, _Console(stderr=True))
+
+    def _known(self, trainer: Any, status: str, error: BaseException | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What can be told of the training so far, and what it is set to."""
+        assert self.place is not None
+        summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
+        config = settings_of(trainer)
+        return summary | {"script": command(), "settings": config} | what_is_trained(trainer), config
+
+    def _keep(self, trainer: Any) -> None:
+        """Keep what is known already, for a report where the process is killed."""
+        if self.place is not None and trainer.is_global_zero:
+            begin(self._known(trainer, "failed", None)[0], self.place)
 
     def _let_go(self) -> None:
         self._parts = []
@@ -169,7 +203,7 @@ class Strobe(Callback):
                 with contextlib.suppress(Exception):
                     part.on_exception(trainer, None, error)
             self._let_go()
-            tell(error, self.place)
+            tell(error, self.place, trainer.global_rank)
 
 
 class _Console(Console):

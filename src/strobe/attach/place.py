@@ -49,16 +49,20 @@ def command() -> str:
     return shlex.join(["python", *sys.orig_argv[1:]])
 
 
-def tell(error: Exception, place: Path | None) -> None:
-    """Say once that an error of Strobe's own ended its measuring; its traceback goes into the directory."""
+def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
+    """Say once that an error of Strobe's own ended its measuring; its traceback goes into the directory.
+
+    Ranks other than 0 say nothing.
+    """
     global _said  # noqa: PLW0603  # once in a process, however many trainings it holds
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
-            path = place / "strobe-error.txt"
+            path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
+            path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))
             where = f" Its traceback is in {path}."
-    if not _said:
+    if not _said and rank == 0:
         _said = True
         with contextlib.suppress(Exception):
             reason = " ".join(str(error).split())

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from strobe.diagnose.rank import conclude
 from strobe.errors import StrobeError
 from strobe.measure import environment
 from strobe.records.files import size_of, write_summary
+from strobe.records.joining import BEGUN, IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
 
-ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
+WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
 
 
@@ -34,15 +36,16 @@ def summarise(
     ``samples`` are what rates count. See docs/runs.md.
     """
     device = trainer and trainer.strategy.root_device.type
-    steps = measure_steps(run_dir / "steps.csv", block=1 if device == "cpu" else ASYNC_BLOCK, samples=samples)
+    steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
-    batches = trainer and trainer.num_training_batches
+    batches, world = trainer and trainer.num_training_batches, trainer and trainer.world_size
+    ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
     return {
         "schema": SCHEMA,
         "status": status,
-        "error": error and {"type": type(error).__name__, "message": str(error)},
+        "error": error and what_failed(run_dir, error),
         "verdict": None,
         "script": None,
         "settings": None,
@@ -55,7 +58,7 @@ def summarise(
         "threads": torch.get_num_threads(),
         "accelerator": device,
         "devices": trainer and trainer.num_devices,
-        "world_size": trainer and trainer.world_size,
+        "world_size": world,
         "precision": trainer and str(trainer.precision),
         "train_images": None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
@@ -63,6 +66,7 @@ def summarise(
         "environment": environment.describe(),
         "machine": None,
         **steps,
+        "ranks": ranks,
         "ceilings": None,
         "efficiency": None,
         "memory": environment.peak_memory(),
@@ -78,8 +82,15 @@ def save(summary: dict[str, Any], run_dir: Path) -> None:
     """Write ``summary.json``; what keeps it from being written is logged."""
     try:
         write_summary(run_dir / "summary.json", summary)
+        (run_dir / BEGUN).unlink(missing_ok=True)
     except OSError as failure:
         log.error("summary.json could not be written to %s: %s", run_dir, failure)
+
+
+def begin(summary: dict[str, Any], run_dir: Path) -> None:
+    """Keep what is known of a training that begins, for a report where it is killed; see ``strobe.records.joining``."""
+    with suppress(OSError):  # which the record's own writing will tell
+        write_summary(run_dir / BEGUN, summary)
 
 
 def report(
@@ -102,5 +113,7 @@ def report(
         log.error("No report: %s", error)
     except Exception:  # the run is done, and its record is kept
         log.exception("No report, by an error of this program")
-    summary["bytes"] = size_of(run_dir)
+    # A script's directory may hold other files, too.
+    own = [*WRITTEN, *summary["traces"]] if summary["script"] else [""]
+    summary["bytes"] = size_of(*(run_dir / name for name in own))
     save(summary, run_dir)

@@ -1,10 +1,13 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
+import gc
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset
+
+from strobe.callbacks.tracer import Tracer
 
 _LOADER = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 _TRAINER = (
@@ -43,6 +46,16 @@ def what_is_trained(trainer: Any) -> dict[str, Any]:
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
         "num_workers": sum(one.num_workers for one in loaders) if loaders else None,
     }
+
+
+def profiles_itself(trainer: Any) -> bool:
+    """Whether the script has a torch.profiler, which may begin to record later on, or Lightning's profiler of it."""
+    own = getattr(trainer.profiler, "inner", trainer.profiler)  # the recorder's stands in for it
+    if any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__):
+        return True
+    # Asked for by its type: a lazy object may import what it stands for.
+    found = [one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile)]
+    return any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found)
 
 
 def _loaders(trainer: Any) -> list[Any]:

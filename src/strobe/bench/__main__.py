@@ -3,6 +3,8 @@
 import sys
 from contextlib import nullcontext
 
+import strobe.app.needed  # noqa: F401  # isort: skip
+
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode

@@ -146,7 +146,7 @@ def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: R
     from strobe.measure import environment
 
     try:
-        pipe.send((search(request, scratch), environment.describe()))
+        pipe.send((search(request, scratch), environment.describe(start_gpu=True)))
     except StrobeError as error:
         pipe.send(" ".join(str(error).split()))
 

@@ -1,16 +1,19 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
-import argparse
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from strobe.errors import StrobeError
+from strobe.overrides import Parse, as_typed
+from strobe.process.launch import parser_of, start
 
-EXAMPLES = """
+HELP = """Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.
+
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
 training as a whole: faster, slower, or no difference where the interval of the ratio holds 1. Cells that may be as fast
 as the fastest are tied with it.
@@ -27,12 +30,7 @@ Examples
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compare what was asked for; exits with a sentence when that cannot be done."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.compare",
-        description="Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("compare", HELP)
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="directory of a run, of a sweep, or of several"
     )
@@ -61,11 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
-    from strobe.app.config.compose import parse
     from strobe.compare.command import compare
     from strobe.compare.gather import Asked
     from strobe.compare.runs import is_sweep, tidy
     from strobe.measure.gate import parse_share
+
+    parse: Parse = as_typed
+    with suppress(ModuleNotFoundError):  # without Hydra, as in somebody else's environment
+        from strobe.app.config.compose import parse as hydras
+
+        parse = hydras
 
     if given.baseline is not None and not given.baseline.strip():
         parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")
@@ -91,7 +94,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    start(main)

@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import yaml
-
 from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
@@ -64,5 +62,8 @@ def _code(override: str) -> str:
     """An override as Python: ``engine.num_workers=4`` is ``DataLoader(..., num_workers=4)``."""
     key, typed = split(override)
     group, _, name = key.rpartition(".")
-    value = yaml.safe_load(typed)
-    return _CALLS[group].format(name, json.dumps(value) if isinstance(value, str) else repr(value))
+    try:
+        value = repr(json.loads(typed))
+    except ValueError:  # a text
+        value = json.dumps(typed)
+    return _CALLS.get(group, "{}={}").format(name, value)

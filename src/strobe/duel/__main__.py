@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 
+import strobe.app.needed  # noqa: F401  # isort: skip
+
 from rich.console import Console
 
 from strobe.app.tuning.trainee import Trainee

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, Verdict, is_over, looks, sequential
 from strobe.measure.timing import Block
@@ -16,13 +16,6 @@ STEPS = 2  # that fit into a turn of either side
 UNCOUNTED = 2  # turns before the first quad
 
 Side = Literal["incumbent", "candidate"]
-
-
-class Competitor(Protocol):
-    """A training that takes turns, and is paused in between."""
-
-    def turn(self, seconds: float) -> Block | Failure:
-        """Train for so many seconds."""
 
 
 class TakesTurns:
@@ -91,8 +84,8 @@ class Duel:
 
 
 def duel(
-    incumbent: Competitor,
-    candidate: Competitor,
+    incumbent: TakesTurns,
+    candidate: TakesTurns,
     *,
     turns: int = 6,
     seconds: float = 1.0,
@@ -117,7 +110,7 @@ def duel(
         deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
         seed: for the order.
     """
-    sides: dict[Side, Competitor] = {"incumbent": incumbent, "candidate": candidate}
+    sides: dict[Side, TakesTurns] = {"incumbent": incumbent, "candidate": candidate}
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
     random, planned = Random(seed), max(FEWEST, -(-turns // 2))
     asked = looks(planned) if early else looks(planned)[1:2]
@@ -140,7 +133,7 @@ def duel(
     return Duel(ratio, rates["candidate"], rates["incumbent"], ratio.verdict)
 
 
-def alone(trainee: Competitor, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:
+def alone(trainee: TakesTurns, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:
     """Images/s of the turns of one training that has no memory beside another; machines drift meanwhile."""
     rates = []
     for _ in range(turns):

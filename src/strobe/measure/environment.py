@@ -20,8 +20,12 @@ PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
-def describe() -> dict[str, Any]:
-    """The ``environment`` of ``summary.json``; memory in bytes."""
+def describe(*, start_gpu: bool = False) -> dict[str, Any]:
+    """The ``environment`` of ``summary.json``; memory in bytes.
+
+    A GPU is named if this process uses it, or is to ``start`` it: asking takes memory there, and seconds.
+    """
+    gpu = torch.cuda.is_initialized() or (start_gpu and torch.cuda.is_available())  # type: ignore[no-untyped-call]
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
@@ -31,8 +35,8 @@ def describe() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_free_bytes": free_memory(),
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "gpu_capability": list(torch.cuda.get_device_capability()) if torch.cuda.is_available() else None,
+        "gpu": torch.cuda.get_device_name() if gpu else None,
+        "gpu_capability": list(torch.cuda.get_device_capability()) if gpu else None,
         "versions": {"python": platform.python_version()} | _versions(),
         "git_commit": _commit(),
         "page_cache": None,
@@ -88,9 +92,13 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of this project's checkout, with ``+`` for uncommitted changes; None outside one."""
+    """The commit of this project's checkout, with ``+`` for uncommitted changes; None outside one.
+
+    Installed below somebody else's checkout, this file is none of that one's.
+    """
     git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]  # it writes nothing there
     try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

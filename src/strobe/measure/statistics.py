@@ -3,12 +3,12 @@
 Rates and ratios of independent runs are taken as logarithms, in which a ratio is a difference, and get an interval by
 Student's t. A sweep that visits all its cells once a repeat is a randomised block design: what slows a whole repeat
 affects no ratio. Values of one run, in order of time, resemble their neighbours: they get their median, and an
-interval by order statistics over as many values as would be independent. Imports scipy only when a quantile is
-needed.
+interval by order statistics over as many values as would be independent.
 """
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.measure import WIDEST
+from strobe.measure.distributions import beta_quantile, students_quantile, students_tails
 
 FEWEST = 2  # values on either side; with fewer there is neither an interval nor a verdict
 LEVEL = 0.95
@@ -97,17 +98,15 @@ class Estimate:
         assert self.low is not None
         assert self.high is not None
         assert self.freedom is not None
-        return math.log(self.high / self.low) / 2 / float(_student((1 + self.level) / 2, self.freedom))
+        return math.log(self.high / self.low) / 2 / students_quantile((1 + self.level) / 2, self.freedom)
 
     @property
     def chance(self) -> float:
         """The share of equals that would differ by as much or more; 1 if unknown."""
-        from scipy.special import stdtr
-
         if self.low is None or self.high is None or self.freedom is None:
             return 1.0
         away, error = abs(math.log(self.middle)), self._error
-        return 2 * float(stdtr(self.freedom, -away / error)) if error else float(away == 0)
+        return students_tails(away / error, self.freedom) if error else float(away == 0)
 
     def as_record(self) -> Interval:
         """The entry in ``summary.json``, ``results.json`` and ``comparison.json``."""
@@ -234,7 +233,7 @@ def series(values: Sequence[float]) -> Estimate:
     low, high = _ranks(values, count)
     if len(values) >= FEWEST and count < ENOUGH:
         logs, count = _logarithms(values), max(count, FEWEST)
-        reach = float(_student((1 + LEVEL) / 2, count - 1)) * float(logs.std(ddof=1)) / math.sqrt(count)
+        reach = students_quantile((1 + LEVEL) / 2, count - 1) * float(logs.std(ddof=1)) / math.sqrt(count)
         low, high = min(low, math.exp(logs.mean() - reach)), max(high, math.exp(logs.mean() + reach))
     return Estimate(statistics.median(values), low, high, LEVEL, len(values))
 
@@ -258,19 +257,26 @@ def independent(values: Sequence[float]) -> float:
     return count / min(max(together, 1.0), float(count))
 
 
+def mean_ratio(above: Sequence[float], below: Sequence[float]) -> Estimate:
+    """One series' mean over another's, over the same two or more steps in order of time, by the delta method."""
+    ours, theirs = (np.asarray(side, dtype=np.float64) for side in (above, below))
+    away = ours / ours.mean() - theirs / theirs.mean()
+    count = max(independent(away.tolist()), FEWEST)
+    middle, error = math.log(ours.mean() / theirs.mean()), float(away.std(ddof=1)) / math.sqrt(count)
+    return _estimate(middle, error, count - 1, LEVEL, len(away))
+
+
 def share(count: int, total: int) -> Estimate:
     """``count`` of ``total`` independent cases as a share, with an interval by Clopper and Pearson (Biometrika, 1934).
 
     Raises:
         ValueError: there is no case.
     """
-    from scipy.special import betaincinv
-
     if not 0 <= count <= total or not total:
         raise ValueError(f"{count} of {total} is not a share")
     tail = (1 - LEVEL) / 2
-    low = float(betaincinv(count, total - count + 1, tail)) if count else 0.0
-    high = float(betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
+    low = beta_quantile(count, total - count + 1, tail) if count else 0.0
+    high = beta_quantile(count + 1, total - count, 1 - tail) if count < total else 1.0
     return Estimate(count / total, low, high, LEVEL, total)
 
 
@@ -306,11 +312,16 @@ def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
     if ratio.low is None or ratio.high is None:
         return None
     distance, tail = abs(math.log(ratio.middle / threshold)), (1 + ratio.level) / 2
-    error = math.log(ratio.high / ratio.low) / 2 / _student(tail, 2 * (ratio.n - 1)) * math.sqrt(ratio.n)  # of one run
-    counts = np.arange(ratio.n + 1, most + 1)
-    reach = (_student(tail, 2 * (counts - 1)) + _student(POWER, 2 * (counts - 1))) * error
-    enough = counts[reach <= distance * np.sqrt(counts)]
-    return int(enough[0]) if len(enough) else None
+    reach = math.log(ratio.high / ratio.low) / 2 / students_quantile(tail, 2 * (ratio.n - 1))
+    error = reach * math.sqrt(ratio.n)  # of one run
+
+    def settles(count: int) -> bool:
+        both = students_quantile(tail, 2 * (count - 1)) + students_quantile(POWER, 2 * (count - 1))
+        return both * error <= distance * math.sqrt(count)
+
+    counts = range(ratio.n + 1, most + 1)
+    found = bisect_left(counts, True, key=settles)
+    return counts[found] if found < len(counts) else None
 
 
 def looks(planned: int) -> tuple[int, ...]:
@@ -354,7 +365,7 @@ def boundary(counts: tuple[int, ...], alpha: float) -> tuple[float, ...]:
         if count < FEWEST:
             shape.append(math.inf)
             continue
-        shape.append(float(_student(1 - alpha * count / counts[-1], count - 1)))
+        shape.append(students_quantile(1 - alpha * count / counts[-1], count - 1))
         seen = quads[:, :count]
         away = np.maximum(away, seen.mean(axis=1) / seen.std(axis=1, ddof=1) * math.sqrt(count) / shape[-1])
     return tuple(float(np.quantile(away, 1 - alpha)) * each for each in shape)
@@ -365,18 +376,11 @@ def is_over(ratio: Estimate, planned: Sequence[int]) -> bool:
     return ratio.n >= planned[-1] or ratio.verdict in ("faster", "slower") or ratio.middle < PROMISING
 
 
-def _student(share: float, freedom: float | NDArray[np.int64]) -> Any:
-    """The quantile of Student's t for a share of cases."""
-    from scipy.special import stdtrit
-
-    return stdtrit(freedom, share)
-
-
 def _estimate(middle: float, error: float | None, freedom: float, level: float, n: int) -> Estimate:
     """From logarithms: the middle and its standard error, None if unknown."""
     if error is None:
         return Estimate(math.exp(middle), None, None, level, n)
-    reach = min(float(_student((1 + level) / 2, freedom)) * error, MOST_REACH)
+    reach = min(students_quantile((1 + level) / 2, freedom) * error, MOST_REACH)
     return Estimate(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach), level, n, freedom)
 
 

@@ -1,7 +1,25 @@
-"""What the launcher (a plain start, torchrun, Lightning's own) says about this process. Imports no torch."""
+"""How commands start, and what the launcher (a plain start, torchrun, Lightning's own) says. Imports no torch."""
 
+import argparse
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+
+
+def parser_of(command: str, text: str) -> argparse.ArgumentParser:
+    """A parser of ``python -m strobe.COMMAND``'s arguments: what it does, and what stands below them in the help."""
+    about, _, more = text.partition("\n\n")
+    kind = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(f"python -m strobe.{command}", description=about, epilog=more, formatter_class=kind)
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a command; Ctrl-C ends it without a traceback."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def rank() -> int:

@@ -28,9 +28,10 @@ def statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield path, path.lstat()
 
 
-def size_of(folder: Path) -> int:
-    """Bytes of all files in a folder, without the targets of links."""
-    return sum(status.st_size for _, status in statuses(folder))
+def size_of(*paths: Path) -> int:
+    """Bytes of files, and of all files in folders, without the targets of links; what is not there has none."""
+    files = sum(path.lstat().st_size for path in paths if path.is_file())
+    return files + sum(status.st_size for path in paths for _, status in statuses(path))
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:

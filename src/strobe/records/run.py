@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from strobe.errors import DataError
 from strobe.overrides import split
 
@@ -165,10 +163,22 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file that Hydra wrote; None where there is none that can be read."""
+    """The content of a YAML file that Hydra wrote; None where there is none that can be read.
+
+    Raises:
+        DataError: PyYAML is missing; each Lightning brings it.
+    """
     try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        text = path.read_text()
+    except (OSError, ValueError):
+        return None
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise DataError(f"PyYAML is needed to read {path}; pip install pyyaml") from None
+    try:
+        return yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError):
         return None
 
 

@@ -17,16 +17,17 @@ SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too co
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
+ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 FAR = 2.0  # times as long as a typical step
 
 
-def measure_steps(path: Path, *, block: int = 1, samples: str = "images") -> dict[str, Any]:
+def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
     """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
 
     Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
-    to the step; ``images_per_second`` is the median over blocks of so many consecutive steps, with a 95% interval,
-    by the device's own time where it was measured. ``unit`` says what rates count: ``samples``, as the caller calls
-    them, or ``steps`` where a batch did not tell its size.
+    to the step; ``images_per_second`` is the median over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK``
+    steps if the ``device`` is no CPU and its own time was not measured. ``unit`` says what rates count: ``samples``, as
+    the caller calls them, or ``steps`` where a batch did not tell its size.
     """
     from strobe.measure.statistics import recorded, series  # which import NumPy
 
@@ -40,7 +41,9 @@ def measure_steps(path: Path, *, block: int = 1, samples: str = "images") -> dic
     return {
         "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
         "unit": samples,
-        "images_per_second": recorded(series(rates) if (rates := _rates(counted, block)) else None),
+        "images_per_second": recorded(
+            series(rates) if (rates := _rates(counted, 1 if device == "cpu" else ASYNC_BLOCK)) else None
+        ),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
         "device_seconds": _means(counted, DEVICE, "device_") if counted and "device_total" in counted[-1] else None,

@@ -1,6 +1,5 @@
 """The command ``python -m strobe.report``."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +7,16 @@ from pathlib import Path
 from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
 from strobe.present.page import open_browser
+from strobe.process.launch import parser_of, start
+from strobe.records.joining import is_whole, join_ranks, recover
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
 from strobe.report.page import write_report
 
-EXAMPLES = """
+HELP = """Rebuild report.html of runs from their records alone.
+
 Findings and verdict are worked out anew from the record; nothing is measured, and no record is changed.
+Rows of several ranks are joined again. Of a training that was killed, the report tells what its rows tell.
 Exit code 1: something is missing or damaged, and one sentence says what; the other runs have their reports.
 
 Examples
@@ -24,12 +27,7 @@ Examples
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Rebuild the reports that were asked for; exits with 1 when one of them cannot be made."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.report",
-        description="Rebuild report.html of runs from their records alone.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("report", HELP)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of a sweep")
     parser.add_argument("--open", action="store_true", help="open the first report in a browser")
     given = parser.parse_args(arguments)
@@ -37,8 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for path in dict.fromkeys(given.runs):
         for run in _runs(path):
             try:
-                found = load_record(run)
+                found = load_record(run) if is_whole(run) else recover(run)
                 record = Record(dict(found.summary), found.config)
+                if (ranks := join_ranks(run, record.count("world_size"))) is not None:
+                    record.summary["ranks"] = ranks
                 conclude(record.summary, record.config, run)
                 written.append(write_report(run, record))
                 print(written[-1])
@@ -66,7 +66,4 @@ def _runs(path: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    start(main)

@@ -27,9 +27,9 @@ def traces(record: Record, name: str, files: Sequence[File]) -> Section:
     run = shlex.quote(name or "RUN")
     parts: list[Part] = [
         Paragraph("In Perfetto, which works offline:"),
-        Command(f"python -m strobe.view {run} --perfetto"),
+        Command(f"strobe view {run} --perfetto"),
         Paragraph(f"In TensorBoard, with scalars and pictures. {OFFLINE}"),
-        Command(f"python -m strobe.view {run} --tensorboard"),
+        Command(f"strobe view {run} --tensorboard"),
         Files([_link(path, sizes.get(path)) for path in paths[:MOST]]),
         *more(len(paths) - MOST, "traces"),
     ]

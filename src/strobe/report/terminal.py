@@ -38,9 +38,9 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     path, report = _pasteable(run_dir), run_dir / "report.html"
     lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
-        lines["traces"] = f"{traces}, look at them with: python -m strobe.view {path} --perfetto"
+        lines["traces"] = f"{traces}, look at them with: strobe view {path} --perfetto"
     if taken := record.number("bytes"):
-        hint = "" if record.text("script") else "; python -m strobe.clean lists and removes old runs"
+        hint = "" if record.text("script") else "; strobe clean lists and removes old runs"
         lines["files"] = f"{size(taken)}{hint}"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)

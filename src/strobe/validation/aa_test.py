@@ -1,19 +1,26 @@
 """Does a configuration that is compared with itself show no difference?
 
     python -m strobe.validation.aa_test [KEY=VALUE ...] [--runs N] [--keep FOLDER] [--seed N]
-    python -m strobe.validation.aa_test --from FOLDER
+    python -m strobe.validation.aa_test --trials [KEY=VALUE ...] [--minutes 9] [--seconds 0.5] [--keep FOLDER]
+    python -m strobe.validation.aa_test [--trials] --from FOLDER
 
 One configuration is trained N times, each for some seconds in a process of its own. Its runs are then dealt to two
-sides, as a sweep of two cells would have had them, and compared as ``python -m strobe.compare`` does. KEY=VALUE goes to
-every run. ``--from`` takes the runs that lie in a folder. See docs/bench/same.md.
+sides, as a sweep of two cells would have had them, and compared as ``python -m strobe.compare`` does. With ``--trials``
+it trains all the time, as the incumbent of a search does. Candidates of the same configuration take turns with it, each
+in a process of its own and until its trial is over, as proposals of ``python -m strobe.tune`` do, at the share of false
+alarms that each of a search's proposals may have. From the same turns follows what a single trial would have found.
+KEY=VALUE goes to every training. ``--from`` takes what lies in a folder. See docs/bench/same.md.
 """
 
 import argparse
+import contextlib
+import json
 import random
 import statistics
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +29,15 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.app.run.apart import train
+from strobe.app.tuning.search import PROPOSALS
+from strobe.app.tuning.trainee import Trainee
+from strobe.duel.paired_trial import Duel, duel, quads
 from strobe.errors import DataError
-from strobe.measure.statistics import Estimate, unpaired
-from strobe.overrides import joined, key_of
+from strobe.measure.statistics import FALSE_ALARM, LEVEL, Estimate, is_over, looks, sequential, share, unpaired
+from strobe.overrides import cell_of, joined
 from strobe.present import terminal
-from strobe.present.format import pace
+from strobe.present.format import counted, estimate, pace, percent
+from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
@@ -38,16 +49,20 @@ SHORT = (
     "trainer.max_time={seconds:4} trainer.max_epochs=-1 trainer.limit_val_batches=0 trainer.num_sanity_val_steps=0 "
     "trainer.enable_checkpointing=false trainer.enable_progress_bar=false profiler=none test=false ceilings=false"
 )
-UNLIKE = ("seed", "ckpt_path", "hydra", "sweep")  # overrides in which runs of one configuration may differ
 SIDES = (2, 3, 5)  # runs on each side
 FEWEST = 2 * min(SIDES)  # runs in all
 DEALINGS = 4  # of one window, at most
 SLOWDOWNS = (0.05, 0.1, 0.2)  # shares by which one side's rates are made smaller
 AIM = 0.95  # share of "no difference"
 ENOUGH = 100  # comparisons
+ALARMS = 0.05  # of trials, or whole searches, of equals may find the candidate faster
+TURNS = 6  # of each side, until a trial is looked at for the first time
+TIMEOUT = 300.0  # seconds until a training is warm
+TRIALS = "trials.json"
 
 Dealing = tuple[tuple[int, ...], tuple[int, ...]]
 Compare = Callable[[Sequence[float], Sequence[float]], Estimate]
+Begin = Callable[..., contextlib.AbstractContextManager[Trainee]]
 
 
 @dataclass
@@ -71,71 +86,74 @@ class Count:
         return self.verdicts["no difference"]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, compare and print the table; exit code 1 where the aim is missed or nothing can be told."""
+def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None:
+    """Train, compare and tell; exit code 1 where the aim is missed or nothing can be told."""
     options = parse(arguments)
-    console = terminal.console()
-    code = 0
+    console, code = terminal.console(), 0
     try:
         with folder_of(options.source or options.keep) as folder:
-            if options.source is None:
-                code = measure(options.overrides, folder, options.runs, console)
-            records = read(folder)
-        rates = [rate for record in records if (rate := rate_of(record)) is not None]
-        if len(rates) < FEWEST:
-            raise DataError(
-                f"{len(rates)} runs have told a rate, and {FEWEST} are needed at least; give a larger --runs"
-            )
+            try:
+                with interruptible():
+                    if options.source is None:
+                        _try(options, folder, console, begin) if options.trials else measure(options, folder, console)
+            except KeyboardInterrupt as interrupt:
+                say(console, "Interrupted; this is what was measured before:")
+                code = exit_code(interrupt)
+            good = (_of_trials if options.trials else _of_runs)(folder, options, console)
     except DataError as error:
         sys.exit(code or str(error))
-    counts = count(rates, options.seed)
-    console.print(table(counts))
-    say(console, *lines(rates, counts, records[0]))
-    sys.exit(code or not reached(counts))
+    sys.exit(code or not good)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """``overrides``, ``runs``, ``keep``, ``source`` and ``seed``; exits on a wrong one."""
-    parser = arguments_of("strobe.validation.aa_test", "Compare a configuration with itself.", seed="of the dealing")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every run")
+    """``overrides``, ``source``, and the options by their names; exits on a wrong one."""
+    parser = arguments_of("strobe.validation.aa_test", "Compare a configuration with itself.", seed="of the order")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
+    parser.add_argument("--trials", action="store_true", help="let trainings take turns, as a search does")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"how many to train ({RUNS})")
-    parser.add_argument("--from", type=Path, dest="source", metavar="FOLDER", help="train nothing; take the runs here")
+    parser.add_argument("--minutes", type=float, default=9.0, help="after which no trial begins (9)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a turn (0.5)")
+    parser.add_argument("--from", type=Path, dest="source", metavar="FOLDER", help="train nothing; take what lies here")
     options = parser.parse_intermixed_args(arguments)
     if options.runs < FEWEST:
         parser.error(f"--runs {options.runs} is out of range; it must be at least {FEWEST}")
+    if not (options.minutes > 0 and options.seconds > 0):
+        parser.error("--minutes and --seconds must be above 0")
     if wrong := [given for given in options.overrides if not is_override(given)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
     if options.source is not None and (options.overrides or options.keep):
         parser.error("--from trains nothing; leave KEY=VALUE and --keep out")
-    if (
-        options.keep is not None
-        and options.keep.exists()
-        and not (options.keep.is_dir() and not any(options.keep.iterdir()))
-    ):
-        parser.error(f"--keep {options.keep} is not an empty folder; give a new one, or take its runs by --from")
+    kept = options.keep
+    if kept is not None and kept.exists() and (not kept.is_dir() or any(kept.iterdir())):
+        parser.error(f"--keep {kept} is not an empty folder; give a new one, or take what is there by --from")
     return options
 
 
-def measure(overrides: Sequence[str], folder: Path, runs: int, console: Console) -> int:
-    """Train one run after the other; the exit code, not 0 if Ctrl-C or SIGTERM came.
+def measure(options: argparse.Namespace, folder: Path, console: Console) -> None:
+    """Train one run after the other.
 
     Raises:
         DataError: the first run fails or tells no rate, as the others would.
     """
-    number = 0
-    try:
-        with interruptible():
-            for number in range(runs):
-                ended = train(joined(SHORT.split(), overrides), folder / f"{number:03}")
-                rate = None if ended.error else rate_of(load_record(ended.folder))
-                why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
-                if number == 0 and rate is None:
-                    raise DataError(f"The first run has told no rate: {why}")
-                say(console, f"[{number + 1}/{runs}] {why if rate is None else pace(rate)}")
-    except KeyboardInterrupt as interrupt:
-        say(console, f"Interrupted after {number} of {runs} runs.")
-        return exit_code(interrupt)
-    return 0
+    for number in range(options.runs):
+        ended = train(joined(SHORT.split(), options.overrides), folder / f"{number:03}")
+        rate = None if ended.error else rate_of(load_record(ended.folder))
+        why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
+        if number == 0 and rate is None:
+            raise DataError(f"The first run has told no rate: {why}")
+        say(console, f"[{number + 1}/{options.runs}] {why if rate is None else pace(rate)}")
+
+
+def _of_runs(folder: Path, options: argparse.Namespace, console: Console) -> bool:
+    """Print what the runs in a folder come to; whether the aim is reached."""
+    records = read(folder)
+    rates = [rate for record in records if (rate := rate_of(record)) is not None]
+    if len(rates) < FEWEST:
+        raise DataError(f"{len(rates)} runs have told a rate, and {FEWEST} are needed at least; give a larger --runs")
+    counts = count(rates, options.seed)
+    console.print(table(counts))
+    say(console, *lines(rates, counts, records[0]))
+    return reached(counts)
 
 
 def read(folder: Path) -> list[Record]:
@@ -161,8 +179,8 @@ def read(folder: Path) -> list[Record]:
 
 
 def _configuration(record: Record) -> str:
-    given = [str(override) for override in record.items("overrides")]
-    return " ".join(sorted(one for one in given if key_of(one).split(".")[0] not in UNLIKE))
+    given = cell_of(map(str, record.items("overrides")))
+    return " ".join(sorted(f"{key}={value}" for key, value in given.items()))
 
 
 def table(counts: Sequence[Count]) -> Table:
@@ -259,6 +277,83 @@ def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) ->
             for slowdown in SLOWDOWNS:
                 one.found[slowdown] += ratio.times(1 - slowdown).verdict == "slower"
     return counts
+
+
+def _try(options: argparse.Namespace, folder: Path, console: Console, begin: Begin) -> None:
+    """Run trials until the time is over, and keep the ratios of their quads."""
+    found = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for ratios in trials(options, folder, begin):
+        found.append(ratios)
+        (folder / TRIALS).write_text(json.dumps(found))
+        say(console, f"[{len(found)}] B is {estimate(single(ratios).as_record())} times as fast as itself")
+
+
+def trials(options: argparse.Namespace, folder: Path, begin: Begin) -> Iterator[list[float]]:
+    """The ratios of the quads of each trial, one after the other until the time is over; raises a DataError."""
+    until, number = time.monotonic() + 60 * options.minutes, 0
+    with begin(options.overrides, folder / "A", timeout=TIMEOUT) as incumbent:
+        if isinstance(started := incumbent.start(), Failure):
+            raise DataError(f"The configuration cannot train: {started.reason}")
+        while number == 0 or time.monotonic() < until:
+            with begin(options.overrides, folder / "B", timeout=TIMEOUT) as candidate:
+                started = candidate.start()
+                fought: Duel | Failure = (
+                    started
+                    if isinstance(started, Failure)
+                    else duel(
+                        incumbent,
+                        candidate,
+                        turns=TURNS,
+                        seconds=options.seconds,
+                        alpha=FALSE_ALARM / PROPOSALS,
+                        seed=hash((options.seed, number)),
+                    )
+                )
+            if isinstance(fought, Failure):
+                raise DataError(f"A training broke off: {fought.reason}")
+            number += 1
+            yield quads(fought.ours, fought.theirs)
+
+
+def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
+    """What a trial with such a share of false alarms says at the look at which it would have been over."""
+    planned = looks(TURNS // 2)
+    for count in (look for look in planned if look <= len(ratios)):
+        found = sequential(ratios[:count], planned, alpha)
+        if is_over(found, planned):
+            break
+    return found
+
+
+def _of_trials(folder: Path, _: argparse.Namespace, console: Console) -> bool:
+    """Print what the trials in a folder come to; whether the aim is reached, as far as they tell."""
+    path = folder / TRIALS
+    return told(json.loads(path.read_text()) if path.is_file() else [], console)
+
+
+def told(found: Sequence[Sequence[float]], console: Console) -> bool:
+    """Print how many were false alarms, with the interval of their share; False if it lies above the aim."""
+    good = True
+    each = [str(single(ratios).verdict) for ratios in found]
+    strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
+    whole = [strict[at : at + PROPOSALS] for at in range(0, len(strict) - PROPOSALS + 1, PROPOSALS)]
+    for what, among, verdict in (
+        ("trial", each, "faster"),
+        ("trial", each, "slower"),
+        (f"search of {PROPOSALS} proposals", ["faster" if "faster" in search else "" for search in whole], "faster"),
+    ):
+        if not among:
+            say(console, f"no {what}: too few trials, give a larger --minutes")
+            continue
+        wrong = among.count(verdict)
+        part = share(wrong, len(among)).as_record()
+        good &= part["low"] <= ALARMS
+        held = f"{percent(part['low'])} to {percent(part['high'])}, {LEVEL:.0%}"
+        verdicts = f"{wrong} of {len(among)} ({held}; aim: at most {ALARMS:.0%})"
+        say(console, f"a {what} of equals finds one {verdict}: {verdicts}")
+    say(console, f"{counted(len(found), 'trial')} of {counted(sum(map(len, found)), 'quad')} in all")
+    return good
 
 
 if __name__ == "__main__":

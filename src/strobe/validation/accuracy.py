@@ -17,27 +17,22 @@ import argparse
 import contextlib
 import os
 import random
-import runpy
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from strobe.app.build import PRELOAD
-from strobe.app.run.apart import OUTPUT, ROOT
+from strobe.app.run.apart import ROOT, train
 from strobe.bench.inputs import write_cifar10
 from strobe.diagnose.predict import calibration
 from strobe.diagnose.rank import command
 from strobe.errors import StrobeError
-from strobe.overrides import joined, quoted
+from strobe.overrides import joined
 from strobe.present import terminal
-from strobe.process.fork import Failure, FreshProcess, print_into
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation import ledger
 from strobe.validation.accuracy_cells import HALVES, Cell, cells
@@ -47,7 +42,6 @@ from strobe.validation.ledger import Entry
 
 LEDGER = Path("outputs", "accuracy.jsonl")
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
-ENDING = 10.0  # seconds in which a process whose record is written ends
 PHOTOS = "cifar-10-batches-py"
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
@@ -112,23 +106,23 @@ def run(options: argparse.Namespace, console: Any) -> None:
 
 def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Entry:
     """The cell's run, and the one with the overrides of its first finding, each in a fresh process."""
-    began, given = time.monotonic(), joined(cell.overrides, more)
-    finding: dict[str, Any] = {}
-    measured, base = None, Record({})
+    began, measured = time.monotonic(), None
+    failure: str | None = None
+
+    def trained(overrides: Sequence[str], name: str) -> Record:
+        nonlocal failure
+        ended = train(overrides, folder / name, timeout=TIMEOUT, variables=variables)
+        failure = ended.error
+        return Record({}) if failure else load_record(ended.folder)
+
     with beside(cell.beside):
-        failure = train(given, folder / "base", variables)
-        if failure is None:
-            base = load_record(folder / "base")
-            finding = next(iter(base.items("findings")), {})
-            if overrides := finding.get("overrides"):
-                prescribed = shlex.split(command(base, overrides))[2:]
-                failure = train(joined(prescribed, ["ceilings=false"]), folder / "changed", variables)
-                if (
-                    failure is None
-                    and (before := rate_of(base))
-                    and (after := rate_of(load_record(folder / "changed")))
-                ):
-                    measured = after / before
+        base = trained(joined(cell.overrides, more), "base")
+        finding: dict[str, Any] = next(iter(base.items("findings")), {})
+        if overrides := finding.get("overrides"):
+            prescribed = shlex.split(command(base, overrides))[2:]
+            after = rate_of(trained(joined(prescribed, ["ceilings=false"]), "changed"))
+            if after and (before := rate_of(base)):
+                measured = after / before
     predicted, stretched = finding.get("predicted_speedup"), calibration()
     return Entry(
         cell=cell.name,
@@ -149,39 +143,6 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
         seconds=round(time.monotonic() - began, 1),
         also=list(cell.also),
     )
-
-
-def train(overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str | None:
-    """Run ``train.py`` into a folder, in a process that need not import libraries first; why it failed, else None."""
-    folder.mkdir(parents=True)
-    given = [*overrides, f"hydra.run.dir={quoted(folder)}"]
-    with FreshProcess(_train, given, folder, dict(variables), preload=[PRELOAD], guarded=True) as process:
-        failed = process.receive(TIMEOUT)
-        if isinstance(failed, Failure):
-            return failed.reason
-        process.join(ENDING)
-    try:
-        record = load_record(folder)
-    except StrobeError as error:
-        return str(failed or error)
-    message = record.text("error", "message") or failed or f"it is {record.text('status')}"
-    return None if record.text("status") == "completed" else " ".join(str(message).split())
-
-
-def _train(pipe: Connection, overrides: Sequence[str], folder: Path, variables: Mapping[str, str]) -> None:
-    """The body of the process: what ``python train.py`` does; sends what a failed one says, else None."""
-    print_into(folder / OUTPUT)
-    os.environ.update(variables)
-    sys.argv = [str(ROOT / "train.py"), *overrides]
-    failed = None
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as error:
-        failed = str(error.code) if error.code else None
-    except BaseException as error:
-        traceback.print_exc()
-        failed = f"{type(error).__name__}: {error}"
-    pipe.send(failed)
 
 
 @contextlib.contextmanager

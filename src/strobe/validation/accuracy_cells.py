@@ -5,7 +5,7 @@ cells are what people's trainings do, with the cause that docs/diagnosis.md has 
 the ``fresh`` half, which is a third set of such cells and is reported apart.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
@@ -45,7 +45,11 @@ RESNET18 = f"+model.small=false data.batch_size=128 {SGD}"  # in a class of faul
 TRANSFORM = f"loader._target_={FAULTS}"
 ADDED = "+callbacks.added._target_"
 HALVES = ("developed", "held_out", "fresh")
+AT_ONCE = "engine.persistent_workers=false trainer.check_val_every_n_epoch=1000 trainer.limit_train_batches"
 SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showed that rules lacked, and so led to them
+
+
+Rows = Sequence[tuple[str, str, str, str]]  # name, right causes (none in a control), strength, overrides
 
 
 @dataclass(frozen=True)
@@ -87,200 +91,162 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     out.
     """
     cores = cores or usable_cores()
-    return (*developed(cores), *held_out(cores), *fresh(cores))
+    beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[Cell]()
+    for half, rows in zip(HALVES, (developed(cores), held_out(cores), fresh(cores)), strict=True):
+        for name, causes, strength, given in rows:
+            right, of = tuple(causes.split()), "developed" if name in SHOWN else half
+            cause = right[0] if right else None
+            found.append(Cell(name, cause, tuple(given.split()), of, strength, beside.get(name, 0), right[1:]))
+    return tuple(found)
 
 
-def developed(cores: int) -> Iterator[Cell]:
+def developed(cores: int) -> Rows:
     """The half that rules were tried on."""
-    many = 4 * cores
-    mild = ("image-by-image", "many-workers", "slow-layout", "frequent-validation", "uneven-disk")
-    found: tuple[tuple[str, str | None, str], ...] = (
-        ("slow-decoder", "loader", f"{TILES} {SMALL} loader=rasterio loader.scale=numpy"),
-        ("image-by-image", "loader", f"{PHOTOS} {SMALL} {PLAIN} loader.batched=false loader.scale=numpy"),
-        ("slow-disk", "loader", f"{TILES} {SLOW_DISK}=0.002 {SMALL}"),
-        ("many-workers", "workers_hurt", f"{PHOTOS} {SMALL} {PLAIN} engine.num_workers={many}"),
+    photos, tiles, quick, slow = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}", f"{PHOTOS} {SMALL}", f"{TILES} {SLOW_DISK}"
+    epochs = f"{ADDED}={PYTHON}.SlowEpochs +callbacks.added.seconds=1 trainer.limit_train_batches=10"
+    return (
+        ("slow-decoder", "loader", "strong", f"{TILES} {SMALL} loader=rasterio loader.scale=numpy"),
+        ("image-by-image", "loader", "mild", f"{quick} {PLAIN} loader.batched=false loader.scale=numpy"),
+        ("slow-disk", "loader", "strong", f"{slow}=0.002 {SMALL}"),
+        ("many-workers", "workers_hurt", "mild", f"{quick} {PLAIN} engine.num_workers={4 * cores}"),
         (
             "restarted-workers",
             "workers_restart",
-            f"{TILES} {SLOW_DISK}=0.002 {SMALL} {CLEAN} engine.num_workers={2 * cores} engine.persistent_workers=false "
-            "trainer.limit_train_batches=6 trainer.check_val_every_n_epoch=1000",
+            "strong",
+            f"{slow}=0.002 {SMALL} {CLEAN} engine.num_workers={2 * cores} {AT_ONCE}=6",
         ),
-        ("small-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=16"),
-        ("slow-optimizer", "optimizer", f"{PHOTOS} {WIDE} {FULL} {CLEAN}"),
-        ("slow-callback", "callback", f"{PHOTOS} {SMALL} {SLOW_CALLBACK}=0.04"),
-        ("slow-logger", "logging", f"{PHOTOS} {SMALL} {SLOW_LOGGER}=0.03"),
-        ("frequent-checkpoints", "checkpoint", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1"),
-        ("epoch-checkpoints", "epoch_checkpoint", f"{PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3"),
-        (
-            "frequent-validation",
-            "validation",
-            f"{PHOTOS} {SMALL} trainer.val_check_interval=2 trainer.check_val_every_n_epoch=1",
-        ),
-        ("too-many-threads", "threads", f"{PHOTOS} {SMALL} threads={many}"),
-        ("slow-layout", "memory_layout", f"{PHOTOS} {POOLED} {FULL} model.channels_last=false"),
-        ("waiting-step", "stalled", f"{PHOTOS} {WAITING} {CLEAN}"),
-        ("waiting-step-tiny", "stalled", f"{PHOTOS} {WAITING} {TINY} {CLEAN}"),
-        ("waiting-update", "optimizer", f"{PHOTOS} {UPDATE} {CLEAN}"),
-        ("waiting-update-tiny", "optimizer", f"{PHOTOS} {UPDATE} {TINY} {CLEAN}"),
-        ("waiting-hook-tiny", "callback", f"{PHOTOS} {HOOK} {TINY} {CLEAN}"),
-        ("busy-callback-tiny", "callback", f"{PHOTOS} {SMALL} {TINY} {BUSY_CALLBACK}=0.1 {CLEAN}"),
-        ("busy-callback-resnet18", "callback", f"{PHOTOS} data.batch_size=16 {BUSY_CALLBACK}=0.2 {CLEAN}"),
-        ("slow-callback-resnet18", "callback", f"{PHOTOS} data.batch_size=16 {SLOW_CALLBACK}=0.4 {CLEAN}"),
-        ("uneven-disk", "uneven_steps", f"{TILES} {UNEVEN_DISK}=0.4 {SMALL} {CLEAN}"),
-        ("leak", "slowing_down", f"{PHOTOS} {LEAKING} {TINY} {CLEAN}"),
-        ("slow-disk-resnet18", "loader", f"{TILES} data.batch_size=8 {SLOW_DISK}=0.02 {CLEAN}"),
-        ("hoarding-workers", "growing_memory", f"{TILES} {SMALL} {HOARDING} engine.num_workers=1 {CLEAN}"),
-        ("upsampled-photos", "upsampled", f"{SMALL_PHOTOS} {SMALL} data.batch_size=32 {CLEAN}"),
-        ("upsampled-photos-resnet18", "upsampled", f"{SMALL_PHOTOS} data.batch_size=8 {CLEAN}"),
-        ("upsampled-in-network", "upsampled", f"{PHOTOS} {ENLARGING} data.batch_size=256 {CLEAN}"),
-        ("tiny-batch", "small_batch", f"{PHOTOS} {SMALL} data.batch_size=2 {CLEAN}"),
-        ("busy-thread", "background_thread", f"{PHOTOS} {SMALL} {ADDED}={PYTHON}.BusyThread {CLEAN}"),
-        ("python-loop", "single_thread", f"{PHOTOS} model._target_={PYTHON}.LoopingClassifier {CLEAN}"),
-        ("littering", "garbage_collection", f"{PHOTOS} model._target_={PYTHON}.LitteringClassifier {CLEAN}"),
-        (
-            "slow-epochs",
-            "between",
-            f"{PHOTOS} {SMALL} {CLEAN} trainer.limit_train_batches=10 {ADDED}={PYTHON}.SlowEpochs "
-            "+callbacks.added.seconds=1",
-        ),
-        ("control-photos", None, f"{CLEAN} {PHOTOS} {SMALL}"),
-        ("control-large-batch", None, f"{CLEAN} {PHOTOS} {SMALL} {FULL} {PLAIN}"),
-        ("control-accumulation", None, f"{CLEAN} {PHOTOS} {SMALL} trainer.accumulate_grad_batches=4"),
-        ("control-resnet18-photos", None, f"{CLEAN} {PHOTOS} data.batch_size=64"),
-        ("control-resnet18-tiles", None, f"{CLEAN} {TILES} engine.num_workers=1 loader=tifffile"),
+        ("small-batch", "small_batch", "strong", f"{quick} data.batch_size=16"),
+        ("slow-optimizer", "optimizer", "strong", f"{photos} {WIDE} {FULL}"),
+        ("slow-callback", "callback", "strong", f"{quick} {SLOW_CALLBACK}=0.04"),
+        ("slow-logger", "logging", "strong", f"{quick} {SLOW_LOGGER}=0.03"),
+        ("frequent-checkpoints", "checkpoint", "strong", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1"),
+        ("epoch-checkpoints", "epoch_checkpoint", "strong", f"{PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3"),
+        ("frequent-validation", "validation", "mild", f"{quick} {VALIDATED}=2"),
+        ("too-many-threads", "threads", "strong", f"{quick} threads={4 * cores}"),
+        ("slow-layout", "memory_layout", "mild", f"{PHOTOS} {POOLED} {FULL} model.channels_last=false"),
+        ("waiting-step", "stalled", "strong", f"{photos} {WAITING}"),
+        ("waiting-step-tiny", "stalled", "strong", f"{photos} {WAITING} {TINY}"),
+        ("waiting-update", "optimizer", "strong", f"{photos} {UPDATE}"),
+        ("waiting-update-tiny", "optimizer", "strong", f"{photos} {UPDATE} {TINY}"),
+        ("waiting-hook-tiny", "callback", "strong", f"{photos} {HOOK} {TINY}"),
+        ("busy-callback-tiny", "callback", "strong", f"{photos} {SMALL} {TINY} {BUSY_CALLBACK}=0.1"),
+        ("busy-callback-resnet18", "callback", "strong", f"{photos} data.batch_size=16 {BUSY_CALLBACK}=0.2"),
+        ("slow-callback-resnet18", "callback", "strong", f"{photos} data.batch_size=16 {SLOW_CALLBACK}=0.4"),
+        ("uneven-disk", "uneven_steps", "mild", f"{tiles} {UNEVEN_DISK}=0.4 {SMALL}"),
+        ("leak", "slowing_down", "strong", f"{photos} {LEAKING} {TINY}"),
+        ("slow-disk-resnet18", "loader", "strong", f"{tiles} data.batch_size=8 {SLOW_DISK}=0.02"),
+        ("hoarding-workers", "growing_memory", "strong", f"{tiles} {SMALL} {HOARDING} engine.num_workers=1"),
+        ("upsampled-photos", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {SMALL} data.batch_size=32"),
+        ("upsampled-photos-resnet18", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} data.batch_size=8"),
+        ("upsampled-in-network", "upsampled", "strong", f"{photos} {ENLARGING} data.batch_size=256"),
+        ("tiny-batch", "small_batch", "strong", f"{photos} {SMALL} data.batch_size=2"),
+        ("busy-thread", "background_thread", "strong", f"{photos} {SMALL} {ADDED}={PYTHON}.BusyThread"),
+        ("python-loop", "single_thread", "strong", f"{photos} model._target_={PYTHON}.LoopingClassifier"),
+        ("littering", "garbage_collection", "strong", f"{photos} model._target_={PYTHON}.LitteringClassifier"),
+        ("slow-epochs", "between", "strong", f"{photos} {SMALL} {epochs}"),
+        ("control-photos", "", "", f"{photos} {SMALL}"),
+        ("control-large-batch", "", "", f"{photos} {SMALL} {FULL} {PLAIN}"),
+        ("control-accumulation", "", "", f"{photos} {SMALL} trainer.accumulate_grad_batches=4"),
+        ("control-resnet18-photos", "", "", f"{photos} data.batch_size=64"),
+        ("control-resnet18-tiles", "", "", f"{tiles} engine.num_workers=1 loader=tifffile"),
     )
-    for name, cause, given in found:
-        strength = "" if cause is None else "mild" if name in mild else "strong"
-        yield Cell(name, cause, tuple(given.split()), strength=strength)
 
 
-def held_out(cores: int) -> Iterator[Cell]:
+def held_out(cores: int) -> Rows:
     """The half kept aside: each fault in one strength and one size, most causes in two."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     batch = f"data.batch_size=128 {SGD}"  # at which resnet18 itself loses next to nothing
-    found: tuple[tuple[str, str, str, str], ...] = (
-        ("augmentation", "loader", "strong", f"{SMALL} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
-        ("augmentation-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.PythonAugmentation +loader.rounds=10"),
-        ("sleeping-transform", "loader", "strong", f"{SMALL} {TRANSFORM}.SlowTransform +loader.seconds=1e-4"),
-        ("sleeping-transform-resnet18", "loader", "mild", f"{batch} {TRANSFORM}.SlowTransform +loader.seconds=6e-4"),
-        ("paced-stream", "loader", "mild", f"{SMALL} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
-        ("held-lock", "stalled", "strong", f"{LOCKED} +model.seconds=0.06"),
-        ("server-in-step-resnet18", "stalled", "mild", f"{WAITING} {RESNET18} +model.seconds=0.09"),
-        ("metric-loop", "single_thread", "strong", f"{LOOP} +model.times=1000"),
-        ("metric-loop-resnet18", "single_thread", "mild", f"{LOOP} {RESNET18} +model.times=60000"),
-        ("every-50-steps", "callback", "mild", f"{SMALL} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
-        ("every-5-steps-resnet18", "callback", "strong", f"{batch} {SLOW_CALLBACK}=1.5 +callbacks.slow.every=5"),
-        ("histograms-resnet18", "callback", "mild", f"{batch} {ADDED}={FAULTS}.WeightHistograms"),
-        ("gradient-norms-resnet18", "callback", "mild", f"{NORMS} {RESNET18} +model.times=12"),
-        ("many-tensors", "optimizer", "strong", MANY_TENSORS),
-        ("some-tensors", "optimizer", "mild", SOME_TENSORS),
-        ("accumulated-update", "optimizer", "mild", f"{UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4"),
-        ("waiting-update-resnet18", "optimizer", "strong", f"{UPDATE} {RESNET18} +model.seconds=0.35"),
-        ("logging-each-step", "logging", "mild", f"{SMALL} {SLOW_LOGGER}=0.01"),
-        ("logging-each-step-resnet18", "logging", "strong", f"{batch} {SLOW_LOGGER}=0.35"),
-        ("often-validated", "validation", "mild", f"{SMALL} {VALIDATED}=3"),
-        ("often-validated-resnet18", "validation", "strong", f"{batch} {VALIDATED}=2 trainer.limit_val_batches=16"),
-        ("medium-batch", "small_batch", "mild", f"{SMALL} data.batch_size=64"),
-        ("small-batch-resnet18", "small_batch", "strong", f"data.batch_size=8 {SGD}"),
-        ("lazy-penalty", "uneven_steps", "mild", f"{PENALTY} +model.seconds=0.15"),
-        ("leak-resnet18", "slowing_down", "strong", f"{LEAKING} {RESNET18} +model.seconds=0.02"),
-        ("too-few-threads-resnet18", "threads", "mild", f"{batch} threads=1"),
-        ("too-many-threads-resnet18", "threads", "strong", f"{batch} threads={6 * cores}"),
-        ("double-precision-resnet18", "precision", "strong", f"{batch} trainer.precision=64-true"),
-    )
-    saved: tuple[tuple[str, str, str, str], ...] = (
-        ("saved-each-5", "checkpoint", "mild", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5"),
-        ("saved-each-step-resnet18", "checkpoint", "strong", f"{PHOTOS} {batch} checkpoint.every_n_steps=1"),
-        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{PHOTOS} {batch} trainer.limit_train_batches=4"),
-        ("locked-disk", "loader", "strong", f"{tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003"),
+    small, large, saved = f"{photos} {SMALL}", f"{photos} {batch}", f"{PHOTOS} {batch}"
+    few = f"{tiles} {SGD} data.batch_size=16"
+    return (
+        ("augmentation", "loader", "strong", f"{small} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
+        ("augmentation-resnet18", "loader", "mild", f"{large} {TRANSFORM}.PythonAugmentation +loader.rounds=10"),
+        ("sleeping-transform", "loader", "strong", f"{small} {TRANSFORM}.SlowTransform +loader.seconds=1e-4"),
+        ("sleeping-transform-resnet18", "loader", "mild", f"{large} {TRANSFORM}.SlowTransform +loader.seconds=6e-4"),
+        ("paced-stream", "loader", "mild", f"{small} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
+        ("held-lock", "stalled", "strong", f"{photos} {LOCKED} +model.seconds=0.06"),
+        ("server-in-step-resnet18", "stalled", "mild", f"{photos} {WAITING} {RESNET18} +model.seconds=0.09"),
+        ("metric-loop", "single_thread", "strong", f"{photos} {LOOP} +model.times=1000"),
+        ("metric-loop-resnet18", "single_thread", "mild", f"{photos} {LOOP} {RESNET18} +model.times=60000"),
+        ("every-50-steps", "callback", "mild", f"{small} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
+        ("every-5-steps-resnet18", "callback", "strong", f"{large} {SLOW_CALLBACK}=1.5 +callbacks.slow.every=5"),
+        ("histograms-resnet18", "callback", "mild", f"{large} {ADDED}={FAULTS}.WeightHistograms"),
+        ("gradient-norms-resnet18", "callback", "mild", f"{photos} {NORMS} {RESNET18} +model.times=12"),
+        ("many-tensors", "optimizer", "strong", f"{photos} {MANY_TENSORS}"),
+        ("some-tensors", "optimizer", "mild", f"{photos} {SOME_TENSORS}"),
         (
-            "few-workers-resnet18",
-            "loader",
+            "accumulated-update",
+            "optimizer",
             "mild",
-            f"{tiles} {SGD} data.batch_size=16 engine.num_workers=1 {SLOW_DISK}=0.025",
+            f"{photos} {UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4",
         ),
+        ("waiting-update-resnet18", "optimizer", "strong", f"{photos} {UPDATE} {RESNET18} +model.seconds=0.35"),
+        ("logging-each-step", "logging", "mild", f"{small} {SLOW_LOGGER}=0.01"),
+        ("logging-each-step-resnet18", "logging", "strong", f"{large} {SLOW_LOGGER}=0.35"),
+        ("often-validated", "validation", "mild", f"{small} {VALIDATED}=3"),
+        ("often-validated-resnet18", "validation", "strong", f"{large} {VALIDATED}=2 trainer.limit_val_batches=16"),
+        ("medium-batch", "small_batch", "mild", f"{small} data.batch_size=64"),
+        ("small-batch-resnet18", "small_batch", "strong", f"{photos} data.batch_size=8 {SGD}"),
+        ("lazy-penalty", "uneven_steps", "mild", f"{photos} {PENALTY} +model.seconds=0.15"),
+        ("leak-resnet18", "slowing_down", "strong", f"{photos} {LEAKING} {RESNET18} +model.seconds=0.02"),
+        ("too-few-threads-resnet18", "threads", "mild", f"{large} threads=1"),
+        ("too-many-threads-resnet18", "threads", "strong", f"{large} threads={6 * cores}"),
+        ("double-precision-resnet18", "precision", "strong", f"{large} trainer.precision=64-true"),
+        ("saved-each-5", "checkpoint", "mild", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5"),
+        ("saved-each-step-resnet18", "checkpoint", "strong", f"{saved} checkpoint.every_n_steps=1"),
+        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{saved} trainer.limit_train_batches=4"),
+        ("locked-disk", "loader", "strong", f"{tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003"),
+        ("few-workers-resnet18", "loader", "mild", f"{few} engine.num_workers=1 {SLOW_DISK}=0.025"),
         (
             "restarted-workers-resnet18",
             "workers_restart",
             "mild",
-            f"{tiles} {SGD} loader=tifffile data.batch_size=16 engine.num_workers={2 * cores} "
-            "engine.persistent_workers=false trainer.limit_train_batches=2 trainer.check_val_every_n_epoch=1000",
+            f"{few} loader=tifffile engine.num_workers={2 * cores} {AT_ONCE}=2",
         ),
+        ("neighbour", "shared_machine", "mild", small),
+        ("neighbours-resnet18", "shared_machine", "strong", large),
+        ("control-resnet18-sgd", "", "", large),
+        ("control-resnet18-clipped", "", "", f"{photos} data.batch_size=128 trainer.gradient_clip_val=1"),
+        ("control-saved-seldom", "", "", f"{PHOTOS} {SMALL} checkpoint.every_n_epochs=10"),
+        ("control-workers", "", "", f"{small} {FULL} engine.num_workers=1"),
+        ("control-monitors", "", "", f"{small} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor"),
+        ("control-validated-seldom", "", "", f"{photos} data.batch_size=64 {VALIDATED}=50"),
+        ("control-tiles", "", "", f"{tiles} data.batch_size=64 loader=packed engine=resident"),
     )
-    whole = [(name, cause, strength, f"{photos} {given}") for name, cause, strength, given in found]
-    for name, cause, strength, text in (*whole, *saved):
-        yield Cell(name, cause, tuple(text.split()), "developed" if name in SHOWN else "held_out", strength)
-    yield Cell("neighbour", "shared_machine", (*photos.split(), SMALL), "held_out", "mild", beside=1)
-    large = (*photos.split(), *batch.split())
-    yield Cell("neighbours-resnet18", "shared_machine", large, "held_out", "strong", beside=2 * cores)
-    controls = (
-        ("control-resnet18-sgd", f"{photos} data.batch_size=128 {SGD}"),
-        ("control-resnet18-clipped", f"{photos} data.batch_size=128 trainer.gradient_clip_val=1"),
-        ("control-saved-seldom", f"{PHOTOS} {SMALL} checkpoint.every_n_epochs=10"),
-        ("control-workers", f"{photos} {SMALL} {FULL} engine.num_workers=1"),
-        ("control-monitors", f"{photos} {SMALL} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor"),
-        ("control-validated-seldom", f"{photos} data.batch_size=64 {VALIDATED}=50"),
-        ("control-tiles", f"{tiles} data.batch_size=64 loader=packed engine=resident"),
-    )
-    for name, text in controls:
-        yield Cell(name, None, tuple(text.split()), "held_out")
 
 
-def fresh(cores: int) -> Iterator[Cell]:
+def fresh(cores: int) -> Rows:
     """The half that nobody who writes rules has seen; where two causes are honest answers, either is right."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
-    large, short = f"{photos} data.batch_size=128 {SGD}", "trainer.limit_train_batches"
-    kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18}"
+    small, large, short = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}", "trainer.limit_train_batches"
+    kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18} model._target_={HABITS}"
     added = f"{large} {ADDED}={HABITS}"
-    large_photos = f"{CLEAN} data=image_folder data._target_={HABITS}.LargePhotos data.root=. data.size=96 {SGD}"
+    camera = f"{CLEAN} data=image_folder data._target_={HABITS}.LargePhotos data.root=. data.size=96 {SGD}"
     reloaded = f"{tiles} {SMALL} loader=packed engine.num_workers={2 * cores} {short}=6"
     plotted = f"logger=csv trainer.log_every_n_steps=1 logger._target_={HABITS}.PlottingLogger"
-    found: tuple[tuple[str, str | tuple[str, ...], str, str], ...] = (
-        ("averaged-weights-resnet18", "callback", "mild", f"{added}.WeightAverages"),
-        ("image-grids", "callback", "mild", f"{photos} {SMALL} {ADDED}={HABITS}.ImageGrids"),
-        ("clipped-by-hand-resnet18", "callback", "mild", f"{resnet18} {kind}.HandClippedClassifier"),
-        ("collected-each-step-resnet18", ("callback", "garbage_collection"), "strong", f"{added}.Collecting"),
+    npz, averaged = f"loader=tifffile loader._target_={HABITS}.NpzTiles", f"{ADDED}={HABITS}.WeightAverages"
+    summed, once = "trainer.accumulate_grad_batches", "trainer.check_val_every_n_epoch"
+    return (
+        ("averaged-weights-resnet18", "callback", "mild", f"{large} {averaged}"),
+        ("image-grids", "callback", "mild", f"{small} {ADDED}={HABITS}.ImageGrids"),
+        ("clipped-by-hand-resnet18", "callback", "mild", f"{resnet18}.HandClippedClassifier"),
+        ("collected-each-step-resnet18", "callback garbage_collection", "strong", f"{added}.Collecting"),
         ("plotted-losses-resnet18", "logging", "mild", f"{large} {plotted}"),
-        ("npz-files", "loader", "strong", f"{tiles} {SMALL} loader=tifffile loader._target_={HABITS}.NpzTiles"),
-        ("large-photos-resnet18", "loader", "strong", f"{large_photos} data.batch_size=16"),
-        (
-            "weighted-order",
-            ("loader", "uneven_steps"),
-            "mild",
-            f"{photos} {SMALL} engine._target_={HABITS}.WeightedEngine {short}=5",
-        ),
+        ("npz-files", "loader", "strong", f"{tiles} {SMALL} {npz}"),
+        ("large-photos-resnet18", "loader", "strong", f"{camera} data.batch_size=16"),
+        ("weighted-order", "loader uneven_steps", "mild", f"{small} engine._target_={HABITS}.WeightedEngine {short}=5"),
         ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
-        ("similarity-by-pair-resnet18", "single_thread", "mild", f"{resnet18} {kind}.SimilarityClassifier"),
+        ("similarity-by-pair-resnet18", "single_thread", "mild", f"{resnet18}.SimilarityClassifier"),
         ("scores-by-image", "callback", "strong", f"{photos} {kind}.ScoringClassifier"),
-        ("scores-so-far", ("slowing_down", "callback"), "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
-        ("orthogonal-updates-resnet18", "optimizer", "strong", f"{resnet18} {kind}.OrthogonalClassifier"),
-        (
-            "bootstrapped-validation",
-            "validation",
-            "strong",
-            f"{photos} {kind}.BootstrapClassifier trainer.check_val_every_n_epoch=1",
-        ),
+        ("scores-so-far", "slowing_down callback", "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
+        ("orthogonal-updates-resnet18", "optimizer", "strong", f"{resnet18}.OrthogonalClassifier"),
+        ("bootstrapped-validation", "validation", "strong", f"{photos} {kind}.BootstrapClassifier {once}=1"),
         ("weights-each-epoch-resnet18", "between", "mild", f"{added}.WeightFiles {short}=2"),
         ("history-thread-resnet18", "background_thread", "strong", f"{added}.HistoryThread"),
-        (
-            "accumulated-small-batches",
-            "small_batch",
-            "strong",
-            f"{photos} {SMALL} data.batch_size=16 trainer.accumulate_grad_batches=32",
-        ),
+        ("accumulated-small-batches", "small_batch", "strong", f"{small} data.batch_size=16 {summed}=32"),
         ("polled-program", "stalled", "strong", f"{photos} {kind}.PollingClassifier"),
+        ("control-packed-resnet18", "", "", f"{tiles} {SGD} loader=packed"),
+        ("control-accumulated-resnet18", "", "", f"{large} {summed}=4"),
+        ("control-averaged-seldom", "", "", f"{small} {averaged} +callbacks.added.every=50"),
+        ("control-validated-twice", "", "", f"{small} {once}=null trainer.val_check_interval=100"),
     )
-    for name, causes, strength, given in found:
-        first, *others = (causes,) if isinstance(causes, str) else causes
-        yield Cell(name, first, tuple(given.split()), "fresh", strength, also=tuple(others))
-    controls = (
-        ("control-packed-resnet18", f"{tiles} {SGD} loader=packed"),
-        ("control-accumulated-resnet18", f"{large} trainer.accumulate_grad_batches=4"),
-        ("control-averaged-seldom", f"{photos} {SMALL} {ADDED}={HABITS}.WeightAverages +callbacks.added.every=50"),
-        (
-            "control-validated-twice",
-            f"{photos} {SMALL} trainer.check_val_every_n_epoch=null trainer.val_check_interval=100",
-        ),
-    )
-    for name, text in controls:
-        yield Cell(name, None, tuple(text.split()), "fresh")

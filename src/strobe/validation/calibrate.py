@@ -14,7 +14,8 @@ from pathlib import Path
 from strobe.diagnose.predict import Calibration
 from strobe.errors import StrobeError
 from strobe.measure.statistics import conformal
-from strobe.validation.ledger import Entry, interval_of, read
+from strobe.validation.experiment import interval_of
+from strobe.validation.ledger import Entry, read
 
 LEVEL = 0.9
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.measure.statistics import Interval, quantile
+from strobe.measure.statistics import share as share_of
 
 
 def arguments(module: str, about: str, *, seed: str) -> argparse.ArgumentParser:
@@ -40,17 +41,19 @@ def say(console: Console, *lines: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def scored(predictions: Sequence[tuple[Interval, float]], worst: str = "") -> str:
-    """How far predicted speed-ups were from measured ones, and how many intervals held them.
-
-    Args:
-        predictions: what was predicted, and what was measured.
-        worst: the aim of the 90th percentile, as ``" (aim 20%)"``; that of the median is 10%.
-    """
+def scored(predictions: Sequence[tuple[Interval, float]]) -> str:
+    """How far predicted speed-ups were from measured ones, and how many of their intervals held them."""
     errors = [abs(predicted["median"] / measured - 1) for predicted, measured in predictions]
     inside = sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in predictions)
-    middle, most = ("unknown" if (at := quantile(errors, share)) is None else f"{at:.0%}" for share in (0.5, 0.9))
+    middle, most = ("unknown" if (at := quantile(errors, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
+    held = f" ({interval_of(inside, len(errors))})" if errors else ""
     return (
-        f"prediction error: median {middle} (aim 10%), 90th percentile {most}{worst}, of {len(errors)} predictions; "
-        f"{inside} measured within the predicted interval"
+        f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(errors)} predictions; "
+        f"{inside} measured within the predicted interval{held}"
     )
+
+
+def interval_of(count: int, total: int) -> str:
+    """A share with its interval: ``83%, 95% interval 52% to 98%``."""
+    found = share_of(count, total)
+    return f"{found.middle:.0%}, 95% interval {found.low:.0%} to {found.high:.0%}"

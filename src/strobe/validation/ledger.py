@@ -10,10 +10,10 @@ from typing import Any
 
 from strobe.diagnose.predict import widths
 from strobe.errors import DataError
-from strobe.measure.statistics import Interval, quantile
-from strobe.measure.statistics import share as share_of
+from strobe.measure.statistics import Interval
 from strobe.present.format import estimate
 from strobe.validation.accuracy_cells import HALVES
+from strobe.validation.experiment import scored
 
 
 @dataclass(frozen=True)
@@ -141,31 +141,12 @@ def figures(entries: Sequence[Entry]) -> list[str]:
         f"({share}; aim 95%)",
         f"controls called loader-bound: {loader_bound} of {len(controls)} (aim 0); "
         f"controls right: {sum(entry.right for entry in controls)}",
-        errors(entries),
+        scored([(entry.predicted, entry.measured) for entry in entries if entry.predicted and entry.measured]),
     ]
     if (changed := changes(entries)) is not None:
         lines.append(f"first cause differs from the usual one of its cell: {changed[0]} of {changed[1]} runs (aim 5%)")
     lines.append(f"runs that failed: {sum(entry.failure is not None for entry in entries)}")
     return lines
-
-
-def errors(entries: Iterable[Entry]) -> str:
-    """How far predicted speed-ups were from measured ones, and how many intervals held them."""
-    known = [entry for entry in entries if entry.error is not None]
-    away = [abs(entry.error or 0.0) for entry in known]
-    middle, most = ("unknown" if (at := quantile(away, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
-    inside = sum(entry.inside for entry in known)
-    held = f" ({interval_of(inside, len(known))})" if known else ""
-    return (
-        f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(known)} predictions; "
-        f"{inside} measured within the predicted interval{held}"
-    )
-
-
-def interval_of(count: int, total: int) -> str:
-    """A share with its interval: ``83%, 95% interval 52% to 98%``."""
-    found = share_of(count, total)
-    return f"{found.middle:.0%}, 95% interval {found.low:.0%} to {found.high:.0%}"
 
 
 def changes(entries: Iterable[Entry]) -> tuple[int, int] | None:

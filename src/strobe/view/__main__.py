@@ -2,18 +2,19 @@
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
-from strobe.records.places import OUTPUTS, fault_of, locate, record_of, runs_in
+from strobe.process.launch import parser_of, start
+from strobe.records.places import OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
-EXAMPLES = """
+HELP = """Open a run: its report or record, TensorBoard, or Perfetto's timeline; it works offline.
+
 Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken, and one sentence says what.
 
 Examples
@@ -25,12 +26,7 @@ Examples
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Show what was asked for; exits with a sentence when it cannot be shown."""
-    parser = argparse.ArgumentParser(
-        prog="python -m strobe.view",
-        description="Open a run: its report or record, TensorBoard, or Perfetto's timeline; it works offline.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("view", HELP)
     parser.add_argument(
         "run", nargs="?", type=Path, metavar="RUN", help=f"run, sweep or trace file; the newest run below {OUTPUTS}/"
     )
@@ -73,9 +69,10 @@ def _print(path: Path, *, browser: bool) -> None:
         for run in runs:
             _print_run(run, alone=run == path)
     name = shlex.quote(str(path))
-    if report.is_file() or runs != [path]:  # else the run's record named this one
+    if (report.is_file() or runs != [path]) and traces_in(path):  # else the run's record named this one
         print(f"traces    python -m strobe.view {name} --perfetto")
-    print(f"curves    python -m strobe.view {name} --tensorboard")
+    if has_events(path):
+        print(f"curves    python -m strobe.view {name} --tensorboard")
 
 
 def _print_run(run: Path, *, alone: bool) -> None:
@@ -101,7 +98,4 @@ def _print_run(run: Path, *, alone: bool) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:  # before a server ran
-        sys.exit(130)
+    start(main)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from strobe.present.page import OFFLINE, open_browser
@@ -26,6 +27,8 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
     folder = path if path.is_dir() else path.absolute().parent
     if not has_events(folder) and not traces_in(folder):
         raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
+    if find_spec("tensorboard") is None:
+        raise SystemExit("TensorBoard is not installed: pip install tensorboard torch-tb-profiler")
     port = take_port(partial(probe_port, host), host, port, PORT)  # free a moment ago
     with (
         noted() as asked_to_end,
@@ -67,14 +70,22 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
 
 
 def _name_runs(folder: Path, links: Path) -> Path:
-    """Links by which TensorBoard shows a run by its own name, not by ``<run>/tensorboard``; the folder without runs."""
-    runs = [run for run in runs_in(folder) if (run / "tensorboard").is_dir()]
-    for run in runs:
-        name = "-".join(run.relative_to(folder).parts) or run.absolute().name
-        links.mkdir(exist_ok=True)
+    """Links by which TensorBoard shows a run by its own name, not by ``<run>/tensorboard``; the folder without runs.
+
+    What other loggers wrote beside the runs, such as ``lightning_logs``, is shown, too.
+    """
+    shown = {board: run for run in runs_in(folder) if (board := run / "tensorboard").is_dir()}
+    if not shown:
+        return folder
+    for place in sorted({path.parent for path in folder.rglob("events.out.tfevents*")}):
+        if not any(place.is_relative_to(one) for one in shown):
+            shown[place] = place
+    links.mkdir(exist_ok=True)
+    for place, named in shown.items():
+        name = "-".join(named.relative_to(folder).parts) or named.absolute().name
         if not (links / name).is_symlink():
-            (links / name).symlink_to((run / "tensorboard").absolute())
-    return links if runs else folder
+            (links / name).symlink_to(place.absolute())
+    return links
 
 
 def _listening(host: str, port: int) -> bool:

@@ -78,7 +78,7 @@ def tiles_of_three(sample_root: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.fixture(params=["cifar10", "tiles_of_three"])
 def published(request: pytest.FixtureRequest) -> Published:
-    return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
+    return request.getfixturevalue(request.param)
 
 
 def test_the_archive_is_downloaded_once(published: Published) -> None:

@@ -28,7 +28,7 @@ FIRST = {form: (form, name) for form, name in reversed(PAIRS)}.values()  # one l
 @pytest.fixture(params=PAIRS, ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A form of data and a loader that reads it."""
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture(autouse=True)

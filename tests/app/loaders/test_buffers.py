@@ -23,7 +23,7 @@ def test_memory_is_used_again_when_nobody_has_it() -> None:
 @pytest.mark.parametrize("keep", [lambda t: t, lambda t: t[1:], lambda t: t.view(torch.int32), lambda t: t.numpy()])
 def test_what_is_kept_in_any_form_is_not_overwritten(keep: object) -> None:
     buffers = BufferPool()
-    kept = [keep(buffers.take(SHAPE, torch.float32).fill_(number)) for number in range(20)]  # type: ignore[operator]
+    kept = [keep(buffers.take(SHAPE, torch.float32).fill_(number)) for number in range(20)]
     before = [torch.as_tensor(value).clone() for value in kept]
     for _ in range(20):
         buffers.take(SHAPE, torch.float32).fill_(-1)

@@ -190,7 +190,7 @@ def test_wrong_arguments_are_refused(paths: list[str], change: dict[str, object]
         "threads": 1,
     }
     with pytest.raises(RuntimeError):
-        read_photos(**{**arguments, **change})  # type: ignore[arg-type]
+        read_photos(**{**arguments, **change})
 
 
 def test_operators_keep_torchs_rules(paths: list[str]) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
 
-from strobe.app.build.checkpoint import LONG, SHORT, tidy, wanted
+from strobe.app.build.checkpoint import LONG, SHORT, Held, tidy, wanted
 from strobe.app.config.compose import composed, in_sweep
 from strobe.records.files import size_of
 from support.files import plant
@@ -87,6 +88,36 @@ def test_what_a_completed_run_keeps(tmp_path: Path, seconds: float, kept: set[st
     tidy(tmp_path / "checkpoints", seconds, began=0.0)
     assert {path.name for path in tmp_path.rglob("*.ckpt")} == kept
     assert (tmp_path / "checkpoints").exists() == bool(kept)
+
+
+def test_a_short_run_tests_its_best_weights_and_writes_none(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = Held.load_checkpoint
+    monkeypatch.setattr(
+        Held, "load_checkpoint", lambda self, path, **how: loaded.append(path) or load(self, path, **how)
+    )
+    monkeypatch.delattr(TorchCheckpointIO, "save_checkpoint")  # which writes
+    ended = train("trainer.max_epochs=2", CHECKPOINTS, "test=true")
+    assert ended.code == 0, ended.output
+    assert [Path(path).name for path in loaded] == ["best.ckpt"]
+    assert "test/accuracy" in ended.summary["metrics"]
+    assert not (ended.directory / "checkpoints").exists()
+
+
+def test_checkpoints_are_written_once_a_minute_as_they_were_saved(tmp_path: Path) -> None:
+    own, other = tmp_path / "own" / "last.ckpt", tmp_path / "users" / "last.ckpt"
+    held, weights = Held(own.parent), torch.zeros(3)
+    for path in (own, other):
+        held.save_checkpoint({"weights": weights}, str(path))
+    assert other.is_file()
+    assert not own.exists()
+    weights += 1
+    held.write()
+    assert torch.equal(torch.load(own)["weights"], torch.zeros(3))
+    held._written -= SHORT
+    held.save_checkpoint({"weights": weights}, str(own))
+    assert torch.equal(held.load_checkpoint(own)["weights"], torch.ones(3))
+    assert not held.held
 
 
 @pytest.mark.parametrize(

@@ -29,13 +29,13 @@ def test_a_file_that_makes_its_batches_late_is_named(sample_root: Path, tmp_path
             epochs.sampler.set_epoch(epoch)
             waits += [5.0 if chosen in batch else 0.001 for batch in epochs]
         write_steps(tmp_path, waits, batches)
-        read = data.loader.read  # type: ignore[attr-defined]
+        read = data.loader.read
 
         def reading(asked: str, source: Any) -> Any:
             time.sleep(slow if asked == path else 0)
             return read(asked, source)
 
-        data.loader.read = reading  # type: ignore[attr-defined]
+        data.loader.read = reading
         found = slow_files(data, {"batches_per_epoch": batches}, tmp_path, shuffle=True, seconds=5)
     assert [file["path"] for file in found["slow"]] == ([path] if slow else [])
     assert all(file["seconds"] >= slow for file in found["slow"])

@@ -103,7 +103,7 @@ def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path
     def unlucky(before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
         return lucky(after, before) if proof else lucky(before, after)
 
-    machine.compare = unlucky  # type: ignore[method-assign]
+    machine.compare = unlucky
     tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
     assert tuning.best == ["data=eurosat", "loader=native"]
     assert tuning.recommended == ["data=eurosat"]
@@ -111,7 +111,7 @@ def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path
 
 def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:
     machine = Made(tmp_path, rate, OFFERS)
-    machine.probe = lambda overrides: (None, "looks/1")  # type: ignore[method-assign]
+    machine.probe = lambda overrides: (None, "looks/1")
     machine.failure = "data.root=nowhere holds no tiles"
     tuning = searched(machine, fresh(tmp_path))
     assert (tuning.status, tuning.ended) == ("failed", machine.failure)
@@ -151,7 +151,7 @@ def test_what_drifts_meanwhile_does_not_count_as_a_choice(tmp_path: Path) -> Non
         found = steady(*asked)
         return found and found | {"rate": found["rate"] * 0.99 ** len(machine.asked)}
 
-    machine.alone = slower  # type: ignore[method-assign]
+    machine.alone = slower
     tuning = searched(machine, fresh(tmp_path))
     assert {key: settings(tuning.best)[key] for key in FOUND} == FOUND
 
@@ -211,7 +211,7 @@ def test_of_sides_that_take_long_only_as_many_are_measured_as_there_is_time_for(
         machine.now += 29
         return quick(*asked)
 
-    machine.alone = slow  # type: ignore[method-assign]
+    machine.alone = slow
     tuning = searched(machine, fresh(tmp_path, budget=600.0))
     assert [side for side, _ in machine.asked].count("model") == 5  # of 30 s each: a fifth, and the one that was begun
     assert [side for side, _ in machine.asked].count("loader") == 2  # what is left of three tenths
@@ -238,7 +238,7 @@ def test_an_interrupted_composition_goes_on(tmp_path: Path, broken: int) -> None
 def test_without_a_proof_what_was_given_is_recommended(tmp_path: Path) -> None:
     machine = Made(tmp_path, rate, OFFERS[:1])
     trial = machine.compare
-    machine.compare = lambda *sides, among=1, proof=False: (  # type: ignore[method-assign]
+    machine.compare = lambda *sides, among=1, proof=False: (
         Outcome("failed", error="it was killed") if proof else trial(*sides)
     )
     tuning = searched(machine, fresh(tmp_path, "data=eurosat"))

@@ -114,7 +114,7 @@ def test_a_search_that_is_broken_off_leaves_a_page(breaks: int, said: str, tune:
 def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: Path) -> None:
     machine = made(tmp_path)
     honest = machine.compare
-    machine.compare = lambda *sides, proof=False, **_: honest(*(sides[::-1] if proof else sides))  # type: ignore[method-assign]
+    machine.compare = lambda *sides, proof=False, **_: honest(*(sides[::-1] if proof else sides))
     said = tune(machine)
     record = record_of(tmp_path)
     assert (record["best"], record["recommended"]) == ([GIVEN, "loader=native"], [GIVEN])
@@ -156,5 +156,5 @@ def test_a_preset_is_written_of_what_is_faster(tune: Tune, tmp_path: Path, faste
 def test_a_start_that_cannot_be_measured_is_told_in_a_sentence(tune: Tune, tmp_path: Path) -> None:
     machine = made(tmp_path)
     machine.failure = "data.root=nowhere holds no tiles"
-    machine.probe = lambda _: (None, "looks/1")  # type: ignore[method-assign]
+    machine.probe = lambda _: (None, "looks/1")
     assert refusal(lambda: tune(machine), StrobeError) == machine.failure

@@ -2,13 +2,17 @@
 
 import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning import Trainer
+from lightning.fabric.plugins.io import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning_utilities.core.apply_func import apply_to_collection
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from strobe.app.config.compose import in_sweep
 from strobe.errors import ConfigError, DataError
@@ -37,6 +41,55 @@ class Checkpoints(ModelCheckpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over what was best so far; its file stays where it is."""
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+
+
+class Held(TorchCheckpointIO):
+    """Keeps what is saved into ``folder`` in memory and writes it once a minute: a short run waits for no disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.held: dict[str, dict[str, Any]] = {}  # path, checkpoint
+        self._written = time.monotonic()
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Keep a copy, and write it if the last minute's are due."""
+        if Path(path).parent != self.folder:
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        self.held[str(path)] = apply_to_collection(checkpoint, Tensor, lambda tensor: tensor.to("cpu", copy=True))
+        if time.monotonic() - self._written >= SHORT:
+            self.write()
+
+    def load_checkpoint(self, path: Any, *given: Any, **options: Any) -> dict[str, Any]:
+        """What is kept in memory, or else in the file."""
+        return self.held.get(str(path)) or super().load_checkpoint(path, *given, **options)
+
+    def write(self) -> None:
+        """Write all that is not written yet."""
+        for path in list(self.held):
+            super().save_checkpoint(self.held[path], path)
+            del self.held[path]
+        self._written = time.monotonic()
+
+
+def hold(trainer: Trainer, folder: Path) -> None:
+    """Let checkpoints wait in memory; not with several ranks, of which only one saves but all load."""
+    if trainer.world_size == 1 and type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = Held(folder)
+
+
+def write_held(trainer: Trainer) -> None:
+    """Write the checkpoints that wait in memory, if any do."""
+    if isinstance(held := trainer.strategy.checkpoint_io, Held):
+        held.write()
+
+
+def best_of(trainer: Trainer) -> str | None:
+    """The path of the best checkpoint, which may still wait in memory; None if there is none."""
+    path = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    held = trainer.strategy.checkpoint_io
+    there = path and (Path(path).is_file() or (isinstance(held, Held) and path in held.held))
+    return path if there else None
 
 
 def wanted(cfg: DictConfig) -> str:
@@ -71,7 +124,7 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
 
 
 def tidy(folder: Path, seconds: float, began: float) -> None:
-    """Remove what a completed run that trained for so long need not keep, where ``checkpoint.save=auto``.
+    """Remove files that a completed run that trained for so long need not keep, where ``checkpoint.save=auto``.
 
     ``began``: when it started, Unix time; what an earlier run left in the same folder stays.
     """

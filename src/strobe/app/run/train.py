@@ -19,14 +19,25 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
 
-from strobe.app.build.checkpoint import FOLDER, MEGABYTES, find_checkpoint, require_fitting, tidy, wanted
+from strobe.app.build.checkpoint import (
+    FOLDER,
+    MEGABYTES,
+    SHORT,
+    best_of,
+    find_checkpoint,
+    require_fitting,
+    tidy,
+    wanted,
+    write_held,
+)
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
-from strobe.attach.record import save
+from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
+from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
@@ -106,6 +117,8 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
+        if rank() == 0:
+            begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
         before, began = contention.read(), time.monotonic()
         try:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
@@ -118,10 +131,11 @@ class Run:
             log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
         self._keep_metrics()
         if cfg.test:
-            best = getattr(parts.trainer.checkpoint_callback, "best_model_path", "")
-            path = best if best and Path(best).is_file() else None
-            parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=path, verbose=False)
+            best = best_of(parts.trainer)
+            parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=best, verbose=False)
             self._keep_metrics()
+        if self.seconds >= SHORT:
+            write_held(parts.trainer)
 
     def _keep_metrics(self) -> None:
         assert self.parts is not None
@@ -139,6 +153,8 @@ class Run:
             return  # another rank's failure came first, and is the cause of this one
         if alone and status != "completed" and self.parts is not None:
             self._keep_metrics()
+            with warning_only("last.ckpt"):
+                write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
         summary["machine"] = self.machine

@@ -19,7 +19,7 @@ from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
 from strobe.app.tuning.page import write_page
 from strobe.app.tuning.record import NAME, Tuning, begin, resumed
-from strobe.app.tuning.search import Machine, Search
+from strobe.app.tuning.search import Search
 from strobe.app.tuning.table import print_tuning, times
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import command_of, key_of
@@ -31,7 +31,7 @@ OUTPUTS = Path("outputs", "tune")
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
-def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine]] = Measuring) -> None:
+def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuring]] = Measuring) -> None:
     """Search, and show and keep what was found; ``measuring`` makes the machine.
 
     Raises:
@@ -58,7 +58,7 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Machine
 
 
 def _search(
-    tuning: Tuning, cfg: DictConfig, console: Console, measuring: Callable[..., AbstractContextManager[Machine]]
+    tuning: Tuning, cfg: DictConfig, console: Console, measuring: Callable[..., AbstractContextManager[Measuring]]
 ) -> None:
     config: Any = OmegaConf.to_object(cfg.tune)
     deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds

@@ -59,7 +59,10 @@ class Measuring:
         self._release()
 
     def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
-        """A short run of its own with ceilings and findings; one that held too few steps is repeated for longer."""
+        """The record of a short run with ceilings and findings, None if it failed; and its directory.
+
+        One that held too few steps is repeated for longer.
+        """
         seconds = max(self.config.look_seconds, STEPS * self._step_seconds)
         number = 1 + len(list((self.folder / "looks").glob("*")))
         name = f"looks/{number}{run_name(overrides)}"
@@ -88,14 +91,18 @@ class Measuring:
         return None, name
 
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
-        """One side of a configuration with changes, in a process of its own that ends when trainings compare."""
+        """One side with changes, as ``ceilings.alternatives`` has it; its process ends when trainings compare."""
         if self._alone is None:
             given = [*applied(overrides, self._without), f"ceilings_seconds={self.config.ceilings_seconds}"]
             self._alone = Alone(given, self.folder / "alone", timeout=self._timeout())
         return self._alone.measure(side, changes)
 
     def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
-        """Let both train in turns; a candidate for which there is no memory beside the other is measured alone."""
+        """How many times as fast ``after`` trains as ``before``, as one of so many trials that share false alarms.
+
+        They train in turns; a candidate for which there is no memory beside the other is measured alone. A ``proof``
+        takes all the time that it needs.
+        """
         sides = tuple(before), tuple(after)
         self._release(() if proof else sides)
         stays: tuple[tuple[str, ...], ...] = sides[:1]

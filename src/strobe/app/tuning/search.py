@@ -1,13 +1,14 @@
 """The search: go to the best combination of what was measured alone, leave out what it does not need, and prove it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from strobe.app.tuning.composing import Changes
+from strobe.app.tuning.measuring import Measuring
 from strobe.app.tuning.proposals import Proposal, advice, proposals
-from strobe.app.tuning.record import Outcome, Tuning
+from strobe.app.tuning.record import Tuning
 from strobe.app.tuning.table import of_probe, of_trial
 from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
@@ -20,30 +21,6 @@ PROOF = 1.5  # times as long as a usual trial it takes
 ALONE = {"model": 0.2, "loader": 0.3}  # of the budget, that measuring sides alone has taken when no more is begun
 
 
-class Machine(Protocol):
-    """Measures.
-
-    Attributes:
-        failure: why the latest probe run found nothing.
-        trainings: that were started.
-    """
-
-    failure: str | None
-    trainings: int
-
-    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
-        """The record of a run with these overrides, None if it failed; and its directory, below the search's."""
-
-    def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
-        """The ``loader`` or the ``model`` of a configuration with changes, as ``ceilings.alternatives`` has it."""
-
-    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
-        """How many times as fast ``after`` trains as ``before``, as one of so many trials that share false alarms.
-
-        A ``proof`` takes all the time that it needs.
-        """
-
-
 @dataclass
 class Search:
     """Goes on with a search until nothing helps, or the budget of measuring is spent.
@@ -52,7 +29,7 @@ class Search:
     """
 
     tuning: Tuning
-    machine: Machine
+    machine: Measuring
     display: ProgressDisplay
     clock: Callable[[], float] = time.perf_counter
     _since: float = field(default=0.0, init=False)

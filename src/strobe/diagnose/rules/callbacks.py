@@ -15,9 +15,12 @@ SAVE_EVERY = "checkpoint.every_n_steps"
 
 
 def callback(record: Record, step: Step) -> list[Finding]:
-    """Each callback, or the module's own hooks, that takes a notable share of the step."""
+    """Each callback, or the module's own hooks, that takes a notable share of the step.
+
+    Not ``Strobe``, which training is without as soon as nobody asks what is slow.
+    """
     found = []
-    for hook in _notable(record, step, "callback"):
+    for hook in (one for one in _notable(record, step, "callback") if one.name != "Strobe"):
         overrides, advice = _removal(record, hook)
         found.append(_finding(record, hook, step, hook.mean, overrides=overrides, advice=advice))
     return found

@@ -27,6 +27,7 @@ KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains lit
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
 MOSTLY = 0.75  # of a phase
+SHORT = 0.002  # seconds: a Trainer's step that does next to nothing takes half of that
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -35,6 +36,8 @@ def small_batch(record: Record, step: Step) -> Finding | None:
 
     Where gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
     """
+    if record.text("script") is not None:
+        return _short_steps(record, step)
     now = record.whole("data.batch_size")
     if not now or now < 1:
         return None
@@ -154,8 +157,8 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
     for phase, serial in lonely(record).items():
         seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
         lost = seconds * (1 - 1 / many)
-        if lost < NOTABLE * step.seconds:
-            continue
+        if lost < NOTABLE * step.seconds or (phase == "transfer" and record.text("script") is not None):
+            continue  # of a script ``transfer`` tells more
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
         found.append(
@@ -236,6 +239,25 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
         _up_to((step.compute - step.per_step) * step.images * (1 - fitting / count), step),
+    )
+
+
+def _short_steps(record: Record, step: Step) -> Finding | None:
+    """A script's steps on a CPU compute for so short a time that what each costs, whatever its size, must count."""
+    names = ("transfer", "forward", "backward", "optimizer", "other")
+    seconds = sum(record.number("step_seconds", name) or 0.0 for name in names)
+    if record.text("accelerator") != "cpu" or not 0 < seconds < SHORT:
+        return None
+    most = without(step, compute=seconds / 2)
+    return Finding(
+        "small_batch",
+        f"Steps are short: {duration(seconds)} of computing",
+        "Python, Lightning and the optimizer take about that long for a batch, however small it is.",
+        "Use larger batches: of twice the size, they halve this time per sample at best. This changes training: "
+        "updates are fewer and larger.",
+        (),
+        Figure(math.sqrt(most.median), 1.0, most.high),
+        lost=1 - 1 / most.median,
     )
 
 

@@ -105,7 +105,9 @@ def transfer(record: Record, step: Step) -> Finding | None:
     """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller in bytes."""
     host = record.number("step_seconds", "transfer") or 0.0
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
-    if not _on_gpu(record) or longest < NOTABLE * step.seconds:
+    if not _on_gpu(record):
+        return _preparing(record, step)
+    if longest < NOTABLE * step.seconds:
         return None
     step = _traced(record, step)
     copies = [
@@ -146,6 +148,23 @@ def transfer(record: Record, step: Step) -> Finding | None:
         " ".join(advice),
         tuple(overrides),
         _between(sparing(fewer), sparing(spared), likely=likely, most=spared * longest),
+    )
+
+
+def _preparing(record: Record, step: Step) -> Finding | None:
+    """The hooks around a batch's transfer take a notable share of a CPU's step, in a script of somebody else's."""
+    seconds = record.number("step_seconds", "transfer") or 0.0
+    if record.text("script") is None or seconds < NOTABLE * step.seconds:
+        return None
+    return Finding(
+        "transfer",
+        f"Preparing batches in the module takes {percent(seconds / step.seconds)} of each step",
+        f"Hooks such as on_after_batch_transfer take {duration(seconds)} of each {duration(step.seconds)} step, while "
+        "nothing else is done.",
+        "Do this in the data set or in its collate_fn, where loader workers do it beside training, or with few "
+        "operations on the whole batch.",
+        (),
+        without(step, compute=seconds),
     )
 
 

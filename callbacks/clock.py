@@ -1,0 +1,244 @@
+"""Which phase of a step is the innermost, and how long each took: in any training, with Lightning or without."""
+
+import gc
+import time
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import get_ident
+from typing import Any
+
+from torch.compiler import is_compiling
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from .columns import OWNED, PHASES
+from .device_clock import DeviceClock
+
+SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
+# a prime, so that steps with and without an update take part where gradients are accumulated
+
+
+class Phases:
+    """Follows which phase is the innermost: phases nest, and are disjoint and add up because only that one counts.
+
+    The update is seen by torch's own hooks, whoever steps an optimizer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stack: list[str] = []
+        self._hooks: list[Any] = []
+        self._thread = get_ident()  # that trains
+
+    @abstractmethod
+    def show(self, phase: str | None) -> None:
+        """From now on this phase, or ``callbacks/<name>``, is the innermost; None: no phase."""
+
+    def updated(self) -> None:
+        """An optimizer has stepped."""
+
+    def enter(self, phase: str) -> None:
+        """A phase begins within the present one."""
+        self._stack.append(phase)
+        self.show(phase)
+
+    def leave(self, *, updated: bool = False) -> None:
+        """The innermost phase ends."""
+        if updated:
+            self.updated()
+        if self._stack:  # empty: entered before this watched
+            self._stack.pop()
+        self.show(self._stack[-1] if self._stack else None)
+
+    def watch_updates(self) -> None:
+        """Begin to follow the thread that calls this, and what optimizers do in it."""
+        self._thread = get_ident()
+        self._hooks = [
+            register_optimizer_step_pre_hook(self.before_update),
+            register_optimizer_step_post_hook(self.after_update),
+        ]
+
+    def forget(self) -> None:
+        """Cease to follow; safe when it does not."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._stack = []
+
+    def is_elsewhere(self) -> bool:
+        """Whether this call is traced by torch.compile, or comes from another thread, which would mix up the phases."""
+        return is_compiling() or get_ident() != self._thread
+
+    def settle(self) -> None:
+        """Forget phases that an error left open; only the one that calls this is running."""
+        del self._stack[:-1]
+
+    def before_update(self, *_: Any) -> Any:
+        """An optimizer begins to step (torch's hook)."""
+        if not self.is_elsewhere():
+            self.enter("optimizer")
+
+    def after_update(self, *_: Any) -> None:
+        """It has."""
+        if not self.is_elsewhere():
+            self.leave(updated=True)
+
+
+@dataclass(frozen=True)
+class Lap:
+    """What happened between two moments: nanoseconds of each phase, and of each ``callbacks/<name>``."""
+
+    spent: dict[str, int]
+    updates: int  # how often an optimizer stepped
+    computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
+    alone: dict[str, int] | None = None  # likewise, by the thread that trains
+    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases but for those of callbacks
+    waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
+    began: int = 0  # by time.perf_counter_ns
+
+    @cached_property
+    def phases(self) -> dict[str, float]:
+        """Seconds of each of ``PHASES``."""
+        return _by_phase(self.spent)
+
+    @property
+    def cpu(self) -> dict[str, float] | None:
+        """Core-seconds of this process in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.computed)
+
+    @property
+    def main(self) -> dict[str, float] | None:
+        """Core-seconds of the thread that trains in each of ``PHASES``."""
+        return None if self.computed is None else _by_phase(self.alone or {})
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Seconds in which this rank waits for the others, in each of ``PHASES``."""
+        return _by_phase(self.waited)
+
+    def owned(self, name: str) -> float:
+        """Seconds of the hooks of one callback, logger or module."""
+        return self.spent.get(OWNED + name, 0) / 1e9
+
+
+class Clock(Phases):
+    """Attributes each moment of a step to one phase.
+
+    It is the host's time: on a GPU that is when work is submitted, not when it is done, which ``device`` tells.
+    """
+
+    def __init__(self, device: DeviceClock | None = None) -> None:
+        super().__init__()
+        self.device = device
+        self._current = self._rest = "other"
+        self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
+        self._begin(time.perf_counter_ns())
+
+    def collect(self, watch: bool) -> None:
+        """Time Python's garbage collection, or do so no more."""
+        if watch and self._collects not in gc.callbacks:
+            gc.callbacks.append(self._collects)
+        elif not watch and self._collects in gc.callbacks:
+            gc.callbacks.remove(self._collects)
+
+    def restart(self, *, epoch: bool = False) -> Lap:
+        """Begin a step now; what happened since the last one ended.
+
+        At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
+        """
+        lap = self._lap()
+        self._rest = "data_wait" if epoch else "other"
+        if self.device is not None:
+            self.device.restart()
+        return lap
+
+    def lap(self) -> Lap:
+        """End a step, and begin the next one."""
+        self._steps += 1
+        lap = self._lap()
+        if self.device is not None:
+            self.device.lap()
+        return lap
+
+    def show(self, phase: str | None) -> None:
+        """Charge what has passed to the phase that ends."""
+        now = time.perf_counter_ns()
+        spent, current = self._spent, self._current
+        spent[current] = spent.get(current, 0) + now - self._since
+        self._since = now
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
+        self._current = phase or self._rest
+        if phase == "data_wait":
+            self._rest = "other"
+        if self.device is not None:
+            self.device.mark(phase)
+
+    def updated(self) -> None:
+        """Count an optimizer's step."""
+        self._updates += 1
+
+    @property
+    def waiting(self) -> bool:
+        """Whether this rank waits for the others."""
+        return self._waiting > 0
+
+    def wait(self) -> None:
+        """From here to `waited` this rank waits for the others, within the current phase."""
+        self._waiting = time.perf_counter_ns()
+        if self.device is not None:
+            self.device.wait()
+
+    def waited(self) -> None:
+        """It waits no more."""
+        if self._waiting:
+            spent = time.perf_counter_ns() - self._waiting
+            self._waited[self._current] = self._waited.get(self._current, 0) + spent
+            self._waiting = 0
+        if self.device is not None:
+            self.device.waited()
+
+    def _lap(self) -> Lap:
+        self.settle()
+        now = time.perf_counter_ns()
+        self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
+        if self._computed is not None:
+            self._charge_cpu(self._computed)
+        collected = self._collected / 1e9
+        lap = Lap(self._spent, self._updates, self._computed, self._alone, collected, self._waited, self._began)
+        self._begin(now)
+        return lap
+
+    def _begin(self, now: int) -> None:
+        self._spent: dict[str, int] = {}
+        self._waited: dict[str, int] = {}
+        self._updates = self._collected = self._waiting = 0
+        self._since = self._began = now
+        self._computed: dict[str, int] | None = None
+        self._alone: dict[str, int] = {}
+        if self._steps % SAMPLED == SAMPLED // 2:
+            self._computed, self._cpu_since = {}, time.process_time_ns()
+            self._main_since = time.thread_time_ns()
+
+    def _charge_cpu(self, computed: dict[str, int]) -> None:
+        alone, current = self._alone, self._current
+        now, main = time.process_time_ns(), time.thread_time_ns()
+        computed[current] = computed.get(current, 0) + now - self._cpu_since
+        alone[current] = alone.get(current, 0) + main - self._main_since
+        self._cpu_since, self._main_since = now, main
+
+    def _collects(self, when: str, _: Any) -> None:
+        """A collection starts or stops (``gc.callbacks``); one within a callback's hook is that callback's."""
+        now = time.perf_counter_ns()
+        if when == "start":
+            self._collecting = 0 if self._current.startswith(OWNED) else now
+        elif self._collecting:
+            self._collected += now - self._collecting
+            self._collecting = 0
+
+
+def _by_phase(spent: dict[str, int]) -> dict[str, float]:
+    """Nanoseconds as seconds of each phase."""
+    seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
+    seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
+    return seconds

@@ -1,0 +1,185 @@
+"""The rows of a training's steps, and what is asked between them; knows nothing of Lightning."""
+
+import csv
+import multiprocessing
+import resource
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .clock import Clock, Lap
+from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RANKS
+from .threads import ThreadsBeside
+from .waits import Waits
+
+FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
+ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
+PAGE = resource.getpagesize()
+LIVE_STEPS = 20  # over which the latest rate is taken
+
+
+@dataclass
+class Row:
+    """A step that is not written yet: what follows it is not known, or its device is not done."""
+
+    head: Sequence[Any]  # from `step` to the memory
+    lap: Lap
+    among: Sequence[float | None]  # ``RANKS``
+    gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
+    device: Mapping[str, float] | None = None
+    after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
+
+
+class StepRows:
+    """Writes ``COLUMNS``, with a `device` its seconds, and each owner's of hooks, in steps and `between` them.
+
+    Of one of several ranks also ``RANKS``.
+    """
+
+    def __init__(
+        self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool, ranks: bool = False
+    ) -> None:
+        self._owners, self._between = owners, between
+        self._device = (*DEVICE, *[EXPOSED] * ranks) if device else ()
+        self._waiting: deque[Row] = deque()
+        self._file = path.open("w", newline="", buffering=1 << 16)
+        self._csv = csv.writer(self._file)
+        names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
+        self._csv.writerow(
+            [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
+        )
+        self._file.flush()
+        self._flushed = time.monotonic()
+
+    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[float | None] = ()) -> None:
+        """A step has ended: those before it are followed by nothing more."""
+        self._waiting.append(Row(head, lap, among))
+
+    def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
+        """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
+        if self._waiting:
+            row = self._waiting[-1]
+            row.gaps = {name: row.gaps[name] + gaps.get(name, 0.0) for name in GAPS}
+            for name in self._between:
+                row.after[name] = row.after.get(name, 0.0) + (lap.owned(name) if lap else 0.0)
+
+    def tell(self, device: Iterable[Mapping[str, float]]) -> None:
+        """The device's seconds of the next steps of which they were not known."""
+        unknown = [row for row in self._waiting if row.device is None]
+        for row, seconds in zip(unknown, device, strict=False):
+            row.device = seconds
+
+    def write(self, *, last: bool = False) -> None:
+        """Write the rows about which all is known; at the `last` moment all."""
+        while self._waiting:
+            row = self._waiting[0]
+            if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
+                break
+            self._waiting.popleft()
+            phases = row.lap.phases
+            cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
+            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
+            values += [row.lap.collecting, *row.among]
+            values += [row.device.get(name) if row.device else None for name in self._device]
+            values += [row.lap.owned(owner) for owner in self._owners]
+            values += [row.after.get(owner, 0.0) for owner in self._between]
+            told = (f"{value:.7f}" if value and not isinstance(value, int) else value for value in values)
+            self._csv.writerow([*row.head, *told])
+        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
+            self._file.flush()
+            self._flushed = now
+
+    def close(self) -> None:
+        """Write what is left."""
+        with self._file:
+            self.write(last=True)
+
+
+class MemoryWatch:
+    """What processes hold of memory that is no file's and not shared, asked twice a second and later more seldom."""
+
+    def __init__(self) -> None:
+        self._began = self._next = time.monotonic()
+
+    def held(self) -> tuple[int | None, int | None]:
+        """Bytes of this process, and of the largest that it started, such as loader workers; None where not asked."""
+        now = time.monotonic()
+        if now < self._next:
+            return None, None
+        self._next = now + max(ASKED_SECONDS, ASKED_SHARE * (now - self._began))
+        children = [held for child in multiprocessing.active_children() if (held := _held(child.pid)) is not None]
+        return _held("self"), max(children, default=None)
+
+
+def _held(pid: int | str | None) -> int | None:
+    """Pages of a process less those that it shares (proc(5), statm), in bytes; None where it has gone."""
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return None
+    return (int(resident) - int(shared)) * PAGE
+
+
+class StepLog:
+    """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
+
+    Without ``rows`` nothing is written. Of the time between steps, what ``checkpoints`` own is told apart.
+    """
+
+    def __init__(
+        self, clock: Clock, rows: StepRows | None, checkpoints: Collection[str] = (), waits: Waits | None = None
+    ) -> None:
+        self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
+        self.threads = ThreadsBeside()
+        self._memory = MemoryWatch()
+        self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
+
+    def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
+        """End the step, and begin the next one."""
+        lap = self.clock.lap()
+        among = self._waits.of(lap, batch) if self._waits else ()
+        self.threads.look()
+        self._recent.append((images or 0, sum(lap.phases.values()), lap.phases["data_wait"]))
+        if self._rows is not None:
+            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap, among)
+            self._rows.tell(self.clock.device.ready() if self.clock.device else ())
+            self._rows.write()
+        return lap
+
+    def live(self) -> tuple[float, float] | None:
+        """Images/s of the latest steps and what lies between them, and the share of that time that waited for data.
+
+        None before the first step.
+        """
+        images, seconds, waited = (sum(step[column] for step in self._recent) for column in range(3))
+        return (images / seconds, waited / seconds) if images else None
+
+    def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
+        """Begin a step now; what passed since the last one ended is told in its row."""
+        lap = self.clock.restart(epoch=epoch)
+        if self._recent:  # the rate that a person sees holds what lies between steps too
+            images, seconds, waited = self._recent.pop()
+            self._recent.append((images, seconds + sum(lap.phases.values()), waited))
+        if self._rows is not None:
+            checkpoints = sum(lap.owned(name) for name in self._checkpoints)
+            validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
+            between = max(0.0, sum(lap.phases.values()) - validation - checkpoints)
+            self._rows.follow(
+                {"validation": validation, "checkpoints": checkpoints, "between": between}, None if validation else lap
+            )
+
+    def close(self) -> None:
+        """Write what is left; the device is waited for."""
+        if self._rows is not None:
+            with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
+                self._rows.tell(self.clock.device.finish() if self.clock.device else ())
+            self._rows.close()
+
+
+def rows_of(path: Path, rank: int) -> Path:
+    """Where a rank writes its rows, where rank 0 writes to this path."""
+    return path if rank == 0 else path.parent / "ranks" / f"{rank}.csv"

@@ -1,0 +1,107 @@
+"""How long one rank of several waits for the others: at the end of a backward pass, and in other collectives."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from .batches import tensors_of
+from .clock import Clock, Lap
+
+_COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
+    *("allreduce", "reduce", "broadcast", "barrier", "gather", "scatter", "alltoall", "alltoall_base"),
+    *("allgather", "_allgather_base", "all_gather_single", "allgather_into_tensor_coalesced"),
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced"),
+)
+
+
+class Waits:
+    """Tells a clock when this rank begins to wait for the others, and when it has them.
+
+    The autograd engine calls what is queued within a backward pass when all gradients are there, in the order of
+    queueing. DistributedDataParallel queues its wait for the others when its last bucket is ready, which is after what
+    is queued as the pass begins: between that and what that queues in turn lies the exposed wait, with no hook for
+    each parameter. FSDP's own final callback lies there too. Other collectives that block, such as those of
+    SyncBatchNorm, of ``self.log(..., sync_dist=True)``, of the broadcast of a module's buffers and of Lightning in each
+    batch, end in ``Work.wait`` or in DDP's ``_broadcast_coalesced``, which are timed until ``remove``.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timed: list[tuple[Any, str, Any, Any]] = []  # owner, name, what it was, and what it is now
+        self._passes = 0  # backward passes that were timed since the last step ended
+        self._unix = time.time_ns() - time.perf_counter_ns()
+
+    def install(self) -> None:
+        """Begin to time collectives; without torch.distributed there are none."""
+        if not torch.distributed.is_available():
+            return
+        from torch._C._distributed_c10d import ProcessGroup, Work
+
+        found: list[tuple[Any, str]] = [(Work, "wait"), (torch.distributed, "_broadcast_coalesced")]
+        if self._clock.device is not None:
+            found += [(ProcessGroup, name) for name in _COLLECTIVES]
+        for owner, name in found:
+            if (was := vars(owner).get(name)) is not None:
+                now = self._in_time(was)
+                setattr(owner, name, now)
+                self._timed.append((owner, name, was, now))
+
+    def remove(self) -> None:
+        """Leave everything as it was, but for what somebody else has replaced meanwhile."""
+        for owner, name, was, now in reversed(self._timed):
+            if vars(owner).get(name) is now:
+                setattr(owner, name, was)
+        self._timed = []
+
+    def watch(self, loss: Any) -> None:
+        """Time the wait at the end of this loss's backward pass, which is about to begin."""
+        if isinstance(loss, Tensor) and loss.requires_grad:
+            hook: Any = loss.register_hook(lambda _: self._begins(hook))  # type: ignore[no-untyped-call]
+
+    def of(self, lap: Lap, batch: Any) -> tuple[float | None, ...]:
+        """``RANKS`` of a step that has ended. Who calls ``backward`` unknown to Lightning has no known wait."""
+        waits, passes, self._passes = lap.waits, self._passes, 0
+        exposed = sum(waits.values()) if passes or not lap.updates else None
+        elements = sum(tensor.numel() for tensor in tensors_of(batch))
+        return exposed, *waits.values(), elements, (self._unix + lap.began) / 1e9
+
+    def _begins(self, hook: Any) -> None:
+        """Within the backward pass: be told when the last local gradient is there."""
+        with suppress(Exception):  # which would be the training's
+            hook.remove()  # the loss is the user's
+            _queue(self._last_gradient)
+
+    def _last_gradient(self) -> None:
+        with suppress(Exception):
+            self._clock.wait()
+            _queue(self._all_gradients)  # behind those who wait for the others
+
+    def _all_gradients(self) -> None:
+        with suppress(Exception):
+            self._clock.waited()
+            self._passes += 1
+
+    def _in_time(self, collective: Callable[..., Any]) -> Callable[..., Any]:
+        clock = self._clock
+
+        @wraps(collective)
+        def timed(*given: Any, **named: Any) -> Any:
+            if clock.waiting or clock.is_elsewhere():
+                return collective(*given, **named)
+            clock.wait()
+            try:
+                return collective(*given, **named)
+            finally:
+                clock.waited()
+
+        return timed
+
+
+def _queue(work: Callable[[], None]) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(work)

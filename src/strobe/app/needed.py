@@ -1,0 +1,24 @@
+"""Imported first by each command of the application: where its packages are missing, it ends with what to install."""
+
+import sys
+from importlib.util import find_spec
+
+# By the names that are imported; the extra `app` in pyproject.toml has those of the distributions.
+PACKAGES = (
+    *("filelock", "hydra", "imagecodecs", "jinja2", "lightning", "matplotlib", "numpy", "omegaconf", "PIL"),
+    *("pyinstrument", "rasterio", "rich", "scipy", "skimage", "tensorboard", "tifffile", "torch"),
+    *("torch_tb_profiler", "torchmetrics", "torchvision", "yaml"),
+)
+
+
+def is_missing(name: str) -> bool:
+    """Whether a package cannot be found."""
+    try:
+        return find_spec(name) is None
+    except ImportError:  # something keeps it from being imported
+        return True
+
+
+if missing := [name for name in PACKAGES if is_missing(name)]:
+    told = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    sys.exit(f"This command needs packages that are not installed ({told}): pip install 'lightning-strobe[app]'")

@@ -1,0 +1,122 @@
+"""What a training left behind, put together without asking anybody: ranks, or all of it, may have died."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from strobe.records.ranks import FOLDER, measure_ranks, rank_files
+from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
+from strobe.records.steps import measure_steps
+
+PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
+EVERY = 0.02  # seconds between two looks
+GONE = re.compile(r"(closed|reset) by peer|Broken pipe|NCCL|[Tt]imed out|unhandled system error")  # the other's end
+TAIL = 1 << 16  # bytes, which hold a row
+BEGUN = "begun.json"  # the record as far as it is known when training begins; gone when the record is written
+
+
+def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) -> dict[str, Any] | None:
+    """``ranks`` of a run's record, None of a single process's; waits so many seconds for rows that are not written yet.
+
+    ``last_steps`` are those of the ranks that have rows.
+    """
+    if not world_size or world_size == 1:
+        return None
+    patience += time.monotonic()
+    while len(set((last := last_steps(run_dir)).values())) > 1 and time.monotonic() < patience:
+        time.sleep(EVERY)
+    found = measure_ranks(run_dir, world_size)
+    return found and found | {"last_steps": {str(rank): step for rank, step in last.items()}}
+
+
+def last_steps(run_dir: Path) -> dict[int, int | None]:
+    """The latest step in the file of each rank that has one; None where it has no whole row."""
+    return {rank: _last_step(path) for rank, path in rank_files(run_dir).items()}
+
+
+def _last_step(path: Path) -> int | None:
+    with suppress(OSError, ValueError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL), os.SEEK_SET)
+        *rows, _ = file.read().split(b"\n")
+        return int(rows[-1].split(b",")[0]) if rows else None
+    return None
+
+
+def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
+    """Leave a note of the error that ended the training of a rank which writes no record."""
+    path = run_dir / FOLDER / f"{rank}-error.json"
+    path.write_text(json.dumps({"type": type(error).__name__, "message": str(error), "time": time.time()}) + "\n")
+
+
+def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
+    """The ``error`` of the rank that failed first, whose key ``rank`` names it; without a note of one, this error.
+
+    Where that says that another rank has gone, it is followed by whose rows end early.
+    """
+    notes = []
+    for path in (run_dir / FOLDER).glob("*-error.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads(path.read_text())
+            rank = int(path.name.partition("-")[0])
+            notes.append((float(note["time"]), {"type": note["type"], "message": note["message"], "rank": rank}))
+    if notes and (error is None or isinstance(error, Exception)):
+        return min(notes, key=lambda each: each[0])[1]
+    if error is None:
+        return None
+    message = str(error)
+    if GONE.search(message) and (said := ends_early(last_steps(run_dir))):
+        message = f"{message} ({said})"
+    return {"type": type(error).__name__, "message": message}
+
+
+def ends_early(last: Mapping[int, int | None]) -> str | None:
+    """Which ranks' rows end before those of the others; None where all end alike."""
+    known = {rank: -1 if step is None else step for rank, step in last.items()}
+    longest = max(known.values(), default=-1)
+    early = [
+        f"rank {rank} end " + (f"at step {step}" if step >= 0 else "before the first step")
+        for rank, step in known.items()
+        if step < longest
+    ]
+    return f"The rows of {' and of '.join(early)}, those of the others at step {longest}." if early else None
+
+
+def is_whole(run_dir: Path) -> bool:
+    """Whether the latest training in a directory has its record."""
+    return (run_dir / "summary.json").is_file() and not (run_dir / BEGUN).is_file()
+
+
+def recover(run_dir: Path) -> Record:
+    """The record of a training that left no ``summary.json``: what was known when it began, and what its rows tell.
+
+    Raises:
+        DataError: there are no rows either.
+    """
+    if not (run_dir / "steps.csv").is_file():
+        return load_record(run_dir)  # which says what is missing
+    try:
+        begun = read_summary(run_dir / BEGUN)
+    except (OSError, ValueError):
+        begun = {}
+    record = Record(begun, read_yaml(run_dir / CONFIG) or begun.get("settings") or {})
+    last = last_steps(run_dir)
+    world = record.count("world_size") or len(last)
+    missing = [rank for rank in range(world) if rank not in last]
+    said = [
+        "There is no summary.json: the process was killed, or training goes on.",
+        f"Its rows reach to step {last[0]}." if last.get(0) is not None else "It left no row.",
+        ends_early(last),
+        missing and f"There are no rows of rank {', '.join(map(str, missing))}.",
+        "Unknown are what ended it, its metrics and its ceilings" + ("." if begun else ", and its settings."),
+    ]
+    steps = measure_steps(
+        run_dir / "steps.csv", device=record.text("accelerator"), samples=record.text("unit") or "images"
+    )
+    error = what_failed(run_dir) or {"type": "Died", "message": " ".join(one for one in said if one)}
+    known = {"schema": SCHEMA, "status": "failed", "error": error, "world_size": world, "findings": []}
+    return Record(begun | steps | known | {"ranks": join_ranks(run_dir, world)}, record.config)

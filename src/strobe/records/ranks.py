@@ -1,0 +1,356 @@
+"""Several ranks: the rows of all of them, step by step, and what they say about who waits for whom.
+
+In synchronous training each step takes as long as the rank that works longest; the others wait for it. A rank's own
+work is its step less ``exposed_wait``, in which it waited. The slow-down, the mean of the slowest rank's own work over
+the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section 3).
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
+from strobe.measure.statistics import independent, mean_ratio
+from strobe.measure.timing import WARMUP_STEPS
+from strobe.records.steps import read_rows
+
+HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
+FOLDER, WAIT, DEVICE_WAIT = "ranks", "exposed_wait", "device_exposed_wait"
+SIZES = ("elements", "images")  # of a batch
+FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
+FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
+SURE = 0.99  # level at which ranks differ: several are compared, in several ways
+NOTABLE = 0.05  # of the others' work: a rank with less in addition is no straggler
+MOSTLY = 0.5  # of what is lost, by the same ranks
+EARLY, BEGUN = 0.5, 0.25  # of the last quarter's extra work: less in the first, it has grown; from here on it is there
+CLEAR = 4.0  # standard errors by which the last quarter differs from the first
+PARTS = 20  # of the run, at most, in which the beginning is looked for
+REGULAR = 0.6  # of the differences between ranks, explained by a period or by the sizes of batches
+REPEATS, LONGEST = 6, 64  # of a period: how often it is seen at least, and its steps at most
+TYPICAL = 0.25  # of the mean work lost in a typical step, where ranks take turns without a rule
+CONCENTRATED = 0.5  # by how much more of the extra work than of all work lies in one phase, then
+SIZED, FLATTEST, STEEPEST = 0.05, 0.2, 3.0  # relative: extra elements; extra work for these, at least and at most
+USUAL, SAME = 0.9, 0.8  # of the steps: half of what such a one loses is no chance; of those, by the same rank
+TAIL = 0.02  # of the steps on either side, taken for less extreme where regularity is looked for
+COLUMNS = 60  # of the heat map
+
+Values = NDArray[np.float64]
+Rows = Mapping[int, Mapping[int, dict[str, float]]]  # by rank and step
+
+
+def rank_files(run_dir: Path) -> dict[int, Path]:
+    """The file of rows of each rank that has one; rank 0's is ``steps.csv``."""
+    found = {int(path.stem): path for path in (run_dir / FOLDER).glob("*.csv") if path.stem.isdecimal()}
+    found[0] = run_dir / "steps.csv"
+    return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
+
+
+def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
+    """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
+
+    See docs/runs.md. Warm-up steps, and those that a profiler disturbed on any rank, are left out. Where the rows do
+    not say how long a rank waited, only ``ranks`` and ``coverage`` are known.
+    """
+    rows = {}
+    for rank, path in rank_files(run_dir).items() if world_size and world_size > 1 else ():
+        with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
+            if rank < (world_size or 0) and (found := read_rows(path)):
+                rows[rank] = {int(row["step"]): row for row in found}
+    return summarised(rows, world_size) if world_size and 0 in rows else None
+
+
+def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
+    """The same from the rows."""
+    steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
+    shared = [step for step in steps if all(step in found for found in rows.values())]
+    counted = [
+        step
+        for step in shared
+        if not any(row["profiled"] or WAIT not in row for row in (found[step] for found in rows.values()))
+    ]
+    record: dict[str, Any] = {
+        "world_size": world_size,
+        "ranks": list(rows),
+        "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
+        **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
+        **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "first", "heat")),
+        "slow": [],
+    }
+    if len(counted) < FEWEST:
+        return record
+    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told()
+
+
+@dataclass(frozen=True)
+class _Straggling:
+    """Who is slow, and how."""
+
+    pattern: str
+    slow: NDArray[np.bool_]  # rank by step
+    lost: Values  # seconds of each step
+    since: int | None = None  # place of a step
+    uneven: str | None = None
+
+
+class _Joined:
+    """The steps that all ranks have; arrays are rank by step, in seconds."""
+
+    def __init__(self, rows: Mapping[int, Sequence[dict[str, float]]], steps: Sequence[int]) -> None:
+        self.rows, self.steps, self.names = rows, steps, list(rows)
+        self.total = self.column("total")
+        self.phases = {phase: self.column(phase) for phase in PHASES}
+        self.waits = {phase: self.column(f"wait_{phase}") for phase in PHASES}
+        if all("device_total" in row for found in rows.values() for row in found):
+            self._as_the_devices_saw_it()
+        self.wait: Values = sum(self.waits.values(), 0 * self.total)
+        self.phases = {phase: np.maximum(0.0, self.phases[phase] - self.waits[phase]) for phase in PHASES}
+        self.own: Values = sum(self.phases.values(), 0 * self.total)
+        self._peak: Values = self.own.max(axis=0)
+        self._middle: Values = np.sort(self.own, axis=0)[(len(self.own) - 1) // 2]
+
+    def _as_the_devices_saw_it(self) -> None:
+        """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
+        self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
+        self.total, idle = self.column("device_total"), self.column("device_idle")
+        host = sum(self.phases[phase] for phase in HOST)
+        shares = {phase: idle * self.phases[phase] / np.maximum(host, 1e-12) for phase in HOST}
+        on_device = {phase: self.column(f"device_{phase}") for phase in PHASES if phase in DEVICE}
+        self.phases = dict.fromkeys(PHASES, 0 * self.total) | shares | on_device
+
+    def column(self, name: str) -> Values:
+        return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
+
+    def told(self) -> dict[str, Any]:
+        """What the record says of these ranks."""
+        each = {str(rank): place for place, rank in enumerate(self.names)}
+        phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
+        told = {
+            "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
+            "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
+            "phases": phases,
+        }
+        here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
+        if len(self.names) < 2 or not self.own.mean(axis=1).min() > 0:
+            return told | {"first": {"waits": here, "exchange": None, "extra": {}}}
+        found = self.straggling()
+        slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
+        told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
+        told["first"] = {"waits": here, "exchange": _mean(self.wait.min(axis=0)), "extra": self._extra_of_first(found)}
+        return told | self._named(found)
+
+    def straggling(self) -> _Straggling | None:
+        """Who is slow and how; None where the ranks differ by no more than chance has it."""
+        growing, constant, turns = self._growing(), self._constant(), self._alternating()
+        if constant and not self._is_sure(constant):
+            constant = None
+        return growing or (constant if constant and self._blames(constant) else turns or constant)
+
+    def _group(self, own: Values) -> NDArray[np.bool_]:
+        """Which ranks are the slow ones, at most half of them: the mean work of each lies near the slowest's."""
+        over = own.mean(axis=1)
+        over = over - np.sort(over)[(len(over) - 1) // 2]
+        return np.asarray((over > over.max() / 2) & (over > 0))
+
+    def _constant(self, part: slice = slice(None)) -> _Straggling | None:
+        """The ranks that are slow on average in a part of the run."""
+        group = self._group(self.own[:, part])
+        if not group.any():
+            return None
+        slow = np.repeat(group[:, None], len(self.steps), axis=1)
+        if slope := self._slope_between(group):
+            return _Straggling("constant", slow, self._peak - self._balanced(slope), None, "batches")
+        return _Straggling("constant", slow, self._peak - self._without(slow))
+
+    def _is_sure(self, found: _Straggling) -> bool:
+        """Whether the same ranks work notably longer than the others, and not by chance."""
+        group = found.slow[:, 0]
+        return _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+
+    def _blames(self, found: _Straggling, part: slice = slice(None)) -> bool:
+        """Whether the same ranks are to blame for most of what is lost."""
+        return bool(self._more(found)[part].mean() >= MOSTLY * (self._peak - self._middle)[part].mean())
+
+    def _more(self, found: _Straggling) -> Values:
+        """What slow ranks work more than the others in each step."""
+        group = found.slow[:, 0]
+        return np.asarray(self.own[group].mean(axis=0) - self.own[~group].mean(axis=0))
+
+    def _without(self, slow: NDArray[np.bool_]) -> Values:
+        """The longest work in each step, had the slow ones worked as long as another did in the step before or after.
+
+        So chance makes some rank the last one still, as it would.
+        """
+        near = np.roll(np.arange(len(self.steps)), 1)
+        near[0] = 1
+        usual = self.own[np.argmin(slow, axis=0), np.arange(len(self.steps))][near]
+        return np.asarray(np.where(slow, usual, self.own).max(axis=0))
+
+    def _growing(self) -> _Straggling | None:
+        """The ranks that are slow in the last quarter, where they were much less so in the first."""
+        count = len(self.steps)
+        last = slice(count - count // 4, count)
+        found = self._constant(last) if count >= FEWEST_TO_CHANGE else None
+        if found is None or not self._blames(found, last):
+            return None
+        more = _moderate(self._more(found))
+        quarters = np.array_split(more, 4)
+        first, *between, end = (float(part.mean()) for part in quarters)
+        chance = math.hypot(*(_error(part) for part in quarters[::3]))
+        steady = all(after >= before - EARLY / 2 * end for before, after in pairwise((first, *between, end)))
+        notable = end - CLEAR * _error(quarters[-1]) >= NOTABLE * self.own[:, last].mean()
+        if first > EARLY * end or end - first < CLEAR * chance or not steady or not notable:
+            return None
+        parts = np.array_split(more, min(PARTS, count // 4))
+        there = [part.mean() >= BEGUN * end for part in parts]
+        begun = next(place for place in range(len(parts)) if place == len(parts) - 1 or all(there[place:]))
+        return replace(found, pattern="growing", since=sum(map(len, parts[:begun])))
+
+    def _alternating(self) -> _Straggling | None:
+        """Ranks that take turns at being slow, by a rule: a period, the sizes of batches, or always in one phase."""
+        if len(self.steps) < FEWEST_TO_CHANGE:
+            return None
+        late = self._peak - self._middle
+        slow = (self.own == self._peak) & (late >= np.quantile(late, USUAL) / 2)
+        if slope := self._slope_over_time():
+            found = _Straggling("alternating", slow, self._peak - self._balanced(slope), None, "batches")
+        elif self._is_periodic() or self._is_concentrated():
+            found = _Straggling("alternating", slow, self._peak - self._without(slow))
+            if (same := slow.sum(axis=1) >= SAME * slow.sum()).any():  # the same rank, in some steps
+                slow = np.repeat(same[:, None], len(self.steps), axis=1)
+                found = _Straggling("constant", slow, found.lost)
+        else:
+            return None
+        return found if _surely(self._peak, self._peak - found.lost) else None
+
+    def _is_periodic(self) -> bool:
+        """Whether the same ranks are slow in the same steps of a period: as much is explained, adjusted for chance."""
+        away = _moderate(self.own - self.own.mean(axis=0))
+        away = away - away.mean(axis=1, keepdims=True)
+        count, whole = away.shape[1], float((away**2).sum())
+        for period in range(2, min(LONGEST, count // REPEATS) + 1):
+            sums = [away[:, start::period] for start in range(period)]
+            between = sum(part.shape[1] * float((part.mean(axis=1) ** 2).sum()) for part in sums)
+            if whole > 0 and 1 - (1 - between / whole) * (count - 1) / (count - period) >= REGULAR:
+                return True
+        return False
+
+    def _is_concentrated(self) -> bool:
+        """Whether a typical step loses much, in a phase that is a small part of the work otherwise."""
+        if float(np.median(self._peak - self._middle)) < TYPICAL * self.own.mean():
+            return False
+        extra = self._extra(self.own == self._peak, self.phases)
+        low = {phase: _mean(values.min(axis=0)) for phase, values in self.phases.items()}
+        whole, base = sum(max(0.0, value) for value in extra.values()), sum(low.values())
+        return any(extra[phase] / whole - low[phase] / base >= CONCENTRATED for phase in PHASES) if base else False
+
+    def _sizes(self) -> Values | None:
+        """Of the batches; None where they are not known, or alike."""
+        found = (self.column(name) for name in SIZES)
+        sizes = next((sizes for sizes in found if (sizes > 0).all()), None)
+        return None if sizes is None or (sizes == sizes[0]).all() else sizes
+
+    def _balanced(self, slope: float) -> Values:
+        """The longest work in each step, if its batches were of one size, and work followed it by so much."""
+        sizes = self._sizes()
+        assert sizes is not None
+        return np.asarray((self.own - slope * (sizes - sizes.mean(axis=0))).max(axis=0))
+
+    def _slope_over_time(self) -> float | None:
+        """Seconds of work per element, if ranks are slow in the steps in which their batches are large."""
+        if (sizes := self._sizes()) is None:
+            return None
+        away, work = sizes - sizes.mean(axis=0), _moderate(self.own - self.own.mean(axis=0))
+        slope = float((away * work).sum() / (away**2).sum())
+        left = float(((work - slope * away) ** 2).sum() / max(float((work**2).sum()), 1e-300))
+        varied = np.abs(away).mean() >= SIZED / 2 * sizes.mean()
+        return slope if varied and left <= 1 - REGULAR and self._plausible(slope, sizes) else None
+
+    def _slope_between(self, group: NDArray[np.bool_]) -> float | None:
+        """The same, if these ranks' batches are larger throughout."""
+        if (sizes := self._sizes()) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
+            return None
+        slope = float(self.own[group].mean() - self.own[~group].mean())
+        slope /= float(sizes[group].mean() - sizes[~group].mean())
+        return slope if self._plausible(slope, sizes) else None
+
+    def _plausible(self, slope: float, sizes: Values) -> bool:
+        """Whether the sizes can be the cause of so much: a tenth more elements, about a tenth more work."""
+        return FLATTEST <= slope * float(sizes.mean()) / float(self.own.mean()) <= STEEPEST
+
+    def _extra(self, slow: NDArray[np.bool_], values: Mapping[str, Values]) -> dict[str, float]:
+        """By how much more of each the slow ranks have than the others, per step."""
+        weights = slow / np.maximum(slow.sum(axis=0), 1) - ~slow / np.maximum((~slow).sum(axis=0), 1)
+        weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
+        return {name: float((each * weights).sum()) / len(self.steps) for name, each in values.items()}
+
+    def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
+        """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
+        if found is None:
+            return {}
+        slow = found.slow & found.slow[:1]  # the steps in which it is
+        return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items() if slow.any()}
+
+    def _named(self, found: _Straggling | None) -> dict[str, Any]:
+        if found is None:
+            return {}
+        often = (self.own == self._peak).mean(axis=1)
+        slow = [rank for rank, each in zip(self.names, found.slow, strict=True) if each.any()]
+        first = int(np.argmax(np.where(found.slow.any(axis=1), often, -1.0)))
+        extra = self._extra(found.slow, self.phases)
+        phase = max(extra, key=lambda name: extra[name])
+        columns = sorted({name for row in self.rows.values() for name in row[0] if name.startswith(OWNED)})
+        owned = self._extra(found.slow, {name: self.column(name) for name in columns}) if phase == "callbacks" else {}
+        owner = max(owned, key=lambda name: owned[name], default=None)
+        gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
+        length = self.total.mean(axis=0) + gaps
+        speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
+        together = found.slow if found.pattern == "alternating" else found.slow & (self.own == self._peak)
+        return {
+            "pattern": found.pattern,
+            "slow": slow,
+            "slowest": self.names[first],
+            "share": float(together[first].mean() if found.pattern == "alternating" else together.any(axis=0).mean()),
+            "phase": phase,
+            "owner": owner,
+            "extra_seconds": sum(extra.values()),
+            "since_step": None if found.since is None else self.steps[found.since],
+            "uneven": found.uneven,
+            "speedup": speedup.as_record() | {"n": speedup.n},
+        }
+
+    def _heat(self) -> dict[str, Any]:
+        """Own work over the mean of the ranks, in at most ``COLUMNS`` parts of the run."""
+        places = np.array_split(np.arange(len(self.steps)), min(COLUMNS, len(self.steps)))
+        means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
+        shares = np.round(means / means.mean(axis=0), 4)
+        return {"steps": [self.steps[part[0]] for part in places], "ranks": shares.tolist()}
+
+
+def _surely(above: Values, below: Values) -> bool:
+    """Whether the first are longer by a notable part, and not by chance."""
+    low = mean_ratio(above.tolist(), below.tolist()).at(SURE).low
+    return low is not None and low >= 1 + NOTABLE
+
+
+def _error(values: Values) -> float:
+    """The standard error of the mean of values that follow a line, in order of time."""
+    places = np.arange(len(values))
+    away = values - np.polyval(np.polyfit(places, values, 1), places)
+    return float(away.std(ddof=2)) / math.sqrt(max(2.0, independent(away.tolist())))
+
+
+def _moderate(values: Values) -> Values:
+    """The values with the extreme ones on either side cut to what is usual."""
+    return np.asarray(np.clip(values, *np.quantile(values, (TAIL, 1 - TAIL))))
+
+
+def _mean(values: Values) -> float:
+    return float(values.mean())
