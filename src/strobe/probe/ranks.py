@@ -53,6 +53,12 @@ class Ranks:
         self._number += 1
         return list(self.first("what", what, patience=IDLE))
 
+    def next(self) -> list[str] | None:
+        """What the first rank measures next; None when it has enough."""
+        with suppress(LostRankError):
+            return self.begin()
+        return None
+
     def first(self, name: str, value: Any, *, patience: float | None = None) -> Any:
         """What the first rank says."""
         if self.rank == 0:

@@ -18,7 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from strobe.app.data.sample import Sample
 from strobe.app.loaders.base import Batch, TileData
 from strobe.app.run import ceilings as measuring
-from strobe.app.run.ceilings import APART, Ceilings, blank, load_batch, repeat, train_on
+from strobe.app.run.batches import load_batch, repeat
+from strobe.app.run.ceilings import APART, Ceilings, blank, train_on
 from strobe.errors import DataError
 from strobe.measure.timing import Rate
 from support.ceilings_parts import composed, order, random_states, slow

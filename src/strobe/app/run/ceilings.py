@@ -19,9 +19,9 @@ from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
-from strobe.app.engines.base import BatchLoader, WholeBatches
-from strobe.app.engines.sampler import Indices
+from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
+from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.statistics import interval, paired
@@ -31,14 +31,13 @@ from strobe.overrides import applied
 from strobe.present.terminal import clock
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
-from strobe.probe.ranks import LostRankError, Ranks
+from strobe.probe.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
 SIDES = ("loader", "model", "transfer")
 BEGINNING = 1.0  # seconds, about, that a side takes before it is warm
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
-BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
 
 
 def blank(reason: str | None = None) -> dict[str, Any]:
@@ -121,11 +120,8 @@ class Ceilings:
     def take_part(self) -> None:
         """On each rank but the first: measure what that one asks for, until it has enough."""
         assert self.ranks is not None
-        while True:
-            try:
-                side, *overrides = self.ranks.begin()
-            except LostRankError:
-                return
+        while told := self.ranks.next():
+            side, *overrides = told
             try:
                 given = recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg)
                 with given as cfg, self._measuring(cfg):
@@ -327,7 +323,7 @@ class Ceilings:
 
     def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
         """A batch as this configuration's loader gives it; one that was loaded before, if its images are such."""
-        if self._batch is None or not (cfg.loader == self.cfg.loader and _same_images(cfg, self.cfg)):
+        if self._batch is None or not (cfg.loader == self.cfg.loader and same_images(cfg, self.cfg)):
             batch = load_batch(data)
             if cfg is self.cfg:
                 self._batch = batch
@@ -337,7 +333,7 @@ class Ceilings:
     def _data(self, cfg: DictConfig) -> ImageData:
         """The DataModule of another configuration, set up; files are searched for only if it has other images."""
         data = build_data(cfg)
-        if _same_images(cfg, self.cfg):
+        if same_images(cfg, self.cfg):
             return self.data.loaded_by(data)
         data.prepare_data()
         data.setup()
@@ -392,25 +388,6 @@ def unweighted(cfg: DictConfig) -> DictConfig:
     settings = cfg.copy()
     settings.model.weights = None
     return settings
-
-
-def load_batch(data: ImageData) -> Batch:
-    """One batch of the training images, loaded in this process."""
-    dataset = data.datasets["train"]
-    count = min(data.batch_size, len(dataset))
-    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
-
-
-def repeat(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` images, made of those of another one."""
-    pixels, labels = batch
-    times = -(-size // len(labels))
-    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
-
-
-def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
-    first, second = ({key: value for key, value in c.data.items() if key not in BATCH_KEYS} for c in (cfg, other))
-    return first == second
 
 
 def in_one_line(error: BaseException) -> str:
