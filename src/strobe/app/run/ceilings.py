@@ -22,6 +22,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
+from strobe.app.run.forecast import BEGINNING
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.statistics import interval, paired
@@ -36,7 +37,6 @@ from strobe.probe.ranks import Ranks
 log = logging.getLogger(__name__)
 
 SIDES = ("loader", "model", "transfer")
-BEGINNING = 1.0  # seconds, about, that a side takes before it is warm
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
 
 
