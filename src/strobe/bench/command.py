@@ -28,9 +28,8 @@ from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Bar, Campaign, Settings
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import key_of
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
-from strobe.present.terminal import say
 from strobe.process.fork import Failure, in_fresh_process
 from strobe.process.locks import alone_in
 
