@@ -82,7 +82,7 @@ def run(cfg: DictConfig) -> int:
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
                 say(console, "The code has uncommitted changes, so it may not be what it was.")
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
-        say(f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
+        say(console, f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
         try:
             with Bar(console, results, settings.rounds) as bar:
                 campaign.measure(bar)
