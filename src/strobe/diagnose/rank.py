@@ -90,10 +90,11 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
     if evidence := read_evidence([path for path in paths if path.is_file()]):
         summary["trace_evidence"] = evidence
     step = step_of(record)
-    named = in_words if is_foreign(record) else str
+    parts = attribution(record, step) if step else []
+    names = [in_words(part.name, record) if is_foreign(record) else part.name for part in parts]
     summary["attribution"] = [
-        {"cause": part.cause, "name": named(part.name), "seconds": part.seconds, "share": part.share}
-        for part in (attribution(record, step) if step else ())
+        {"cause": part.cause, "name": name, "seconds": part.seconds, "share": part.share}
+        for part, name in zip(parts, names, strict=True)
     ]
     findings = diagnose(record)
     summary["findings"] = [finding.as_dict() for finding in findings]
@@ -185,7 +186,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if first.cause == "nothing":
         return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
     gained = gain(first.as_dict())
-    if gained and _is_measured(first.as_dict()):
+    if gained and is_measured(first.as_dict()):
         told = f": training would be {gained} as fast without"
         return f"{begin}{first.title}{told}.{end}"
     if gained:
@@ -199,7 +200,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
 
 
-def _is_measured(finding: Mapping[str, Any]) -> bool:
+def is_measured(finding: Mapping[str, Any]) -> bool:
     """Whether the steps themselves show what training would take without the cause, whatever remedies it."""
     low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
     return finding.get("cause") == "straggler" and low > 1
@@ -215,7 +216,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     if finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
-    if not finding.get("overrides") and not _is_measured(finding):
+    if not finding.get("overrides") and not is_measured(finding):
         lost = record.number("lost")  # which older records do not have
         most = 1 / max(1e-3, 1 - lost) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""

@@ -89,7 +89,11 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     if (rate := rate_of(record)) is not None:
         lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
-    lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
+    lines += [
+        ("ranks", wording.ranks(record)),
+        ("callbacks", wording.callbacks(record)),
+        ("ceilings", wording.ceilings(record)),
+    ]
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
         lines.append((stage, ", ".join(f"{kind} {value:.3f}" for kind, value in values if value is not None)))
@@ -101,7 +105,7 @@ def _step(record: Record, seconds: dict[str, float]) -> str:
     total = seconds["total"]
     shares = {name: value / total for name, value in seconds.items() if name != "total" and value}
     largest = sorted(shares.items(), key=lambda item: -item[1])
-    parts = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in largest if share >= 0.005]
+    parts = [f"{wording.phase_of(record, name)} {share:.0%}" for name, share in largest if share >= 0.005]
     whole, idle = record.number("device_seconds", "total"), record.number("device_seconds", "idle")
     told = f"; GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
     steps = record.count("steps", "measured")
