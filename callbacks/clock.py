@@ -141,6 +141,20 @@ class Clock(Phases):
         elif not watch and self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
 
+    @property
+    def since(self) -> int:
+        """When the present phase began, in nanoseconds."""
+        return self._since
+
+    @property
+    def updates(self) -> int:
+        """Of the step so far."""
+        return self._updates
+
+    def call(self, phase: str) -> None:
+        """What runs now turns out to be this phase, since the one before it ended."""
+        self._current = phase
+
     def restart(self, *, epoch: bool = False) -> Lap:
         """Begin a step now; what happened since the last one ended.
 
@@ -218,14 +232,20 @@ class Clock(Phases):
         self._alone: dict[str, int] = {}
         if self._steps % SAMPLED == SAMPLED // 2:
             self._computed, self._cpu_since = {}, time.process_time_ns()
-            self._main_since = time.thread_time_ns()
+            self._main_since = self._thread_time_ns()
 
     def _charge_cpu(self, computed: dict[str, int]) -> None:
         alone, current = self._alone, self._current
-        now, main = time.process_time_ns(), time.thread_time_ns()
+        now, main = time.process_time_ns(), self._thread_time_ns()
         computed[current] = computed.get(current, 0) + now - self._cpu_since
         alone[current] = alone.get(current, 0) + main - self._main_since
         self._cpu_since, self._main_since = now, main
+
+    def _thread_time_ns(self) -> int:
+        """Of the thread that trains, also when one of autograd's asks."""
+        if get_ident() == self._thread:
+            return time.thread_time_ns()
+        return time.clock_gettime_ns(time.pthread_getcpuclockid(self._thread))
 
     def _collects(self, when: str, _: Any) -> None:
         """A collection starts or stops (``gc.callbacks``); one within a callback's hook is that callback's."""

@@ -4,10 +4,11 @@ Users have either or both. It is the one that is imported already, of both and o
 callback of each that is imported, which type checks such as LightningCLI's ask for.
 """
 
+import math
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -24,4 +25,18 @@ else:
     PassThroughProfiler, Profiler = _first.profilers.PassThroughProfiler, _first.profilers.Profiler
 
 __all__ = ["Callback", "LightningModule", "PassThroughProfiler", "Profiler", "RichProgressBar", "TensorBoardLogger"]
-__all__ += ["Trainer"]
+__all__ += ["Trainer", "seconds_left", "steps_left"]
+
+
+def steps_left(trainer: Any) -> float:
+    """How many more batches this `fit` will train on; infinite if only time or a callback ends it."""
+    epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs - trainer.current_epoch
+    updates = math.inf if trainer.max_steps == -1 else trainer.max_steps - trainer.global_step
+    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return float(min(epochs * trainer.num_training_batches - done, updates * trainer.accumulate_grad_batches))
+
+
+def seconds_left(trainer: Any) -> float:
+    """Until a time limit (`max_time`, or Lightning's `Timer`) ends this `fit`; infinite without one."""
+    left = [callback.time_remaining() for callback in trainer.callbacks if hasattr(callback, "time_remaining")]
+    return min((seconds for seconds in left if seconds is not None), default=math.inf)

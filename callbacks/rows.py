@@ -16,6 +16,7 @@ from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RA
 from .threads import ThreadsBeside
 from .waits import Waits
 
+AT_ONCE = 64  # rows
 FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
 PAGE = resource.getpagesize()
@@ -74,7 +75,10 @@ class StepRows:
             row.device = seconds
 
     def write(self, *, last: bool = False) -> None:
-        """Write the rows about which all is known; at the `last` moment all."""
+        """Write the rows about which all is known, many at once, which costs least; at the `last` moment all."""
+        now = time.monotonic()
+        if not last and len(self._waiting) < AT_ONCE and now - self._flushed <= FLUSH_SECONDS:
+            return
         while self._waiting:
             row = self._waiting[0]
             if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
@@ -89,7 +93,7 @@ class StepRows:
             values += [row.after.get(owner, 0.0) for owner in self._between]
             told = (f"{value:.7f}" if value and not isinstance(value, int) else value for value in values)
             self._csv.writerow([*row.head, *told])
-        if (now := time.monotonic()) - self._flushed > FLUSH_SECONDS:
+        if now - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now
 
@@ -136,14 +140,14 @@ class StepLog:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.threads = ThreadsBeside()
         self._memory = MemoryWatch()
-        self._recent: deque[tuple[int, float, float]] = deque(maxlen=LIVE_STEPS)
+        self._recent: deque[tuple[int, Lap, float]] = deque(maxlen=LIVE_STEPS)  # images, and seconds after the step
 
     def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
         """End the step, and begin the next one."""
         lap = self.clock.lap()
         among = self._waits.of(lap, batch) if self._waits else ()
         self.threads.look()
-        self._recent.append((images or 0, sum(lap.phases.values()), lap.phases["data_wait"]))
+        self._recent.append((images or 0, lap, 0.0))
         if self._rows is not None:
             self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap, among)
             self._rows.tell(self.clock.device.ready() if self.clock.device else ())
@@ -155,15 +159,18 @@ class StepLog:
 
         None before the first step.
         """
-        images, seconds, waited = (sum(step[column] for step in self._recent) for column in range(3))
-        return (images / seconds, waited / seconds) if images else None
+        images = sum(images for images, _, _ in self._recent)
+        seconds = sum(sum(lap.phases.values()) + after for _, lap, after in self._recent)
+        return (
+            (images / seconds, sum(lap.phases["data_wait"] for _, lap, _ in self._recent) / seconds) if images else None
+        )
 
     def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; what passed since the last one ended is told in its row."""
         lap = self.clock.restart(epoch=epoch)
         if self._recent:  # the rate that a person sees holds what lies between steps too
-            images, seconds, waited = self._recent.pop()
-            self._recent.append((images, seconds + sum(lap.phases.values()), waited))
+            images, latest, after = self._recent.pop()
+            self._recent.append((images, latest, after + sum(lap.phases.values())))
         if self._rows is not None:
             checkpoints = sum(lap.owned(name) for name in self._checkpoints)
             validation -= min(checkpoints, validation)  # they are saved before it is said to have ended

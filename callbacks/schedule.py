@@ -93,6 +93,6 @@ class Schedule:
     def describe(self) -> str:
         """One sentence for people."""
         first = f"skip {self.skip_first} steps, then " if self.skip_first else ""
-        cycles = f"{self.repeat} times" if self.repeat else "until training ends"
-        without = ", the first time without the wait" if self.skip_first_wait else ""
-        return f"{first}wait {self.wait}, warm up {self.warmup}, record {self.active} steps; {cycles}{without}"
+        cycles = f"cycles: {self.repeat}" if self.repeat else "until training ends"
+        without = ", the first without the wait" if self.skip_first_wait else ""
+        return f"{first}wait {self.wait}, warm up {self.warmup}, record {self.active}; {cycles}{without}"

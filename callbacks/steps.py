@@ -1,13 +1,15 @@
 """One row a training step: how long it took, and where the time went; and what a person sees meanwhile."""
 
 import logging
+import math
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from .batches import size_of
 from .device_clock import DeviceClock
-from .lightnings import Callback, LightningModule, RichProgressBar, Trainer
+from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between
 from .phases import PhaseClock
 from .rows import StepLog, StepRows, rows_of
@@ -156,10 +158,14 @@ class StepRecorder(Callback):
 
 
 class ProgressBar(RichProgressBar):
-    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, in the latest steps and between them.
+    """Shows ``images/s`` and ``waiting``, the share of time that waits for data, of the latest steps and between them.
+
+    ``left`` is the time until training ends, with its validations.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """
+
+    _began, _first = 0.0, 0  # of this `fit`: monotonic seconds, and the first step
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """What the bar shows behind its numbers."""
@@ -167,7 +173,21 @@ class ProgressBar(RichProgressBar):
         recorders = [callback for callback in trainer.callbacks if isinstance(callback, StepRecorder)]  # type: ignore[attr-defined]
         if recorders and (live := recorders[0].live()):
             shown |= {"images/s": f"{live[0]:,.0f}", "waiting": f"{live[1]:.0%}"}
+        done = trainer.fit_loop.epoch_loop.batch_progress.total.ready - self._first
+        passed = time.monotonic() - self._began
+        left = min(seconds_left(trainer), passed * steps_left(trainer) / done) if done else math.inf
+        if 0 < left < math.inf:
+            shown["left"] = str(timedelta(seconds=round(left)))
         return shown
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the clock."""
+        super().on_train_start(trainer, pl_module)
+        self._began, self._first = time.monotonic(), trainer.fit_loop.epoch_loop.batch_progress.total.ready
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        text: str = super()._get_train_description(current_epoch)
+        return text.replace("/-2", "   ")  # of no last epoch
 
 
 class Journal(Callback):

@@ -5,9 +5,9 @@ Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow t
 """
 
 import logging
-import math
 import os
 import socket
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity
 
 from .figures import pixels
-from .lightnings import TensorBoardLogger
+from .lightnings import TensorBoardLogger, seconds_left, steps_left
 from .loading import Loading
 from .phases import PhaseWatch
 from .ranges import Ranges, Step
@@ -59,7 +59,8 @@ class TraceProfiler(Recording):
         traces: Files written, oldest first, less those that `keep` removed.
         steps: The active steps recorded to their end, with the phases that this callback measured.
         cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
-        may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled.
+        may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled. Where
+            a time limit ends it, the first step tells how many steps there will be.
 
     Raises:
         ValueError: A number is out of range.
@@ -103,6 +104,7 @@ class TraceProfiler(Recording):
         self.steps: list[Step] = []
         self.may_shorten: Collection[str] = ()
         self._tracer: Tracer | None = None
+        self._began: float | None = None  # the first step, monotonic seconds; None after it
         self._ranges = PhaseRanges()
         self._loading = Loading()
 
@@ -121,12 +123,11 @@ class TraceProfiler(Recording):
         """Begin the first step, before its batch is fetched; raises an OSError if the directory cannot be made."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cycle = 0
+        self._began = time.monotonic()
         with self._or_go_on_without(trainer):
-            schedule = self._fitting(trainer)
+            schedule = self._fitting(trainer, steps_left(trainer))
             self._tracer = self._start(trainer, schedule)
-            besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
-            for board in self._boards(trainer):
-                board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
+            self._show(trainer, schedule)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
@@ -152,6 +153,12 @@ class TraceProfiler(Recording):
         if self._tracer is None:
             return
         with self._or_go_on_without(trainer):
+            if self._began is not None and not self.recording:
+                left = max(0.0, seconds_left(trainer)) / max(time.monotonic() - self._began, 1e-9)
+                if left < steps_left(trainer):
+                    self._tracer.shorten(schedule := self._fitting(trainer, 1 + left))
+                    self._show(trainer, schedule)
+            self._began = None
             self._tracer.step(self._ranges.boundary())
             self.cycle = self._tracer.cycle
             if self._tracer.done:
@@ -170,13 +177,17 @@ class TraceProfiler(Recording):
         self.finish(trainer)
         self._loading.close()
 
-    def _fitting(self, trainer: Any) -> Schedule:
+    def _fitting(self, trainer: Any, steps: float) -> Schedule:
         """The schedule for as many steps as this `fit` will have; says so if it is another one."""
-        steps = _steps(trainer)
         found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
         if found != self.schedule and trainer.is_global_zero:
-            _log.info("This training has only %d steps, so fewer are traced: %s", steps, found.describe())
+            _log.info("Training is short (steps: %d), so fewer are traced: %s", steps, found.describe())
         return found
+
+    def _show(self, trainer: Any, schedule: Schedule) -> None:
+        besides = ", ".join(name for name, value in self.options.items() if value) or "no options"
+        for board in self._boards(trainer):
+            board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
 
     def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
         activities = [ProfilerActivity.CPU]
@@ -265,11 +276,3 @@ class PhaseRanges(Ranges, PhaseWatch):
         self.boundary()
         self.paused = True
         super().remove(trainer)
-
-
-def _steps(trainer: Any) -> float:
-    """How many batches this `fit` will train on; infinite if only time or a callback ends it."""
-    epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs - trainer.current_epoch
-    updates = math.inf if trainer.max_steps == -1 else trainer.max_steps - trainer.global_step
-    done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-    return float(min(epochs * trainer.num_training_batches - done, updates * trainer.accumulate_grad_batches))

@@ -52,6 +52,11 @@ class Tracer:
         """Whether the last cycle is over; by the schedule, in which all ranks agree, whatever their budgets."""
         return self.schedule.is_over(self._profiler.step_num - self.first)
 
+    def shorten(self, schedule: Schedule) -> None:
+        """Go on with another schedule; before anything is recorded."""
+        self.schedule = schedule
+        self.writer.budget.active = self.writer.budget.wanted = schedule.active
+
     def begin(self) -> None:
         """Begin the current step now, not when the last one ended."""
         self._probing = self._probes(self._profiler.step_num - self.first)

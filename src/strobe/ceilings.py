@@ -62,7 +62,8 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         import lightning
 
         from strobe.app.build.instantiate import build_data
-        from strobe.app.run.ceilings import BEGINNING, Ceilings
+        from strobe.app.run.ceilings import Ceilings
+        from strobe.app.run.forecast import BEGINNING
         from strobe.app.run.train import quieten
 
         quieten()

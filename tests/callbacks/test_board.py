@@ -41,7 +41,7 @@ def test_what_a_profile_found_reaches_its_tabs_at_once(tmp_path: Path) -> None:
     events = shown(tmp_path)
     texts = {tag: events.Tensors(f"trace/{tag}/text_summary")[0] for tag in ("schedule", "operators")}
     schedule, operators = (text.tensor_proto.string_val[0].decode() for text in texts.values())
-    assert schedule == "wait 1, warm up 1, record 2 steps; 1 times; record_shapes"
+    assert schedule == "wait 1, warm up 1, record 2; cycles: 1; record_shapes"
     assert operators.startswith("Operators by self CPU time, over 1 cycle and 2 steps: 15 of ")
     (image,) = events.Images("trace/timeline")
     assert [image.step, *(text.step for text in texts.values())] == [4, 0, 4]

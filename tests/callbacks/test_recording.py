@@ -172,11 +172,10 @@ def test_bad_numbers_are_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "wait 1, warm up 1, record 3 steps; 1 times"),
+        ({}, "wait 1, warm up 1, record 3; cycles: 1"),
         (
             {"skip_first": 4, "repeat": 0, "skip_first_wait": 1},
-            "skip 4 steps, then wait 1, warm up 1, record 3 steps; until training ends, "
-            "the first time without the wait",
+            "skip 4 steps, then wait 1, warm up 1, record 3; until training ends, the first without the wait",
         ),
     ],
 )

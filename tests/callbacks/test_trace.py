@@ -55,6 +55,21 @@ def test_each_cycle_leaves_a_trace_of_its_steps(
         assert re.fullmatch(rf".+_{os.getpid()}_rank0{partial}\.\d+\.pt\.trace\.json\.gz", path.name)
 
 
+@pytest.mark.parametrize(("left", "expected"), [(0.0, [[2]]), (1e9, [[2, 3, 4], [7, 8, 9]])])
+def test_a_time_limit_that_few_steps_fit_into_shortens_the_schedule(
+    tmp_path: Path, left: float, expected: list[list[int]]
+) -> None:
+    class Limit(Callback):
+        def time_remaining(self) -> float:
+            return left
+
+    profiler = TraceProfiler(tmp_path, repeat=2)
+    profiler.may_shorten = ["active", "repeat"]
+    fit(profiler, Limit(), max_epochs=5)
+    assert written(profiler) == expected
+    assert not any("partial" in path.name for path in profiler.traces)
+
+
 def test_a_step_holds_its_own_fetch_and_checkpoint(tmp_path: Path) -> None:
     class Marked(ModelCheckpoint):
         def on_train_batch_end(self, trainer: Trainer, module: Model, *_: Any) -> None:

@@ -151,7 +151,7 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     assert (tmp_path / "asked").read_text().split() == ["venv", "pip", "venv", "pip"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, project: Path) -> None:
     options = ("--quads", "400", "--commit", "fast", "--commit", "slow")
     process = begin("-u", "-m", "strobe.duel", *options, *COMMAND, cwd=project, PYTHONPATH=os.pathsep.join(sys.path))

@@ -62,7 +62,7 @@ def noisy(seed: int, drift: float, *, heavy: bool) -> Callable[[float], float]:
 
 @pytest.mark.parametrize(("drift", "heavy"), [(0.0, False), (0.3, True)])
 def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
-    verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0, seed=seed).verdict for seed in range(400)]
+    verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0, seed=seed).ratio.verdict for seed in range(400)]
     assert verdicts.count("no difference") >= 0.95 * len(verdicts)
     assert "too few runs" not in verdicts
 
@@ -70,12 +70,12 @@ def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower")])
 def test_what_differs_is_told_apart_and_soon_if_it_is_clear(ratio: float, verdict: str) -> None:
     duels = [made(noisy(seed, 0.1, heavy=False), ratio, seed=seed) for seed in range(50)]
-    verdicts = [each.verdict for each in duels]
+    verdicts = [each.ratio.verdict for each in duels]
     assert ratio < 1 or verdicts.count(verdict) >= 45  # what looks slower promises nothing, and ends at once
     assert set(verdicts) <= {verdict, "no difference"}
     assert {len(each.ours) for each in duels} <= {6, 12, 24}
     clear = made(noisy(0, 0.1, heavy=False), ratio**10)
-    assert (len(clear.ours), len(clear.theirs), clear.verdict) == (6, 6, verdict)
+    assert (len(clear.ours), len(clear.theirs), clear.ratio.verdict) == (6, 6, verdict)
 
 
 def test_a_steady_drift_cancels() -> None:

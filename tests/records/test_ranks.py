@@ -86,6 +86,7 @@ def test_the_start_of_growth_the_share_of_steps_and_the_callback_are_told() -> N
     assert told(becoming(2, 0).rows)["since_step"] == pytest.approx(60, abs=6)
     assert told(now_and_then(2, 0).rows)["extra_seconds"] == pytest.approx(BASE / 2, rel=0.1)
     assert told(constant(2, 0).rows)["share"] == pytest.approx(1.0, abs=0.05)
+    assert told(alternating(4, 0).rows)["share"] == pytest.approx(1.0, abs=0.05)
     assert told(alternating(4, 0).rows)["owner"] == "callbacks/Slow"
     assert told(alternating(4, 0).rows)["slow"] == [0, 1, 2, 3]
 

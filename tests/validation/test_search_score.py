@@ -47,7 +47,7 @@ def test_the_order_is_random_and_the_seeds() -> None:
 
 
 def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:
-    final = [(RATED[place], Duel(estimate(ratio), [], [], "")) for place, ratio in ((0, 0.97), (2, 1.2))]
+    final = [(RATED[place], Duel(estimate(ratio), [], [])) for place, ratio in ((0, 0.97), (2, 1.2))]
     assert lines(TUNED, RATED, final, 50.0) == [
         "found: 1.65 times as fast as the start: data=sample loader=native",
         "found/grid's best: 0.97 (0.87 to 1.07) (aim 0.95)",

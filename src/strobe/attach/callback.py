@@ -8,22 +8,17 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import begin, report, save, summarise
-from strobe.attach.settings import profiles_itself, settings_of, what_is_trained
+from strobe.attach.record import begin, finish, summarise
+from strobe.attach.settings import profiles_itself, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
-from strobe.measure.environment import usable_cores
 from strobe.records.joining import note_failure
-from strobe.report.terminal import print_summary
-
-SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 
 
 def _passed_on(hook: str) -> Callable[..., None]:
@@ -58,11 +53,7 @@ class Strobe(Callback):
         self, directory: str | Path | None = None, *, trace: bool | Mapping[str, int] = False, report: bool = True
     ) -> None:
         self.directory = None if directory is None else Path(directory)
-        given = dict(trace) if isinstance(trace, Mapping) else {}
-        if unknown := given.keys() - SCHEDULE.keys():
-            raise ValueError(f"trace has {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
-        self.trace = SCHEDULE | given if trace is True or isinstance(trace, Mapping) else None
-        self._tracer(Path())  # which tells of numbers that are out of range
+        self.trace = schedule_of(trace)
         self.report = report
         self.place: Path | None = None  # of the latest record
         self._parts: list[Any] = []
@@ -169,12 +160,8 @@ class Strobe(Callback):
             return
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
-        summary, config = self._known(trainer, status, error)
-        summary["machine"] = contention.between(self._before, contention.read(), usable_cores())
-        summary["machine"]["threads"] = self._recorder.threads.cores()
-        save(summary, self.place)
-        report(summary, config, self.place, page=self.report)
-        print_summary(summary, self.place, _Console(stderr=True))
+        machine, threads = (self._before, contention.read()), self._recorder.threads
+        finish(*self._known(trainer, status, error), self.place, machine=machine, threads=threads, page=self.report)
 
     def _known(self, trainer: Any, status: str, error: BaseException | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """What can be told of the training so far, and what it is set to."""
@@ -204,12 +191,6 @@ class Strobe(Callback):
                     part.on_exception(trainer, None, error)
             self._let_go()
             tell(error, self.place, trainer.global_rank)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Say no more; rich would end the script, and close its output."""
-        self.quiet = True
 
 
 def _metrics(trainer: Any) -> dict[str, float]:

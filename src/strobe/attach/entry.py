@@ -9,12 +9,12 @@ GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_fa
 
 def callbacks() -> list[Any]:
     """A ``Strobe`` if the environment has STROBE=1; writes to STROBE_OUT, and traces with STROBE_TRACE=1."""
-    if not _is_set(WANTED):
+    if not is_set(WANTED):
         return []
     try:
         from strobe.attach.callback import Strobe
 
-        return [Strobe(os.environ.get(DIRECTORY) or None, trace=_is_set(TRACE))]
+        return [Strobe(os.environ.get(DIRECTORY) or None, trace=is_set(TRACE))]
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell
 
@@ -22,5 +22,6 @@ def callbacks() -> list[Any]:
         return []
 
 
-def _is_set(name: str) -> bool:
+def is_set(name: str) -> bool:
+    """Whether a variable of the environment says yes."""
     return os.environ.get(name, "0") not in ("", "0")

@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from strobe.callbacks.owners import kinds
-from strobe.diagnose.rank import conclude
+from strobe.callbacks.threads import ThreadsBeside
+from strobe.diagnose import rank
 from strobe.errors import StrobeError
-from strobe.measure import environment
+from strobe.measure import contention, environment
+from strobe.measure.environment import usable_cores
 from strobe.records.files import size_of, write_summary
 from strobe.records.joining import BEGUN, IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
+from strobe.report.terminal import print_summary
 
 WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
@@ -30,12 +34,14 @@ def summarise(
     error: BaseException | None,
     metrics: dict[str, float],
     samples: str = "samples",
+    device: str | None = None,
 ) -> dict[str, Any]:
     """``summary.json`` as far as any Trainer can tell, None if there was none yet; the rest is null.
 
-    ``samples`` are what rates count. See docs/runs.md.
+    ``samples`` are what rates count; ``device`` is where training ran, if there is no Trainer that knows. See
+    docs/runs.md.
     """
-    device = trainer and trainer.strategy.root_device.type
+    device = device or (trainer and trainer.strategy.root_device.type)
     steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
@@ -103,7 +109,7 @@ def report(
 ) -> None:
     """Draw the conclusions, into the record, what ``show`` shows and ``report.html``; failures are logged."""
     try:
-        conclude(summary, config, run_dir)
+        rank.conclude(summary, config, run_dir)
         save(summary, run_dir)
         if show is not None:
             show()
@@ -117,3 +123,25 @@ def report(
     own = [*WRITTEN, *summary["traces"]] if summary["script"] else [""]
     summary["bytes"] = size_of(*(run_dir / name for name in own))
     save(summary, run_dir)
+
+
+def finish(
+    summary: dict[str, Any],
+    config: dict[str, Any],
+    run_dir: Path,
+    *,
+    machine: tuple[contention.Reading, contention.Reading],
+    threads: ThreadsBeside,
+    page: bool,
+) -> None:
+    """Complete the record of a script's training: what the machine did meanwhile, conclusions, page and verdict."""
+    summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores()}
+    save(summary, run_dir)
+    report(summary, config, run_dir, page=page)
+    print_summary(summary, run_dir, _Console(stderr=True))
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Say no more; rich would end the script, and close its output."""
+        self.quiet = True

@@ -1,13 +1,17 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 import gc
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset
 
+from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer
+
+SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 
 _LOADER = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 _TRAINER = (
@@ -16,17 +20,31 @@ _TRAINER = (
 )
 
 
+def schedule_of(trace: bool | Mapping[str, int]) -> dict[str, int] | None:
+    """The schedule of a trace as it is asked for, None for none; raises a ValueError for what is no schedule."""
+    given = dict(trace) if isinstance(trace, Mapping) else {}
+    if unknown := given.keys() - SCHEDULE.keys():
+        raise ValueError(f"trace has {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
+    schedule = SCHEDULE | given
+    Schedule(**schedule)  # raises for numbers that are out of range
+    return schedule if trace is True or isinstance(trace, Mapping) else None
+
+
 def settings_of(trainer: Any) -> dict[str, Any]:
     """Settings by the names that rules ask for: ``engine`` of the loader, ``trainer``, ``threads``."""
-    loaders, progress = _loaders(trainer), getattr(trainer, "progress_bar_callback", None)
-    found: dict[str, Any] = {
-        "trainer": {name: getattr(trainer, name, None) for name in _TRAINER},
-        "threads": torch.get_num_threads(),
-    }
+    progress = getattr(trainer, "progress_bar_callback", None)
+    found = loading_of(getattr(trainer, "train_dataloader", None))
+    found["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
     found["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
         found["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
+    return found
+
+
+def loading_of(loader: Any) -> dict[str, Any]:
+    """``threads``, and ``engine`` of a DataLoader, or of a collection that holds one."""
+    loaders, found = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
     if len(loaders) == 1:
         found["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
         found["engine"]["iterable"] = isinstance(getattr(loaders[0], "dataset", None), IterableDataset)
@@ -35,14 +53,19 @@ def settings_of(trainer: Any) -> dict[str, Any]:
 
 def what_is_trained(trainer: Any) -> dict[str, Any]:
     """The keys of ``summary.json`` that name the model and its data."""
-    loaders, data = _loaders(trainer), trainer.datamodule
+    found = what_is_loaded(getattr(trainer, "train_dataloader", None))
+    if trainer.datamodule is not None:
+        found["data"] = type(trainer.datamodule).__name__
+    return found | {"choices": {"model": type(trainer.lightning_module).__name__}}
+
+
+def what_is_loaded(loader: Any) -> dict[str, Any]:
+    """Those that name the data of a loader, or of a collection of them."""
+    loaders = _loaders(loader)
     datasets = [getattr(one, "dataset", None) for one in loaders]
-    if data is None and datasets:
-        data = datasets[0]
     sizes = [one.batch_size for one in loaders if isinstance(getattr(one, "batch_size", None), int)]
     return {
-        "data": None if data is None else type(data).__name__,
-        "choices": {"model": type(trainer.lightning_module).__name__},
+        "data": type(datasets[0]).__name__ if datasets and datasets[0] is not None else None,
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
         "num_workers": sum(one.num_workers for one in loaders) if loaders else None,
     }
@@ -58,7 +81,6 @@ def profiles_itself(trainer: Any) -> bool:
     return any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found)
 
 
-def _loaders(trainer: Any) -> list[Any]:
-    """The DataLoaders of training, of one or a collection of them; others tell nothing."""
-    found = tree_leaves(getattr(trainer, "train_dataloader", None))
-    return [one for one in found if isinstance(getattr(one, "num_workers", None), int)]
+def _loaders(loader: Any) -> list[Any]:
+    """The DataLoaders among one loader or a collection of them; others tell nothing."""
+    return [one for one in tree_leaves(loader) if isinstance(getattr(one, "num_workers", None), int)]

@@ -29,6 +29,7 @@ from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Bar, Campaign, Settings
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import key_of
+from strobe.present.terminal import clock
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure, in_fresh_process
 from strobe.process.locks import alone_in
@@ -83,6 +84,7 @@ def run(cfg: DictConfig) -> int:
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
                 say("The code has uncommitted changes, so it may not be what it was.")
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
+        say(f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
         try:
             with Bar(console, results, settings.rounds) as bar:
                 campaign.measure(bar)

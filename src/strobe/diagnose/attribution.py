@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from strobe.callbacks.columns import OWNED
 from strobe.diagnose.predict import Step
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
@@ -71,6 +72,12 @@ def attribution(record: Record, step: Step) -> list[Part]:
     rest = max(0.0, total - sum(part.seconds for part in parts))
     parts.append(Part("computing", "", "computing", rest))
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
+
+
+def aside(record: Record) -> dict[str, float]:
+    """Seconds of each phase of a mean step in which rank 0 waits for other ranks, or lets them wait."""
+    both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
+    return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in ("data_wait", *PHASES)}
 
 
 def taken(record: Record, *part: str) -> float:
@@ -141,6 +148,7 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
+    elsewhere = aside(record)
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
         if used is None or used < 0:
@@ -148,7 +156,8 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
         main = min(used, record.number("main_used", phase) or 0.0)
         awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
         if awake < AWAKE:
-            found[phase] = max(0.0, seconds * (1 - awake - (delayed or 0.0)) - waiting.get(phase, 0.0))
+            idle_there = seconds * (1 - awake - (delayed or 0.0))
+            found[phase] = max(0.0, idle_there - waiting.get(phase, 0.0) - elsewhere[phase])
     if not on_cpu:
         unused, total = (step.length - step.busy) * step.images, sum(found.values())
         found = {phase: seconds * min(1.0, unused / total) for phase, seconds in found.items() if total}
@@ -197,14 +206,14 @@ def lonely(record: Record) -> dict[str, float]:
         return {}
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
-    at_first = as_number(quarters[0]) if quarters else None
+    at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
     for phase in ("transfer", *COMPUTING):
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is None or main is None or main < ALONE:
             continue
         serial = 1 - max(0.0, used - main - beside) / ((threads - 1) * main)
         if serial >= SERIAL:
-            found[phase] = serial * (record.number("step_seconds", phase) or 0.0)
+            found[phase] = serial * max(0.0, (record.number("step_seconds", phase) or 0.0) - elsewhere[phase])
             if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
                 grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
                 found[phase] = max(0.0, found[phase] - grown)
@@ -239,31 +248,40 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
         return "", 0.0
+    extra -= aside(record).get(phase, 0.0)
     return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All parts but the stretched time and the rest."""
+    elsewhere, exchange = aside(record), record.number("ranks", "first", "exchange") or 0.0
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
+    exchange = min(exchange, sum(elsewhere.values()))
+    who = "slow" if record.text("ranks", "pattern") else "other"
+    yield Part("straggler", "", f"waiting for {who} ranks", sum(elsewhere.values()) - exchange)
+    yield Part("exchange", "", "exchanging gradients", exchange)
     waiting = held(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
     def phase(name: str) -> float:
-        spent = (record.number("step_seconds", name) or 0.0) - waiting.get(name, 0.0)
+        spent = (record.number("step_seconds", name) or 0.0) - waiting.get(name, 0.0) - elsewhere[name]
         return max(0.0, spent - (extra if odd == name else 0.0))
 
     wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
     yield Part("workers_restart", "", "restarting workers", min(wait, anew))
     rest = max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
+    rest = max(0.0, rest - elsewhere["data_wait"])
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", phase("transfer"))
     callbacks = record.number("step_seconds", "callbacks") or 0.0
-    free = 1 - min(1.0, waiting.get("callbacks", 0.0) / callbacks) if callbacks else 1.0
+    lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
+    free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0
     for hook in hooks(record):
-        yield Part(hook.cause, hook.name, hook.name, hook.mean * free)
+        theirs = elsewhere["callbacks"] - lost if f"{OWNED}{hook.name}" == record.text("ranks", "owner") else 0.0
+        yield Part(hook.cause, hook.name, hook.name, hook.mean * free - theirs)
     for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
         yield Part(cause, "", name, max(0.0, record.number("between_seconds", gap) or 0.0))
     for name, seconds in after_steps(record).items():

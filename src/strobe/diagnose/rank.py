@@ -53,6 +53,9 @@ EXPLAINED = (
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
     ("launch_bound", "synchronisation", "the device idles because the host waits for it"),
     ("small_batch", "synchronisation", "the device idles because the host waits for it"),
+    ("slowing_down", "straggler", "they wait longer and longer for a slow rank"),
+    ("uneven_steps", "straggler", "in long ones they wait for a slow rank"),
+    ("launch_bound", "straggler", "the device idles because it waits for another rank"),
     ("synchronisation", "callback", "the callback is what waits for the device"),
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
@@ -60,6 +63,7 @@ EXPLAINED = (
 WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
+    "straggler",
     *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
@@ -136,6 +140,8 @@ def diagnose(record: Record) -> list[Finding]:
         # A finding that is explained explains no other.
         if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
             kept.append(finding)
+    if any(one.cause == "straggler" for one in kept):  # which may be most of another cause
+        kept = [one for one in kept if (one.lost or 0.0) >= 1 - 1 / WORTH or one.cause == "straggler"]
     kept = _in_order(kept)
     if few := _few(record):
         kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one)][:1]
@@ -172,13 +178,17 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if not findings:
         return f"{begin}No finding."
     first = findings[0]
-    end = f"{_as_much(findings)}{_first_step(record, findings)}"
+    end = f"{_as_much(findings)}{_alone(record)}{_first_step(record, findings)}"
     if few := _few(record):
         told = first.evidence if first.cause == "nothing" else f"So far: {first.title}."
         return f"{begin}{few} {told}{end}"
     if first.cause == "nothing":
         return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
-    if gained := gain(first.as_dict()):
+    gained = gain(first.as_dict())
+    if gained and _is_measured(first.as_dict()):
+        told = f": training would be {gained} as fast without"
+        return f"{begin}{first.title}{told}.{end}"
+    if gained:
         told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
         if not first.overrides:
             told = f" Fixing this would make training {gained} as fast."
@@ -187,6 +197,12 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     else:
         told = f" {first.advice}"
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
+
+
+def _is_measured(finding: Mapping[str, Any]) -> bool:
+    """Whether the steps themselves show what training would take without the cause, whatever remedies it."""
+    low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
+    return finding.get("cause") == "straggler" and low > 1
 
 
 def gain(finding: Mapping[str, Any]) -> str:
@@ -199,7 +215,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     if finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
-    if not finding.get("overrides"):
+    if not finding.get("overrides") and not _is_measured(finding):
         lost = record.number("lost")  # which older records do not have
         most = 1 / max(1e-3, 1 - lost) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
@@ -291,6 +307,13 @@ def _covers(stronger: Finding, finding: Finding) -> bool:
 def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
     """What a rule has found, as a list."""
     return [found] if isinstance(found, Finding) else found or []
+
+
+def _alone(record: Record) -> str:
+    """A sentence where several ranks trained, and what they waited for each other was not recorded."""
+    if (record.count("world_size") or 1) < 2 or record.mapping("ranks", "waits"):
+        return ""
+    return " Whether it waited for other ranks is not known: only rank 0 was recorded."
 
 
 def _ceilings(record: Record) -> str:

@@ -82,11 +82,11 @@ def _duel(
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio = found.ratio
-    words = {"faster": "B is faster", "slower": "B is slower"}.get(found.verdict, "no measurable difference")
+    words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
     console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
-    if ratio.wide and found.verdict == "no difference":
+    if ratio.wide and ratio.verdict == "no difference":
         told = f"These turns cannot tell which is faster: the {ratio.n} quads differ too much; give more --quads."
     console.print(told, highlight=False, soft_wrap=True)
     if limit is None:

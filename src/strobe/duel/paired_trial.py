@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, Self
 
-from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, Verdict, is_over, looks, sequential
+from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, is_over, looks, sequential
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess
 
@@ -74,13 +74,11 @@ class Duel:
         ratio: the candidate's speed over the incumbent's, with its interval over the quads of turns.
         ours: images/s of the candidate's turns.
         theirs: images/s of the incumbent's turns.
-        verdict: of the ratio.
     """
 
     ratio: Estimate
     ours: list[float]
     theirs: list[float]
-    verdict: Verdict
 
 
 def duel(
@@ -130,7 +128,7 @@ def duel(
         ):
             break
     ratio = sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha)
-    return Duel(ratio, rates["candidate"], rates["incumbent"], ratio.verdict)
+    return Duel(ratio, rates["candidate"], rates["incumbent"])
 
 
 def alone(trainee: TakesTurns, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:

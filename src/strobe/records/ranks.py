@@ -38,7 +38,7 @@ REPEATS, LONGEST = 6, 64  # of a period: how often it is seen at least, and its 
 TYPICAL = 0.25  # of the mean work lost in a typical step, where ranks take turns without a rule
 CONCENTRATED = 0.5  # by how much more of the extra work than of all work lies in one phase, then
 SIZED, FLATTEST, STEEPEST = 0.05, 0.2, 3.0  # relative: extra elements; extra work for these, at least and at most
-USUAL, SAME = 0.9, 0.8  # of the steps: half of what such a one loses is no chance; of those, by the same rank
+USUAL, SAME = 0.9, 0.8  # of the steps: much less than what such a one loses is chance; of those, by the same rank
 TAIL = 0.02  # of the steps on either side, taken for less extreme where regularity is looked for
 COLUMNS = 60  # of the heat map
 
@@ -81,12 +81,14 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         "ranks": list(rows),
         "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
         **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
-        **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "first", "heat")),
+        **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
     if len(counted) < FEWEST:
         return record
-    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told()
+    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told(
+        world_size
+    )
 
 
 @dataclass(frozen=True)
@@ -128,14 +130,16 @@ class _Joined:
     def column(self, name: str) -> Values:
         return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
 
-    def told(self) -> dict[str, Any]:
+    def told(self, world_size: int) -> dict[str, Any]:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        told = {
+        sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
+        told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
             "phases": phases,
+            "elements": None if sizes is None else {name: _mean(sizes[place]) for name, place in each.items()},
         }
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
         if len(self.names) < 2 or not self.own.mean(axis=1).min() > 0:
@@ -143,7 +147,8 @@ class _Joined:
         found = self.straggling()
         slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
         told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
-        told["first"] = {"waits": here, "exchange": _mean(self.wait.min(axis=0)), "extra": self._extra_of_first(found)}
+        exchange = _mean(self.wait.min(axis=0)) if len(self.names) == world_size else None
+        told["first"] = {"waits": here, "exchange": exchange, "extra": self._extra_of_first(found)}
         return told | self._named(found)
 
     def straggling(self) -> _Straggling | None:
@@ -312,12 +317,16 @@ class _Joined:
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
         speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        together = found.slow if found.pattern == "alternating" else found.slow & (self.own == self._peak)
+        late = found.slow.any(axis=0)
+        if found.pattern != "alternating":
+            group = found.slow[:, 0]
+            more = self.own[group].max(axis=0) - self.own[~group].max(axis=0)
+            late = more >= max(0.0, float(np.quantile(more, USUAL))) / 4
         return {
             "pattern": found.pattern,
             "slow": slow,
             "slowest": self.names[first],
-            "share": float(together[first].mean() if found.pattern == "alternating" else together.any(axis=0).mean()),
+            "share": float(late.mean()),
             "phase": phase,
             "owner": owner,
             "extra_seconds": sum(extra.values()),

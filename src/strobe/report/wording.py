@@ -18,7 +18,7 @@ _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
-_FIGURES = re.compile(r" \([^()]*\d[^()]*\)")
+_FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
 
 
 def subject(record: Record) -> list[str]:

@@ -184,13 +184,13 @@ def test_tiles(train: Train, own_tiles: Path, damage: Callable[[Path], object], 
     assert ended.summary["error"]["type"] in ("DataError", "ConfigError")
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_truncated_tile(train: Train, own_tiles: Path, workers: int) -> None:
+@pytest.mark.parametrize(("engine", "workers"), [("torch", 0), ("torch", 2), ("spdl", 2)])
+def test_a_truncated_tile(train: Train, own_tiles: Path, engine: str, workers: int) -> None:
     for tile in own_tiles.glob("*/*.tif"):
         tile.write_bytes(tile.read_bytes()[:60_000])
-    ended = train("data=eurosat", f"data.root={own_tiles}", f"engine.num_workers={workers}")
+    ended = train("data=eurosat", f"data.root={own_tiles}", f"engine={engine}", f"engine.num_workers={workers}")
     refused(ended, str(own_tiles), ".tif cannot be read as a tile", "replace or remove")
-    assert ended.summary["status"] == "failed"
+    assert (ended.summary["status"], ended.summary["error"]["type"]) == ("failed", "DataError")
     assert "\n" not in ended.summary["error"]["message"]
 
 

@@ -234,19 +234,18 @@ def test_augmenting_mirrors() -> None:
     assert all(m or torch.equal(new, old) for m, new, old in zip(mirrored, changed, images, strict=True))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
+def test_it_trains(train: Train, tmp_path: Path) -> None:
     for kind in ("one", "two"):
         (tmp_path / "set" / kind).mkdir(parents=True)
         for number in range(12):
             save(tmp_path / "set" / kind / f"{number}.jpg", photograph(40, 50, number))
-    ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", f"engine.num_workers={workers}")
+    ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", "engine.num_workers=2")
     assert ended.code == 0, ended.output
     assert "your images in set/, SmallClassifier, loader pil" in ended.output.replace("\n", " ")
     assert ended.summary["choices"]["data"] == "image_folder"
     for broken in (tmp_path / "set").rglob("*.jpg"):
         broken.write_text("no photo")
-    ended = train("data=image_folder", f"data.root={tmp_path}/set", f"engine.num_workers={workers}", name="broken")
+    ended = train("data=image_folder", f"data.root={tmp_path}/set", "engine.num_workers=2", name="broken")
     assert ended.code == 1
     assert ".jpg cannot be read as a photo" in ended.output
     assert "Traceback" not in ended.output
@@ -255,26 +254,26 @@ def test_it_trains(train: Train, tmp_path: Path, workers: int) -> None:
 @pytest.mark.parametrize(
     ("stored", "asked", "told"),
     [
-        ((64, 80), ("null", 64), "Files are 64x80, so data.size is 64 instead of 224"),
-        ((300, 400), ("null", 224), ""),
-        ((64, 64), ("224", 224), "64x64 files, enlarged to 224: 12 times the pixels"),
-        ((64, 64), ("72", 72), ""),
+        ((64, 80), "null null 64 resize", ["Files are 64x80, so data.size is 64 and data.framing is resize"]),
+        ((300, 400), "null null 224 random_resized_crop", []),
+        ((64, 64), "224 random_crop 224 random_crop", ["64x64 files, enlarged to 224: 12 times the pixels"]),
+        ((64, 64), "72 null 72 resize", ["Files are 64x64, so data.framing is resize"]),
     ],
 )
 def test_photos_are_enlarged_only_if_asked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: tuple[int, int], asked: tuple[str, int], told: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: tuple[int, int], asked: str, told: list[str]
 ) -> None:
+    *given, size, framing = asked.split()
     caplog.set_level("INFO", "strobe.app.data.image_folder")
     for kind in ("one", "two"):
         (tmp_path / kind).mkdir()
         for number in range(3):
             save(tmp_path / kind / f"{number}.jpg", photograph(*stored, number))
         (tmp_path / kind / "3.jpg").write_text("no photo")  # which its loader names
-    data = image_folder(tmp_path, f"data.size={asked[0]}")
+    data = image_folder(tmp_path, f"data.size={given[0]}", f"data.framing={given[1]}")
     data.setup()
-    assert {source.framing.size for source in data.found.values()} == {asked[1]}
-    said = [line for line in caplog.messages if "test/<Class>" not in line]
-    assert said == [] if not told else told in said[0]
+    assert {(source.framing.size, source.framing.kind) for source in data.found.values()} == {(int(size), framing)}
+    assert [line for line in caplog.messages if "test/<Class>" not in line] == told
 
 
 def test_more_classes_than_a_picture_shows(train: Train, tmp_path: Path) -> None:
@@ -286,3 +285,14 @@ def test_more_classes_than_a_picture_shows(train: Train, tmp_path: Path) -> None
     assert ended.code == 0, ended.output
     assert "confusion matrix is not drawn: 201 classes" in ended.output
     assert ended.summary["metrics"].keys() >= {"test/accuracy/n0000", "test/accuracy/n0200"}
+
+
+def test_a_single_small_photo_is_no_batch_for_the_imagenet_stem(train: Train, tmp_path: Path) -> None:
+    for kind in ("one", "two"):
+        (tmp_path / "set" / kind).mkdir(parents=True)
+        for number in range(4):
+            save(tmp_path / "set" / kind / f"{number}.jpg", photograph(32, 32, number))
+    ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.batch_size=1", "model.stem=imagenet")
+    assert ended.code == 1
+    assert "data.batch_size=1 does not fit model.stem=imagenet" in ended.output
+    assert "Traceback" not in ended.output

@@ -1,7 +1,6 @@
 """Each engine in the application: the same training, resumable, and one sentence when it cannot be."""
 
 import gc
-import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -71,18 +70,6 @@ def test_overfitting_sees_the_same_batches(name: str, train: Train, monkeypatch:
         assert torch.equal(labels, labels_again)
         assert torch.equal(pixels, again)
     assert not torch.equal(seen[0][0], seen[1][0])
-
-
-def test_a_broken_file_is_named_with_threads(train: Train, sample_root: Path, tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    shutil.copytree(sample_root, root)
-    for path in root.rglob("*[3-6].tif"):
-        path.write_bytes(b"nothing")
-    ended = train("data=sample", f"data.root={root}", "data.tiles_per_class=10", "engine=spdl", "engine.num_workers=2")
-    assert ended.code == 1
-    assert "cannot be read as a tile" in ended.output
-    assert "Traceback" not in ended.output
-    assert ended.summary["error"]["type"] == "DataError"
 
 
 def test_without_spdl_one_sentence_says_what_to_install(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

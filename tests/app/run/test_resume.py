@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 
-from strobe.app.build.checkpoint import LONG, SHORT, Held, tidy, wanted
+from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, wanted
 from strobe.app.config.compose import composed, in_sweep
 from strobe.records.files import size_of
 from support.files import plant
@@ -88,6 +88,18 @@ def test_what_a_completed_run_keeps(tmp_path: Path, seconds: float, kept: set[st
     tidy(tmp_path / "checkpoints", seconds, began=0.0)
     assert {path.name for path in tmp_path.rglob("*.ckpt")} == kept
     assert (tmp_path / "checkpoints").exists() == bool(kept)
+
+
+def test_it_is_told_whose_checkpoint_is_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runs = {"old": ["checkpoints/last.ckpt", "summary.json"], "new": ["summary.json"]}
+    for age, (name, files) in zip((2000, 1000), runs.items(), strict=True):
+        plant(tmp_path / name, dict.fromkeys(files, b""))
+        for number, file in enumerate(files):
+            os.utime(tmp_path / name / file, times=(0, time.time() - age + number))
+    assert find_checkpoint("last", tmp_path / "mine", tmp_path) == tmp_path / "old" / "checkpoints" / "last.ckpt"
+    (warning,) = caplog.messages
+    assert warning.startswith(f"ckpt_path=last takes {tmp_path}/old/checkpoints/last.ckpt of ")
+    assert warning.endswith("; 1 newer run kept none")
 
 
 def test_a_short_run_tests_its_best_weights_and_writes_none(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_few_steps_are_traced_less_unless_told_otherwise(train: Train) -> None:
     ended = train(*few)
     assert ended.code == 0, ended.output
     assert ended.summary["steps"] == {"measured": 6, "profiled": 3, "skipped": 0}
-    assert "has only 9 steps, so fewer are traced" in ended.output
+    assert "Training is short (steps: 9), so fewer are traced" in ended.output
     assert len(ended.summary["traces"]) == 1
     told = train(*few, "profiler.active=3", "profiler.repeat=2", name="told")
     assert told.summary["steps"]["profiled"] == 9

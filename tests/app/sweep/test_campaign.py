@@ -41,7 +41,7 @@ class Trainings:
         outcome = self.outcomes[overrides[0]]
         if isinstance(outcome, str):
             (folder / "output.txt").write_text(outcome)
-            return Ended("failed", outcome, 2.0, folder)
+            return Ended("failed", outcome, 0.1, folder)
         write_summary(folder / "summary.json", {"status": "completed", "overall_images_per_second": outcome})
         if interrupted:
             raise KeyboardInterrupt
@@ -87,14 +87,15 @@ def test_a_cell_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (record["status"], record["repeats"], record["command"]) == ("completed", 2, COMMAND)
     assert outcomes(tmp_path) == {"seed=1": ["completed"] * 2, "seed=2": ["failed"] * 2, "seed=3": ["completed"] * 2}
     failed = record["cells"][1]["runs"][0]
-    assert (failed["error"], failed["seconds"]) == ("memory ran out", 2.0)
+    assert (failed["error"], failed["seconds"]) == ("memory ran out", 0.1)
     assert [run["directory"] for run in record["cells"][0]["runs"]] == ["0-seed=1", "0-seed=1.2"]
     assert [campaign.rate(cell) for cell in campaign.sweep.cells] == [100.0, None, 12.5]
     said = capsys.readouterr().out
     assert said.startswith(
-        f"3 cells, 6 runs, one at a time, into {tmp_path}; the first run shows how long this takes\n"
+        f"3 cells, 6 runs, one at a time, into {tmp_path}; the first completed run shows how long this takes\n"
     )
-    assert said.count("About 0:10 for the other runs\n") == 1
+    assert said.splitlines()[1].endswith("failed: memory ran out  seed=2")  # which tells nothing of the others
+    assert said.splitlines()[3] == "About 0:08 for the other runs"
     assert len(re.findall(r"^\[\d/6\] failed: memory ran out  seed=2$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 100 images/s  seed=1$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 12.5 images/s  seed=3$", said, re.MULTILINE)) == 2

@@ -17,7 +17,7 @@ from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 from support.landscape import Made
 
-SEARCHES = 2000
+SEARCHES = 1000
 OFFERS = [(f"threads={count}", 1.5) for count in range(1, PROPOSALS + 1)]
 
 
@@ -48,7 +48,7 @@ class Equals(Made):
         sides = [Turns(self.random, self.noise * share, self.correlated) for share in (0.0, 1.0)]
         found = duel(*sides, early=not proof, alpha=FALSE_ALARM / among, seed=int(self.random.integers(1 << 30)))
         assert isinstance(found, Duel)
-        return Outcome(found.verdict, found.ratio.as_record())
+        return Outcome(found.ratio.verdict, found.ratio.as_record())
 
 
 @pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.2, 0.6)])

@@ -20,11 +20,12 @@ COMMAND = (
     "loader=tifffile",
     "loader._target_=strobe.validation.injected_faults.SlowDisk",
     "+loader.seconds=0.003",
-    "tune.over=[workers]",
+    "engine.num_workers=1",
+    "tune.over=[loader]",
     "tune.look_seconds=2",
     "tune.ceilings_seconds=0.2",
     "tune.turns=4",
-    "tune.turn_seconds=0.2",
+    "tune.turn_seconds=0.1",
     "tune.budget=20m",  # on a busy machine
 )
 

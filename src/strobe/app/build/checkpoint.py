@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from strobe.app.config.compose import in_sweep
 from strobe.errors import ConfigError, DataError
+from strobe.present.format import counted
 
 FOLDER = "checkpoints"
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
@@ -139,7 +140,7 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
-    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest ``last.ckpt`` in ``outputs``."""
+    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest in ``outputs``, with a line."""
     if asked != "last":
         return None if asked is None else Path(asked)
     own = run_dir / FOLDER / "last.ckpt"
@@ -151,7 +152,13 @@ def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outp
             f"ckpt_path=last: no {FOLDER}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it with "
             "checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
         )
-    return found[-1]
+    last, saved = found[-1], found[-1].stat().st_mtime
+    newer = [path.parent for path in outputs.glob("**/summary.json") if path.stat().st_mtime > saved]
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))
+    others = sum(run != last.parents[1] for run in newer)
+    more = f"; {counted(others, 'newer run')} kept none" if others else ""
+    log.log(logging.WARNING if others else logging.INFO, "ckpt_path=last takes %s of %s%s", last, when, more)
+    return last
 
 
 def require_fitting(path: Path, model: nn.Module) -> None:

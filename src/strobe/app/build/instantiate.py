@@ -17,6 +17,7 @@ from omegaconf.errors import ConfigAttributeError
 from strobe.app.build.checkpoint import FOLDER, checkpoints, hold, wanted
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
+from strobe.app.config.checks import check_single
 from strobe.app.data.base import ImageData
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
@@ -62,6 +63,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data = build_data(cfg)
     data.prepare_data()
     data.setup()
+    check_single(cfg, getattr(data, "size", None))
     return Parts(data, build_model(cfg, data), trainer)
 
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.lightning import check_trainer
 from strobe.app.config.mistakes import MISTAKES, keys, sentence, suggestion
-from strobe.app.config.schema import PUBLISHED, Config
+from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
@@ -70,8 +70,12 @@ def check(cfg: DictConfig) -> None:
             )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
         raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
-    small = cfg.data.form == "array" or (cfg.data.get("size") or IMAGENET_STRIDE + 1) <= IMAGENET_STRIDE
-    if cfg.data.batch_size == 1 and small and cfg.model.stem == "imagenet":
+    check_single(cfg, IMAGENET_STRIDE if cfg.data.form == "array" else cfg.data.get("size"))
+
+
+def check_single(cfg: DictConfig, size: int | None) -> None:
+    """Raise a :class:`ConfigError` where a batch of one image of this size leaves nothing to normalise."""
+    if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.stem == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
             "more than one value a channel; set data.batch_size=2 or more, or model.stem=cifar"
@@ -144,7 +148,7 @@ def _check_engine(cfg: DictConfig) -> None:
 
 def _check_framing(cfg: DictConfig) -> None:
     """What keeps a photo's pixels needs a photo that looks the same in each epoch, or in each split too."""
-    framing, choices = cfg.data.framing, HydraConfig.get().runtime.choices
+    framing, choices = cfg.data.framing or USUAL_FRAMING, HydraConfig.get().runtime.choices
     if framing == "resize":
         return
     keeps = {f"loader={choices['loader']}": cfg.loader.copies}

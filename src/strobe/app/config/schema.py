@@ -66,13 +66,16 @@ class CIFAR10Config(DataConfig):
     verify: bool = True  # false accepts a subset or an altered copy
 
 
+USUAL_FRAMING = "random_resized_crop"
+
+
 @dataclass
 class ImageFolderConfig(DataConfig):
     """Class folders of photos."""
 
     form: str = knob("photos", choices=["tiles", "photos", "array"])
-    # the whole photo, or a random part of it in each epoch
-    framing: str = knob("random_resized_crop", choices=["resize", "random_crop", "random_resized_crop"])
+    # the whole photo, or a random part of it in each epoch; null: random_resized_crop, or resize of photos below 224
+    framing: str | None = knob(None, choices=["resize", "random_crop", USUAL_FRAMING])
     # side of the square that a photo becomes, in pixels; null: 224, or the shorter side of photos that are smaller
     size: int | None = knob(None, min=8, max=4096)
     train_fraction: float = knob(0.8, above=0, below=1)  # as of tiles; where train/ and val/ are given, not used

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.app.config.schema import USUAL_FRAMING
 from strobe.app.data.augment import flip
 from strobe.app.data.base import SPLITS, ImageData, split_classes
 from strobe.app.data.folders import class_folders, files_of_classes, flat
@@ -31,10 +32,10 @@ class ImageFolder(ImageData):
     into validation and test. In the second, ``<root>/test/<Class>/`` is the test's; where there is no such
     folder, or it holds no class folders, the test is on the validation photos.
 
-    Files lie at any depth below their class. Of each photo a square of ``size`` pixels is taken (None: 224, or the
-    shorter side of a usual photo where that is less), as ``framing`` says
-    (``strobe.app.loaders.crop_policy.CropPolicy``); with ``augment``, at random in training. The orientation that
-    a camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
+    Files lie at any depth below their class. Each photo becomes a square of ``size`` pixels as ``framing`` says
+    (``strobe.app.loaders.crop_policy.CropPolicy``), with ``augment`` at random in training. None: 224, and a random
+    part; where the shorter side of a usual photo is less, this side and the whole photo. The orientation that a
+    camera notes in EXIF is ignored, as torchvision's ``ImageFolder`` does.
     """
 
     full_scale = 255.0
@@ -42,7 +43,7 @@ class ImageFolder(ImageData):
     mean = torch.tensor([0.485, 0.456, 0.406])
     std = torch.tensor([0.229, 0.224, 0.225])
 
-    def __init__(self, *, framing: str, size: int | None, train_fraction: float, **common: Any) -> None:
+    def __init__(self, *, framing: str | None, size: int | None, train_fraction: float, **common: Any) -> None:
         super().__init__(**common)
         self.framing = framing
         self.size = size
@@ -66,8 +67,9 @@ class ImageFolder(ImageData):
             paths, targets = self._find(root, first=True)
             indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
         table = PathTable(paths)
-        self.size = self._fitting(PhotoSource(table, targets, indices["train"], CropPolicy("resize", USUAL)))
-        centred = CropPolicy(self.framing, self.size, seed=self.shuffle_seed)
+        size, framing = self._fitting(PhotoSource(table, targets, indices["train"], CropPolicy("resize", USUAL)))
+        self.size, self.framing = size, framing
+        centred = CropPolicy(framing, size, seed=self.shuffle_seed)
         crops = {"train": replace(centred, random=self.augments)}
         return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
 
@@ -75,19 +77,20 @@ class ImageFolder(ImageData):
         """Flips; how a photo is framed was drawn when it was read."""
         return flip(images, generator, out=images)
 
-    def _fitting(self, photos: PhotoSource) -> int:
-        """The size that was asked for, or fits; says so where photos are enlarged, or are smaller than usual."""
+    def _fitting(self, photos: PhotoSource) -> tuple[int, str]:
+        """Size and framing as asked for, or as they fit; logs where photos are enlarged or smaller than usual."""
         try:
             height, width = photos.stored_size()
         except OSError:  # of a damaged file, whose loader names it
-            return self.size or USUAL
+            return self.size or USUAL, self.framing or USUAL_FRAMING
         shorter = max(LEAST, min(height, width))
-        if self.size is None and shorter < USUAL:
-            log.info("Files are %dx%d, so data.size is %d instead of %d", height, width, shorter, USUAL)
+        small = {"size": shorter, "framing": "resize"} if shorter < USUAL else {}
+        if chosen := [f"data.{key} is {value}" for key, value in small.items() if getattr(self, key) is None]:
+            log.info("Files are %dx%d, so %s", height, width, " and ".join(chosen))
         side = self.size or min(USUAL, shorter)
         if (times := side**2 / (height * width)) >= NOTABLY:
             log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)
-        return side
+        return side, self.framing or ("resize" if small else USUAL_FRAMING)
 
     def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders make."""

@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
-from strobe.app.run.ceilings import BEGINNING, Ceilings, blank
+from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.forecast import BEGINNING, turns_seconds
 from strobe.app.run.slow_files import slow_files
 from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
@@ -29,7 +30,6 @@ from strobe.records.run import Record
 from strobe.report.board import show_verdict
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
-TURNING = 20  # steps, about, in which two models that take turns become warm
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> lis
     """About how many seconds measuring each of these takes, and the best of each side once more."""
     rate = summary["ceilings"]["model"]
     step = cfg.data.batch_size / rate if rate else 0.0
-    takes = {"model": 2 * cfg.ceilings_seconds + TURNING * step + BEGINNING}  # by turns with the run's own
+    takes = {"model": turns_seconds(cfg, step)}
     again = [side for side in set(sides) if sides.count(side) > 1]
     return [takes.get(side, cfg.ceilings_seconds + BEGINNING) for side in [*sides, *again]]
 

@@ -22,6 +22,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import BatchLoader, WholeBatches
 from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
+from strobe.app.run.forecast import BEGINNING
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.statistics import interval, paired
@@ -35,7 +36,6 @@ from strobe.probe.model import Standing, measure_model, note_input
 log = logging.getLogger(__name__)
 
 SIDES = ("loader", "model", "transfer")
-BEGINNING = 1.0  # seconds, about, that a side takes before it is warm
 SEVERAL = "ceilings are measured with one device: several ranks share the cores of a machine and wait for each other"
 BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
 

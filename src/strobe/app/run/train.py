@@ -35,6 +35,7 @@ from strobe.app.config.checks import check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.app.run.forecast import Forecast
 from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
@@ -113,6 +114,9 @@ class Run:
         if checkpoint is not None:
             require_fitting(checkpoint, parts.model)
             log.info("Resuming from %s", checkpoint)
+        if not in_sweep() and rank() == 0:
+            forecast = Forecast(cfg, ceilings=cfg.ceilings is not False and parts.trainer.world_size == 1)
+            parts.trainer.callbacks.append(forecast)  # type: ignore[attr-defined]
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)

@@ -54,19 +54,20 @@ class Campaign:
                 display.say(_announced(len(cells), len(planned), len(planned) - len(due), self.folder))
                 for number, (repeat, cell) in enumerate(due, 1):
                     name = called[cell.number]
-                    display.begins(name, (len(due) - len(took)) * statistics.fmean(took) if took else None)
+                    display.begins(name, (len(due) - number + 1) * statistics.fmean(took) if took else None)
                     run = self._begun(cell, repeat, directories)
                     try:
                         self._measure(cell, run)
                     finally:
                         sweep.seconds = before + time.monotonic() - began
                         sweep.save(self.folder)
-                    took.append(run.seconds)
+                    if _is_completed(run):
+                        took.append(run.seconds)
                     display.completes(number)
                     place = f"{number:>{len(str(len(due)))}}/{len(due)}"
                     display.say(f"[{place}] {self._outcome(run)}  {name}".rstrip())
-                    if number == 1 < len(due):
-                        display.say(f"About {clock((len(due) - 1) * run.seconds)} for the other runs")
+                    if len(took) == 1 and _is_completed(run) and number < len(due):  # one that fails tells nothing
+                        display.say(f"About {clock((len(due) - number) * run.seconds)} for the other runs")
             sweep.status = "completed"
         except KeyboardInterrupt:
             sweep.status = "interrupted"
@@ -177,7 +178,7 @@ def names(cells: Sequence[Cell]) -> dict[int, str]:
 def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in a sentence."""
     told = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
-    return f"{told}; {done} completed before" if done else f"{told}; the first run shows how long this takes"
+    return f"{told}; {done} completed before" if done else f"{told}; the first completed run shows how long this takes"
 
 
 def _is_completed(run: Run | None) -> bool:

@@ -115,8 +115,8 @@ class Measuring:
             if isinstance(found, Failure):
                 return Outcome("failed", error=found.reason)
             turns = {"before": found.theirs, "after": found.ours}
-            outcome = Outcome(found.verdict, found.ratio.as_record(), turns=turns)
-            stays = sides[1:] if found.verdict == "faster" or (among == 1 and outcome.is_needed) else sides[:1]
+            outcome = Outcome(found.ratio.verdict, found.ratio.as_record(), turns=turns)
+            stays = sides[1:] if outcome.verdict == "faster" or (among == 1 and outcome.is_needed) else sides[:1]
             return outcome
         finally:
             self._release(() if proof else stays)

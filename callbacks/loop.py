@@ -1,0 +1,245 @@
+"""The phases of a training loop that a script writes itself; knows nothing of Lightning."""
+
+import os
+import socket
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+from torch.profiler import ProfilerActivity
+
+from .clock import Clock, Phases
+from .loading import Loading
+from .ranges import Ranges
+from .schedule import Schedule
+from .tables import OperatorTables
+from .trace_writer import Budget, TraceWriter
+from .tracer import Tracer
+
+LEARN = 3  # steps in which every parameter says when its gradient is there; later only those that came first
+
+
+class LoopPhases(Phases):
+    """Tells a clock, and a trace's ranges, which phase of a loop runs, by torch's own hooks.
+
+    The update is what an optimizer's hooks enclose; a closure that it calls computes. A backward pass reaches from the
+    first gradient of a parameter to the end of autograd's work. What lies before it is ``forward``, with whatever else
+    the script does there; what follows the last backward pass or update of a step is ``other``. Where no gradient is
+    ever seen, ``passes`` stays 0, and ``forward`` holds the backward pass.
+
+    Args:
+        clock: What measures the phases.
+        named: The optimizers whose updates count; None for all in this thread.
+        may_update: Asked before each update, with the optimizer: whether it belongs to this training.
+
+    Attributes:
+        failure: An error of this class's own, after which it does nothing more. It is kept from the script.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        named: Sequence[Any] | None,
+        may_update: Callable[[Any], bool],
+    ) -> None:
+        super().__init__()
+        self.parts: list[Any] = [clock]  # and ranges, while steps are traced
+        self.passes = self.updates = 0  # backward passes and updates so far
+        # Each that was seen, and how many backward passes there were before its latest update.
+        self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
+        self._clock, self._named, self._may_update = clock, named, may_update
+        self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
+        self._gradients: dict[int, Any] = {}  # hooks of parameters
+        self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
+        self._watched, self._missed = 0, False  # steps with hooks on all; an update without a backward pass
+        self.watch_updates()
+        for optimizer in named or ():
+            self._learn(optimizer)
+
+    def show(self, phase: str | None) -> None:
+        """From now on this phase runs."""
+        for part in self.parts:
+            part.show(phase)
+
+    def change(self, phase: str | None) -> None:
+        """From now on this phase runs, and none around it."""
+        self._stack = [phase] if phase else []
+        self.show(phase)
+
+    def end_step(self) -> None:
+        """The step is over; what its hooks have told decides which ones are needed."""
+        if self._watched < LEARN:
+            self._watched += bool(self._first)
+            if self._watched == LEARN:
+                self._unhook(keep=self._first)
+        elif self._missed:  # other parameters are trained now
+            self._watched = 0
+            self._first.clear()
+            for optimizer in list(self.optimizers):
+                self._learn(optimizer)
+        self._missed = False
+
+    def forget(self) -> None:
+        """Remove every hook; safe to call twice."""
+        super().forget()
+        self._unhook(keep=set())
+
+    def knows(self, optimizer: Any) -> bool:
+        """Whether an optimizer was seen, or trains the parameters of one that was."""
+        known = ((parameter, self._parameters.get(id(parameter))) for parameter in _parameters(optimizer))
+        return optimizer in self.optimizers or any(ref is not None and ref() is parameter for parameter, ref in known)
+
+    def before_update(self, optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """An optimizer begins to step; its closure, if it has one, is replaced by one that is timed."""
+        try:
+            if not self._counts(optimizer) or not self._may_update(optimizer):
+                return None
+            if optimizer not in self.optimizers:
+                self._learn(optimizer)
+            elif self.optimizers[optimizer] == self.passes:
+                self._missed = True
+            if self._stack[-1:] == ["forward"]:
+                self._stack.pop()
+            self.enter("optimizer")
+            if callable(named.get("closure")):
+                return given, named | {"closure": self._timed(named["closure"])}
+            if len(given) > 1 and callable(given[1]):
+                return (given[0], self._timed(given[1]), *given[2:]), named
+        except Exception as error:
+            self.failure = error
+        return None
+
+    def after_update(self, optimizer: Any, *_: Any) -> None:
+        """It has stepped."""
+        try:
+            if self._counts(optimizer) and "optimizer" in self._stack:
+                self.leave_until("optimizer")
+                self._clock.updated()
+                self.updates += 1
+                self.optimizers[optimizer] = self.passes
+        except Exception as error:
+            self.failure = error
+
+    def _counts(self, optimizer: Any) -> bool:
+        mine = self.failure is None and not self.is_elsewhere()
+        return mine and (self._named is None or any(optimizer is one for one in self._named))
+
+    def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def computing() -> Any:
+            self.enter("forward")
+            depth = len(self._stack)
+            try:
+                return closure()
+            finally:
+                while len(self._stack) >= depth:
+                    self.leave()
+
+        return computing
+
+    def _learn(self, optimizer: Any) -> None:
+        """Let each parameter of an optimizer say when its gradient is there."""
+        self.optimizers.setdefault(optimizer, -1)
+        for parameter in _parameters(optimizer):
+            key = id(parameter)
+            self._parameters[key] = weakref.ref(parameter)
+            if parameter.requires_grad and parameter.is_leaf and key not in self._gradients:
+                self._gradients[key] = parameter.register_post_accumulate_grad_hook(self._gradient)
+
+    def _unhook(self, *, keep: set[int]) -> None:
+        for key in self._gradients.keys() - keep:
+            self._gradients.pop(key).remove()
+
+    def _gradient(self, parameter: Any) -> None:
+        """A gradient is there: torch's hook, on a GPU in a thread of autograd's while the script waits for it."""
+        if "backward" in self._stack or self.failure or is_compiling():
+            return
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            self._first.add(id(parameter))
+            self.passes += 1
+            if self._stack[-1:] == ["forward"]:
+                self._stack.pop()
+            elif not self._stack:  # after an update, or another backward pass
+                self._clock.call("forward")
+            self.enter("backward")
+        except Exception as error:
+            self.failure = error
+
+    def _end_backward(self) -> None:
+        try:
+            self.leave_until("backward")
+        except Exception as error:
+            self.failure = error
+
+    def leave_until(self, phase: str) -> None:
+        """Leave a phase, with those in it that an error left open."""
+        while phase in self._stack:
+            self.leave()
+
+
+class LoopTrace:
+    """torch.profiler over the steps of a loop: traces, and tables of operators when it is over."""
+
+    def __init__(self, directory: Path, tables: Path, schedule: Schedule, loader: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.ranges = Ranges()
+        self._tables, self._loading, self._operators = tables, Loading(), OperatorTables()
+        self._loading.open(schedule)
+        self._loading.look_ahead(loader)
+        gpu = [ProfilerActivity.CUDA] * torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        worker = f"{socket.gethostname()}_{os.getpid()}_rank0"
+        self._tracer: Tracer | None = Tracer(
+            schedule,
+            {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False},
+            [ProfilerActivity.CPU, *gpu],
+            first=0,
+            writer=TraceWriter(directory, worker, rank=0, budget=Budget(None, schedule.active), keep=None, traces=[]),
+            loading=self._loading,
+            operators=self._operators,
+        )
+        self.ranges.paused = not self.recording
+
+    @property
+    def recording(self) -> bool:
+        """Whether a profiler disturbs the current step."""
+        return self._tracer is not None and self._tracer.recording
+
+    def begin(self) -> None:
+        """A step begins now."""
+        if self._tracer is not None:
+            self.ranges.boundary()
+            self._tracer.begin()
+
+    def end_step(self) -> None:
+        """End the step, and write the trace of a finished cycle."""
+        if self._tracer is None:
+            return
+        self._tracer.step(self.ranges.boundary())
+        self.ranges.paused = not self.recording
+        if self._tracer.done:
+            self.finish()
+
+    def fetched(self, epoch: int, batch: int) -> None:
+        """Note when a batch was had."""
+        if self._loading.on:
+            self._loading.fetched(epoch, batch, self.ranges.last_end("data_wait"))
+
+    def finish(self, *, failed: bool = False) -> None:
+        """Write what is left; a second time does nothing."""
+        tracer, self._tracer = self._tracer, None
+        if tracer is None:
+            return
+        tracer.stop(self.ranges.boundary(), failed=failed)
+        self.ranges.paused = True
+        self._loading.switch(False)
+        self._loading.close()
+        if tracer.steps:
+            self._operators.write(self._tables)
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]

@@ -1,0 +1,57 @@
+"""How long a run will take, as soon as its first steps tell."""
+
+import logging
+import math
+import time
+from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+from omegaconf import DictConfig
+
+from strobe.callbacks.lightnings import seconds_left, steps_left
+from strobe.present.terminal import clock
+
+STEPS, SECONDS = 4, 5.0  # at least, before it is told
+VALIDATING = 1 / 3  # of training on as many images: the forward pass
+BEGINNING = 1.0  # seconds, about, until what is measured alone is warm
+TURNING = 12  # steps, about, in which two models become warm and take turns
+MOST = 4  # changes that are tried, in most runs
+
+log = logging.getLogger(__name__)
+
+
+def ceilings_seconds(cfg: DictConfig, step: float) -> float:
+    """About how long measuring the ceilings takes, and what would be faster; ``step``: seconds of one."""
+    return float(2 * (cfg.ceilings_seconds + BEGINNING) + MOST * turns_seconds(cfg, step))
+
+
+def turns_seconds(cfg: DictConfig, step: float) -> float:
+    """About how long a model takes turns with the run's own."""
+    return float(cfg.ceilings_seconds + BEGINNING + TURNING * step)
+
+
+class Forecast(Callback):
+    """Logs, after a few steps, about how long training takes, and what comes after it."""
+
+    def __init__(self, cfg: DictConfig, *, ceilings: bool) -> None:
+        self._cfg, self._ceilings = cfg, ceilings
+        self._ends: list[float] | None = []  # of steps, monotonic seconds; None once it is told
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Tell it when enough steps are known; the first, and one in which the profiler starts, count for little."""
+        if self._ends is None:
+            return
+        self._ends.append(now := time.monotonic())
+        if len(self._ends) <= STEPS or now - self._ends[0] < SECONDS:
+            return
+        lengths = sorted(after - before for before, after in zip(self._ends, self._ends[1:], strict=False))
+        step, self._ends = lengths[len(lengths) // 2], None
+        batches = sum(trainer.num_val_batches) / trainer.num_training_batches / trainer.check_val_every_n_epoch
+        left = min(seconds_left(trainer), steps_left(trainer) * step * (1 + VALIDATING * batches))
+        if left == math.inf:
+            return
+        text = f"About {clock(left)} of training left"
+        if self._ceilings:
+            after = ceilings_seconds(self._cfg, step)
+            text += f", then up to {clock(after)} to measure ceilings (ceilings=false leaves them out)"
+        log.info("%s", text)

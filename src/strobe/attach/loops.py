@@ -1,0 +1,337 @@
+"""The records of training loops that scripts write themselves: which loop belongs to which training, and its steps."""
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import distributed
+
+from strobe.attach.place import command, new_directory, tell
+from strobe.attach.record import finish, summarise
+from strobe.attach.settings import loading_of, what_is_loaded
+from strobe.callbacks.batches import size_of
+from strobe.callbacks.clock import Clock
+from strobe.callbacks.columns import OWNED
+from strobe.callbacks.device_clock import DeviceClock
+from strobe.callbacks.loop import LoopPhases, LoopTrace
+from strobe.callbacks.rows import StepLog, StepRows
+from strobe.callbacks.schedule import Schedule
+from strobe.measure import contention
+
+MINE = "Strobe"  # owns the time that recording takes
+READ_EVERY = 1.0  # seconds between two readings of the machine, which take milliseconds
+_open: list["Training"] = []  # at most one
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a script asks to be recorded, and how."""
+
+    loader: Any
+    optimizers: Sequence[Any] | None  # of torch; None for all
+    directory: Path | None
+    schedule: dict[str, int] | None  # of a trace
+    report: bool
+
+
+def loop_of(asked: Asked) -> "Loop | None":
+    """A loop of the training that it belongs to; None where nothing is to be recorded."""
+    for training in list(_open):
+        if training.pid != os.getpid():
+            _open.remove(training)  # of the process that this one was forked from
+        elif training.thread != get_ident():
+            return None
+        elif (same := training.is_of(asked)) is False:
+            training.end()
+        else:
+            loop = Loop(training, asked)
+            training.begin(loop, sure=bool(same))
+            return loop
+    if _rank():
+        return None
+    training = Training(asked)
+    _open.append(training)
+    loop = Loop(training, asked)
+    training.begin(loop)
+    return loop
+
+
+def close(error: BaseException | None = None) -> None:
+    """End the open record, if there is one; ``error`` is what ended the training."""
+    for training in list(_open):
+        training.end(error)
+
+
+@atexit.register
+def _at_exit() -> None:
+    # What ended the script, once Python has printed it.
+    error = getattr(sys, "last_value", None)
+    close(error if isinstance(error, BaseException) else None)
+
+
+class Loop(Iterator[Any]):
+    """One pass over a loader: tells its training of each batch, and of its end."""
+
+    def __init__(self, training: "Training", asked: Asked) -> None:
+        self.training, self.asked = training, asked
+        self.batches: Iterator[Any] = iter(())
+        self.waits = False  # in a step of another loop's
+        self.began = time.perf_counter_ns()
+
+    def __next__(self) -> Any:
+        self._tell(Training.fetch)
+        try:
+            batch = next(self.batches)
+        except StopIteration:
+            self._tell(Training.end_loop)
+            raise
+        except BaseException as error:
+            self.training.end(error)
+            raise
+        self._tell(Training.fetched, batch)
+        return batch
+
+    def __del__(self) -> None:  # a loop that is left by `break`, or by an error
+        self._tell(Training.end_loop)
+
+    def _tell(self, what: Callable[..., None], *given: Any) -> None:
+        training = self.training
+        if training in _open:
+            training.guarded(what, training, self, *given)
+
+
+class Training:
+    """The record of one training, from its first loop on."""
+
+    def __init__(self, asked: Asked) -> None:
+        loader = asked.loader
+        self.pid, self.thread = os.getpid(), get_ident()
+        self.named, self.report = asked.optimizers, asked.report
+        self.loader = _reference(loader)
+        self.dataset = _reference(getattr(loader, "dataset", None))
+        self.config = loading_of(loader) | {"loop": True}
+        self.known = what_is_loaded(loader)
+        with contextlib.suppress(Exception):
+            self.known["batches_per_epoch"] = len(loader)
+        self.place = new_directory(asked.directory)
+        self.device = _device(asked.optimizers)
+        self.clock = Clock(DeviceClock() if self.device == "cuda" else None)
+        rows = StepRows(self.place / "steps.csv", [MINE], device=self.device == "cuda")
+        self.log = StepLog(self.clock, rows)
+        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own)
+        self.clock.collect(True)
+        self.trace: LoopTrace | None = None
+        if asked.schedule:
+            place = self.place
+            self.trace = LoopTrace(place / "tensorboard", place / "tables", Schedule(**asked.schedule), loader)
+            self.phases.parts.append(self.trace.ranges)
+        self.active: Loop | None = None  # that trains now
+        self.aside: Loop | None = None  # another one, of which nobody knows yet whether it trains
+        self.stranger = False  # an update of the present loop belongs to another training
+        self.step, self.epoch = 0, -1
+        self.size: int | None = None  # of the batch
+        self.validation = 0.0
+        self.fetched_one = self.profiled = False
+        self.before_epoch = 0  # updates
+        self.before = self.now = contention.read()
+
+    # --- what belongs to it
+
+    def is_of(self, asked: Asked) -> bool | None:
+        """Whether a loop is one of this training's; None if its updates will tell."""
+        if asked.optimizers is not None and (self.named or self.phases.optimizers):
+            return any(self.phases.knows(one) for one in asked.optimizers)
+        dataset = getattr(asked.loader, "dataset", None)
+        same = self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset)
+        return True if same else None
+
+    def _is_its_own(self, optimizer: Any) -> bool:
+        """An optimizer is about to step: with the first update of a loop it shows whose the loop is."""
+        loop = self.aside if self.active is None else self.active
+        if loop is None:
+            return False  # outside all loops
+        if self.phases.updates == self.before_epoch and self.phases.updates and not self.phases.knows(optimizer):
+            self.stranger = True  # to be told when torch does not call hooks
+        if self.stranger:
+            return False
+        if loop is self.aside:
+            self.aside = None
+            self._begin_epoch(loop)
+            self.phases.change("forward")
+        return True
+
+    def _hand_over(self, loop: "Loop") -> None:
+        """Another training has begun in this loop: end this record, and begin one for it."""
+        self.active = self.aside = None
+        self.end()
+        loop.training = Training(loop.asked)
+        _open.append(loop.training)
+        loop.training.begin(loop)
+
+    # --- its loops
+
+    def begin(self, loop: "Loop", *, sure: bool = True) -> None:
+        """A loop begins: an epoch, or one beside if that is not sure."""
+        if sure:
+            self._begin_epoch(loop)
+        elif self.active is None:
+            self.aside = loop
+
+    def _begin_epoch(self, loop: "Loop") -> None:
+        self.validation = min(self.validation, (time.perf_counter_ns() - self.clock.since) / 1e9)
+        if self.step:
+            self.log.begin(self.validation, epoch=True)
+        else:
+            self.clock.restart(epoch=True)
+        self.validation, self.active = 0.0, loop
+        self.epoch, self.before_epoch, self.fetched_one = self.epoch + 1, self.phases.updates, False
+        if self.trace is not None:
+            self.trace.begin()
+            self.profiled = self.trace.recording
+
+    def fetch(self, loop: "Loop") -> None:
+        """The script asks for a batch, and has done with the one before."""
+        if self.phases.failure is not None:
+            raise self.phases.failure
+        if self.stranger and loop in (self.active, self.aside):
+            self._hand_over(loop)
+            loop.training.fetch(loop)
+        elif loop is self.active:
+            if self.fetched_one:
+                self._end_step()
+            self.phases.change("data_wait")
+        elif self.active is not None and torch.is_grad_enabled():
+            self.phases.enter("data_wait")  # of a loader beside, such as that of a zip
+            loop.waits = True
+
+    def fetched(self, loop: "Loop", batch: Any) -> None:
+        """The script has a batch."""
+        if loop is self.active:
+            self.fetched_one, self.size = True, size_of(batch)
+            if self.trace is not None:
+                self.trace.fetched(self.epoch, self.step)
+            self.phases.change("forward")
+        elif loop.waits:
+            self.phases.leave_until("data_wait")
+            loop.waits = False
+
+    def end_loop(self, loop: "Loop") -> None:
+        """A loop has ended, or was left; a batch that updated nothing is then no step."""
+        if self.stranger and loop in (self.active, self.aside):
+            self._hand_over(loop)
+            loop.training.end_loop(loop)
+        elif loop is self.aside:
+            self.validation += (time.perf_counter_ns() - loop.began) / 1e9
+            self.aside = None
+        elif loop is self.active:
+            self.active = None
+            if self.fetched_one and self.clock.updates:
+                self._end_step()
+            self.phases.change(None)
+            self.log.begin()
+            self.validation, self.fetched_one = 0.0, False
+            if time.monotonic() - self.now.at > READ_EVERY:
+                self.now = contention.read()
+        elif loop.waits:
+            self.phases.leave_until("data_wait")
+            loop.waits = False
+
+    def _end_step(self) -> None:
+        self.phases.end_step()
+        self.phases.change(OWNED + MINE)
+        images = None if self.size is None else self.size * _ranks()
+        profiled, self.profiled = self.profiled, False
+        if self.trace is not None:
+            self.trace.end_step()
+            self.profiled = self.trace.recording
+        self.log.end_step(self.step, self.epoch, images, profiled=profiled or self.profiled)
+        self.step, self.fetched_one = self.step + 1, False
+
+    # --- its end
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the record, and print the verdict; a second time does nothing."""
+        if self not in _open or os.getpid() != self.pid:
+            return
+        self.guarded(self._end, error)
+        self._let_go()
+
+    def _end(self, error: BaseException | None) -> None:
+        if self.active is not None:
+            self.end_loop(self.active)
+        self._let_go()
+        if self.trace is not None:
+            self.trace.finish(failed=error is not None)
+        self.log.close()
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+        status = "completed" if error is None else "interrupted" if interrupted else "failed"
+        self.now = contention.read() if self.now is self.before else self.now
+        optimizers = list(self.phases.optimizers)
+        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=_device(optimizers))
+        summary |= self.known | {"devices": 1, "world_size": _ranks()}
+        if self.step and not self.phases.passes:
+            self.config["loop"] = "backward unseen"
+        summary |= {"script": command(), "settings": self.config}
+        machine, threads = (self.before, self.now), self.log.threads
+        finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+
+    def _let_go(self) -> None:
+        """Take every hook away; what still calls is not heard."""
+        if self in _open:
+            _open.remove(self)
+        self.active = self.aside = None
+        self.phases.forget()
+        self.clock.collect(False)
+
+    def fail(self, error: Exception) -> None:
+        """End the measuring after an error of Strobe's own."""
+        with contextlib.suppress(Exception):
+            self._let_go()
+        with contextlib.suppress(Exception):
+            self.log.close()
+        tell(error, self.place)
+
+    def guarded(self, work: Callable[..., None], *given: Any) -> None:
+        """Work whose error ends the record, and no more than that."""
+        try:
+            work(*given)
+        except Exception as error:
+            self.fail(error)
+
+
+def _device(optimizers: Iterable[Any] | None) -> str:
+    """The kind of device that is trained on, by the parameters, or else by whether a GPU is in use."""
+    for optimizer in optimizers or ():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                return str(parameter.device.type)
+    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    """The thing, kept no longer than the script keeps it where that is possible."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:  # a list
+        return lambda: thing
+
+
+def _in_group() -> bool:
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _rank() -> int:
+    return distributed.get_rank() if _in_group() else int(os.environ.get("RANK", "0"))
+
+
+def _ranks() -> int:
+    return distributed.get_world_size() if _in_group() else 1

@@ -1,0 +1,95 @@
+"""``strobe.watch``: a training loop that a script writes itself, recorded as a Trainer's is; needs no Lightning."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from strobe.attach import loops
+from strobe.attach.entry import DIRECTORY, TRACE, is_set
+from strobe.attach.place import tell
+from strobe.attach.settings import schedule_of
+
+Batch = TypeVar("Batch")
+
+
+class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
+    """Record a training loop: ``for batch in strobe.watch(loader, optimizer=optimizer):``.
+
+    It gives the batches of the loader, whose length and attributes it has, and changes nothing about them or about the
+    training. Loops over the same loader, or with updates by the same optimizer, are epochs of one training; a
+    loop between them that updates nothing is a validation. When the process ends, or another training
+    begins, or the loader raises, the verdict is printed and the record is complete; ``close`` ends it before, as does
+    the end of a ``with`` block. Of several ranks the first one records.
+
+    Args:
+        loader: A DataLoader, or anything else to iterate over.
+        optimizer: The optimizer, or several, whose steps are the updates; by default all that step in this thread.
+        directory: Where the record goes; see ``Strobe``, as for ``trace`` and ``report``.
+
+    Raises:
+        TypeError: ``loader`` is nothing to iterate over, or ``optimizer`` is none.
+        ValueError: ``trace`` has an unknown key, or a number that is out of range.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Batch],
+        *,
+        optimizer: Any = None,
+        directory: str | Path | None = None,
+        trace: bool | Mapping[str, int] = False,
+        report: bool = True,
+    ) -> None:
+        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+            raise TypeError(f"strobe.watch takes something to iterate over, such as a DataLoader, not {loader!r}")
+        directory = directory or os.environ.get(DIRECTORY)
+        place, schedule = Path(directory) if directory else None, schedule_of(trace or is_set(TRACE))
+        self.loader = loader
+        self._asked = loops.Asked(loader, _optimizers(optimizer), place, schedule, report)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # not set yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self.loader, name)
+
+    def __iter__(self) -> Iterator[Batch]:
+        recorded = None
+        try:
+            recorded = loops.loop_of(self._asked)
+        except Exception as error:
+            tell(error, None)
+        if recorded is None:
+            return iter(self.loader)
+        recorded.batches = iter(self.loader)  # here, as without: it may draw random numbers
+        return recorded
+
+    def __enter__(self) -> "watch[Batch]":
+        return self
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        loops.close(error)
+
+    def close(self) -> None:
+        """End the record now, and print the verdict."""
+        loops.close()
+
+
+def _optimizers(given: Any) -> Sequence[Any] | None:
+    """Those of torch that are meant, without what wraps them, as Fabric does."""
+    if given is None:
+        return None
+    found = list(given) if isinstance(given, list | tuple) else [given]
+    for place, one in enumerate(found):
+        while not hasattr(type(one), "register_step_pre_hook") and hasattr(one, "optimizer"):
+            one = one.optimizer  # noqa: PLW2901
+        inner = vars(one).get("_optimizer", one) if hasattr(one, "__dict__") else one
+        if not isinstance(inner, torch.optim.Optimizer):
+            raise TypeError(f"strobe.watch(..., optimizer=...) takes torch optimizers, not {type(one).__name__}")
+        found[place] = inner
+    return found

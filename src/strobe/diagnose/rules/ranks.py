@@ -1,0 +1,161 @@
+"""Several ranks: one that all others wait for, ranks that take turns at it, and batches of uneven size."""
+
+from collections.abc import Sequence
+
+from strobe.diagnose.predict import Step
+from strobe.diagnose.rules import Finding
+from strobe.present.format import duration, interval, percent
+from strobe.records.run import Figure, Record, as_number
+
+WAITING = 0.1  # of the step, by rank 0, from which on it is told though nobody knows for whom
+MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
+MOST_NAMED = 4  # ranks
+_PLACES = {
+    "transfer": "preparing batches",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "optimizer": "the update",
+    "callbacks": "callbacks",
+    "other": "code outside all phases",
+}
+_SINGULAR, _PLURAL = ("waits", "takes", "gets", "has", "it"), ("wait", "take", "get", "have", "they")
+_MACHINE = "Compare {who} with the others: the machine's cores, clock, temperature and other processes, and the code."
+_SIZES = "Give all ranks batches of one size: sort the samples by length, or fill batches by elements, not by samples."
+
+
+def straggler(record: Record, step: Step) -> Finding | None:
+    """The ranks that the others wait for, what they do meanwhile, and training without it."""
+    gain = [record.number("ranks", "speedup", end) for end in ("median", "low", "high")]
+    pattern, phase = record.text("ranks", "pattern"), record.text("ranks", "phase") or "other"
+    if pattern is None:
+        return _unknown(record, step)
+    median, low, high = (max(1.0, end) if end is not None else 1.0 for end in gain)
+    own = _name(record) if phase == "callbacks" and record.text("ranks", "owner") else None
+    place, sized = own or _PLACES.get(phase, "waiting for data"), record.text("ranks", "uneven") is not None
+    who, turns = _who(record), pattern == "alternating"
+    advice = _advice(phase, own, "one of them" if turns else who[:1].lower() + who[1:])
+    return Finding(
+        "straggler",
+        _title(record, who, phase, place, several=len(_slow(record)) > 1),
+        f"{_work(record)}{_missing(record)}",
+        _SIZES if sized else advice,
+        (),
+        Figure(median, min(low, median), max(high, median)),
+    )
+
+
+def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -> str:
+    share, pattern = record.number("ranks", "share") or 1.0, record.text("ranks", "pattern")
+    extra = max(0.0, record.number("ranks", "extra_seconds") or 0.0)
+    longer = duration(extra if share >= MOSTLY or pattern == "growing" else extra / share)
+    plural = several and pattern != "alternating"
+    waits, takes, gets, has, it = _PLURAL if plural else _SINGULAR
+    others = "the others" if (record.count("ranks", "world_size") or 0) != 2 else "the other"
+    more = f"{takes} {longer} longer than {others} in {place}"
+    if phase == "data_wait":
+        more = f"{waits} for data {longer} more than {others}"
+    if record.text("ranks", "uneven") and pattern == "alternating":
+        return f"The ranks' batches differ in size: the rank with the largest takes {longer} longer than {others}"
+    if record.text("ranks", "uneven"):
+        return f"{who} {gets} batches {_larger(record)} as large as those of {others}, and {more}"
+    if pattern == "alternating":
+        return f"Ranks take turns at being slow: in {percent(share)} of steps one of them {more}"
+    if pattern == "growing":
+        return f"{who} {has} become slow: since step {record.count('ranks', 'since_step') or 0:,} {it} {more}"
+    return f"{who} {more} in {percent(share)} of steps"
+
+
+def _unknown(record: Record, step: Step) -> Finding | None:
+    """Rank 0 waits, and the rows of others are missing: which rank is slow, if one is, nobody can tell."""
+    found = record.mapping("ranks", "first", "waits").values()
+    waited, missing = sum(max(0.0, as_number(value) or 0.0) for value in found), _missing(record)
+    if not missing or waited < WAITING * step.seconds:
+        return None
+    most = step.seconds / max(step.seconds - waited, 1e-3 * step.seconds)
+    return Finding(
+        "straggler",
+        f"Rank 0 waits {duration(waited)} of each step for other ranks",
+        f"It waits for {percent(waited / step.seconds)} of the step, for a slower rank or for the exchange of "
+        f"gradients.{missing}",
+        "Copy the files that the other ranks left (ranks/<rank>.csv) into this record's folder ranks, and make the "
+        "report again (python -m strobe.report).",
+        (),
+        Figure(most**0.5, 1.0, most),
+    )
+
+
+def _slow(record: Record) -> list[object]:
+    return record.items("ranks", "slow")
+
+
+def _who(record: Record) -> str:
+    """Such as ``Rank 1``, or ``Ranks 2 and 3``."""
+    names = [str(rank) for rank in _slow(record)] or [str(record.count("ranks", "slowest") or 0)]
+    if len(names) == 1:
+        return f"Rank {names[0]}"
+    if len(names) > MOST_NAMED:
+        return f"{len(names)} ranks ({', '.join(names[:MOST_NAMED])} ...)"
+    return f"Ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _name(record: Record) -> str:
+    return (record.text("ranks", "owner") or "").rpartition("/")[2]
+
+
+def _larger(record: Record) -> str:
+    """By how much the batches of the slow ranks are larger: ``1.6 times``."""
+    sizes = {rank: as_number(size) or 0.0 for rank, size in record.mapping("ranks", "elements").items()}
+    slow = {str(rank) for rank in _slow(record)}
+    sides = [[size for rank, size in sizes.items() if (rank in slow) == side] for side in (True, False)]
+    ours, others = (sum(side) / max(1, len(side)) for side in sides)
+    return f"{ours / others:.1f} times" if others > 0 else "several times"
+
+
+def _work(record: Record) -> str:
+    """Sentences on what each rank works and waits, and on the slow-down."""
+    own, waits = (record.mapping("ranks", key) for key in ("own_seconds", "waits"))
+    each = [f"rank {rank} works {_told(own, rank)} and waits {_told(waits, rank)}" for rank in _shown(own)]
+    told = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
+    slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))
+    if slow is None:
+        return f"{told}How long the others work is not known."
+    spread = interval(low, high, lambda end: f"{end:.2f}")
+    return (
+        f"{told}The slowest rank of a step works {slow:.2f} times as long as the mean rank{spread and f' ({spread})'}."
+    )
+
+
+def _told(seconds: dict[str, object], rank: str) -> str:
+    return duration(as_number(seconds.get(rank)) or 0.0)
+
+
+def _shown(own: dict[str, object]) -> Sequence[str]:
+    """The slowest ranks and the fastest one, if there are many."""
+    ordered = sorted(own, key=lambda rank: -(as_number(own[rank]) or 0.0))
+    return sorted(own, key=_number) if len(own) <= MOST_NAMED else [*ordered[: MOST_NAMED - 1], ordered[-1]]
+
+
+def _number(rank: str) -> int:
+    return int(rank) if rank.isdecimal() else 0
+
+
+def _missing(record: Record) -> str:
+    """A sentence on ranks, or steps, without rows; empty where all are there."""
+    world, known = record.count("ranks", "world_size") or 0, record.items("ranks", "ranks")
+    coverage = record.number("ranks", "coverage")
+    if missing := [str(rank) for rank in range(min(world, 100_000)) if rank not in known]:
+        named = ", ".join(missing[:MOST_NAMED]) + " ..." * (len(missing) > MOST_NAMED)
+        many = len(missing) > 1
+        return f" Rank{'s' * many} {named} left no rows here: what {'they do' if many else 'it does'} is not known."
+    if coverage is not None and coverage < 1:
+        return f" All ranks have rows of {percent(coverage)} of the steps, and only these count."
+    return ""
+
+
+def _advice(phase: str, owner: str | None, who: str) -> str:
+    if phase == "data_wait":
+        return f"Look at what {who} reads: the share of the data, the disk it lies on, and the workers that load it."
+    if phase == "callbacks":
+        name = owner or "Such a callback"
+        return f"Make {name} cheaper, or run it less often: while one rank is in it, all others wait."
+    return _MACHINE.format(who=who)
