@@ -13,7 +13,7 @@ TESTS := $(BIN)/python -m pytest --randomly-seed=$(SEED)
 ON_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages
 
@@ -43,7 +43,7 @@ test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	$(TESTS) -m gpu
 
 test-network: $(STAMP) ## install the wheel beside the oldest and the newest Lightnings and torch, and attach; some gigabytes
-	$(TESTS) -m network tests/attach
+	$(TESTS) -m network
 
 coverage: $(STAMP) ## run the tests as `make test` does, and hold the lines they reach against a floor
 	$(TESTS) $(ON_TWO) --cov

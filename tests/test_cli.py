@@ -1,12 +1,17 @@
 """``strobe X`` is ``python -m strobe.X``."""
 
+import re
 import runpy
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from importlib.util import find_spec
 
 import pytest
 
 from strobe import cli
+from strobe.app import needed
+from support.places import ROOT
 
 
 def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -58,3 +63,19 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         called(monkeypatch, "tune")
     assert ended.value.code == 130
+
+
+def test_what_the_application_needs_is_looked_for() -> None:
+    """In the extra ``app``, in which libraries have the names of their distributions."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = {re.split("[<>=]", text)[0] for text in project["optional-dependencies"]["app"] + project["dependencies"]}
+    provided = packages_distributions()
+    looked_for = {name.lower().replace("_", "-") for package in needed.PACKAGES for name in provided[package]}
+    assert asked <= looked_for
+
+
+def test_a_command_of_the_application_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "strobe.app.needed")
+    monkeypatch.setitem(sys.modules, "rasterio", None)
+    with pytest.raises(SystemExit, match=r"not installed \(rasterio\): pip install 'lightning-strobe\[app\]'"):
+        called(monkeypatch, "tune")

@@ -21,10 +21,10 @@ def test_a_wheel_holds_strobe_and_hydras_plugin(tmp_path: Path) -> None:
     [about] = tops - {"strobe", "hydra_plugins"}
     assert re.fullmatch(r"lightning_strobe-[\d.]+\.dist-info", about)
     assert f"{about}/licenses/LICENSE" in files
-    for path in (path for folder in ("src", "callbacks") for path in (ROOT / folder).rglob("*") if path.is_file()):
-        if path.suffix != ".pyc":
+    for path in (path for folder in ("src", "callbacks", "conf") for path in (ROOT / folder).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
             name = path.relative_to(ROOT).as_posix().removeprefix("src/")
-            name = f"strobe/{name}" if name.startswith("callbacks/") else name
+            name = f"strobe/{name}" if name.startswith(("callbacks/", "conf/")) else name
             assert files.get(name) == path.read_bytes(), name
 
     with tarfile.open(built(ROOT, tmp_path / "source", "sdist")) as archive:

@@ -13,7 +13,7 @@ from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, say
 from strobe.process.launch import parser_of, quieten_kineto, start
 
 if TYPE_CHECKING:
@@ -62,18 +62,30 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         import lightning
 
         from strobe.app.build.instantiate import build_data
+        from strobe.app.build.trainer import lone_trainer
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
         from strobe.app.run.train import quieten
+        from strobe.probe.ranks import together
 
         quieten()
-        seconds = 2 * (cfg.ceilings_seconds + BEGINNING)
-        print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         data = build_data(cfg)
         data.prepare_data()
         data.setup()
-        return Ceilings(cfg, data, overrides).measure(), cfg
+        trainer = lone_trainer(cfg)
+    # Outside that block Lightning does not see Hydra, and starts the other ranks by this command as it was given.
+    if trainer.world_size > 1 and trainer.strategy.launcher:
+        trainer.strategy.launcher.launch(trainer.strategy.setup_environment)
+    with together(trainer) as ranks:
+        ceilings = Ceilings(cfg, data, overrides, ranks)
+        if trainer.global_rank:
+            if ranks:
+                ceilings.take_part()
+            sys.exit()
+        seconds = 2 * (cfg.ceilings_seconds + BEGINNING)
+        print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
+        return ceilings.measure(), cfg
 
 
 def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None:
@@ -96,9 +108,8 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
     if table.row_count:
         console.print(table)
     if record["reason"] is not None:
-        console.print(f"Not measured: {record['reason']}", markup=False, highlight=False, soft_wrap=True)
-    for told in explain(record, workers=workers):
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        say(console, f"Not measured: {record['reason']}")
+    say(console, *explain(record, workers=workers))
 
 
 def explain(record: dict[str, Any], *, workers: int) -> list[str]:

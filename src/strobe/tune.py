@@ -13,7 +13,7 @@ from strobe.process.launch import quieten_kineto
 from strobe.process.signals import exit_code, interruptible
 
 
-@hydra.main(version_base="1.3", config_path="../../conf", config_name="tune")
+@hydra.main(version_base="1.3", config_path="conf", config_name="tune")
 def tune(cfg: DictConfig) -> None:
     """Search; ``strobe.app.tuning.command`` is imported here, so that help and config errors need not wait for it."""
     quieten_kineto()

@@ -13,10 +13,21 @@ import pytest
 from support.bare import built, requirements, with_network, without_network
 from support.places import ROOT
 
-SCRIPT = """
+DATA = """
 import sys, time
 import torch
-from strobe import Strobe
+import strobe
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 60
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.ones(32)
+
+loader = torch.utils.data.DataLoader(Slow(), batch_size=2)
+"""
+TRAINER = """
 from {package} import LightningModule, Trainer
 
 class Model(LightningModule):
@@ -28,17 +39,20 @@ class Model(LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
-class Slow(torch.utils.data.Dataset):
-    def __len__(self):
-        return 60
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return torch.ones(32)
-
 quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-for callbacks in [], [Strobe("mine", trace=True)]:
-    trainer = Trainer(accelerator="cpu", max_epochs=1, callbacks=callbacks, **quiet)
-    trainer.fit(Model(), torch.utils.data.DataLoader(Slow(), batch_size=2))
+for callbacks in [], [strobe.Strobe("mine", trace=True)]:
+    Trainer(accelerator="cpu", max_epochs=1, callbacks=callbacks, **quiet).fit(Model(), loader)
+"""
+LOOP = """
+model = torch.nn.Linear(32, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with strobe.watch(loader, directory="loop", trace=True) as batches:
+    for batch in batches:
+        optimizer.zero_grad()
+        model(batch).square().mean().backward()
+        optimizer.step()
+"""
+END = """
 print(sys.argv[1:])
 sys.exit(7)
 """
@@ -54,31 +68,37 @@ def test_it_asks_for_little(wheel: Path) -> None:
     assert {one.name for one in requirements(wheel)} == {"jinja2", "numpy", "rich", "torch"}
 
 
-def attaches(python: Path, lightning: str, folder: Path) -> None:
-    """A script leaves its records by both doors, with a trace; its output, arguments and exit code are its own."""
+def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"]}  # without PYTHONPATH
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
-    def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [python, "-m", f"strobe.{module}", *arguments]
-        environment = {"PATH": os.environ["PATH"]}  # without PYTHONPATH
-        return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
-    (folder / "train.py").write_text(SCRIPT.format(package=PACKAGES[lightning]))
-    done = run("run", "--out", "here", "train.py", "--out", "other", "--trace")
+def attaches(python: Path, folder: Path, lightning: str | None = None) -> None:
+    """A script leaves records by each door, with traces; its output, arguments and exit code are its own."""
+
+    trainer = TRAINER.format(package=PACKAGES[lightning]) if lightning else ""
+    (folder / "train.py").write_text(DATA + trainer + LOOP + END)
+    done = run(folder, python, "-m", "strobe.run", "--out", "here", "train.py", "--out", "other", "--trace")
     assert (done.returncode, done.stdout) == (7, "['--out', 'other', '--trace']\n"), done.stderr
     assert "Strobe stopped" not in done.stderr
-    assert done.stderr.count("waits") >= 2
-    for name in ("here", "mine"):
+    for name in ("here", "mine", "loop") if lightning else ("loop",):
         summary = json.loads((folder / name / "summary.json").read_text())
         assert {"loader", "shared_machine"} >= {summary["findings"][0]["cause"]}
+        assert summary["verdict"] in " ".join(done.stderr.split())
         assert summary["script"] == "python train.py --out other --trace"
-        assert summary["choices"] == {"model": "Model"}
-    assert (folder / "mine" / "tables" / "operators_by_cpu_time.csv").read_text().count("\n") > 5
-    assert summary["traces"]
-    page = folder / "here" / "report.html"
+        if name != "here":
+            assert (folder / name / "tables" / "operators_by_cpu_time.csv").read_text().count("\n") > 5
+            assert summary["traces"]
+
+
+def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Path) -> None:
+    python = without_network(tmp_path / "environment", wheel)
+    attaches(python, tmp_path)
+    page = tmp_path / "loop" / "report.html"
     page.unlink()
-    again = run("report", "here")
+    again = run(tmp_path, python, "-m", "strobe.report", "loop")
     assert (again.returncode, page.is_file()) == (0, True), again.stderr
-    refused = run("tune")
+    refused = run(tmp_path, python, "-m", "strobe.tune")
     assert re.fullmatch(r"This command needs .* pip install 'lightning-strobe\[app\]'\n", refused.stderr)
     assert refused.returncode == 1
 
@@ -87,7 +107,7 @@ def attaches(python: Path, lightning: str, folder: Path) -> None:
 def test_a_script_is_attached_to_where_nothing_else_is_installed(lightning: str, wheel: Path, tmp_path: Path) -> None:
     if find_spec(lightning) is None:
         pytest.skip(f"{lightning} is not installed")
-    attaches(without_network(tmp_path / "environment", wheel, lightning), lightning, tmp_path)
+    attaches(without_network(tmp_path / "environment", wheel, lightning), tmp_path, lightning)
 
 
 @pytest.mark.network
@@ -96,6 +116,6 @@ def test_a_script_is_attached_to_where_nothing_else_is_installed(lightning: str,
 def test_oldest_and_newest_libraries_do(lightning: str, resolution: str, wheel: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     try:
-        attaches(with_network(environment, wheel, f"{lightning}>=2.2", resolution), lightning, tmp_path)
+        attaches(with_network(environment, wheel, f"{lightning}>=2.2", resolution), tmp_path, lightning)
     finally:
         shutil.rmtree(environment, ignore_errors=True)  # gigabytes

@@ -107,6 +107,15 @@ def test_the_verdict_comes_first_and_is_no_surer_than_the_record(
     assert unsaid not in seen
 
 
+def test_cells_of_which_none_completed_are_counted_by_how_they_ended() -> None:
+    record = comparison(2)
+    record["cells"] = [
+        cell | {"best": False, "status": status}
+        for cell, status in zip(record["cells"] + record["cells"][:1], ("failed", "interrupted", "failed"), strict=True)
+    ]
+    assert "No cell completed: 2 failed, 1 interrupted." in page_of(record).text
+
+
 def test_warnings_and_regressions_are_told_at_the_top() -> None:
     record = comparison(24) | {
         "unlike": ["The hosts differ: a, b"],

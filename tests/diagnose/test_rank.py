@@ -8,7 +8,7 @@ from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, gain, verdict
 from strobe.records.run import Record
-from support.recorded import BESIDE, CALLBACK, CAUSES, causes, example, of, with_batches
+from support.recorded import BESIDE, CALLBACK, CAUSES, RECORDED, causes, example, of, recorded, with_batches
 
 
 def test_the_greatest_gain_comes_first() -> None:
@@ -267,3 +267,27 @@ def test_others_are_named_where_nobody_tells_how_long_training_stood_ready() -> 
     assert causes(record)[0] == "shared_machine"
     record.summary["machine"]["idle"] = 0.5  # cores enough for both
     assert "shared_machine" not in causes(record)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_four_ranks_with_four_times_the_machine_are_told_what_one_is(name: str) -> None:
+    def told(record: Record) -> list[tuple[Any, ...]]:
+        return [(one.cause, one.overrides, pytest.approx(one.predicted_speedup.median)) for one in diagnose(record)]
+
+    one, ranks = told(recorded(name)[0]), 4
+    summary, ceilings = (record := recorded(name)[0]).summary, record.summary["ceilings"]
+    summary.update(devices=ranks, world_size=ranks)
+    for node, keys in (
+        (summary, ("overall_images_per_second", "train_images")),
+        (summary["images_per_second"], ("median", "low", "high")),
+        (summary["environment"], ("usable_cores", "shm_free_bytes")),
+        (ceilings, ("loader", "model", "joint")),
+        *((entry, ("rate", "images_per_step")) for entry in ceilings["alternatives"]),
+    ):
+        node.update({key: ranks * node[key] for key in keys if node[key]})
+    for rates in (
+        *filter(None, ceilings["intervals"].values()),
+        *(one["interval"] for one in ceilings["alternatives"]),
+    ):
+        rates[:] = [ranks * rate for rate in rates]
+    assert told(record) == one

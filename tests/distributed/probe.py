@@ -1,21 +1,44 @@
-"""``train.py`` with a list of the tiles that each rank reads, written to the folder PROBE."""
+"""``train.py`` with a list of the tiles that each rank reads in training, written to the folder PROBE.
+
+Afterwards two alternatives are measured, and the second rank's memory is too small for a model with batches of 8.
+"""
 
 import os
 from pathlib import Path
+from typing import Any
 
 from strobe.app.loaders.base import Batch, TileData
+from strobe.app.run import after_training, ceilings
+from strobe.app.run.train import Run
+from strobe.diagnose.candidates import Candidate
 
-read = TileData.__getitem__
+RANK = os.environ.get("LOCAL_RANK", "0")
+read, build_model, end = TileData.__getitem__, ceilings.build_model, Run.end
 
 
 def recorded(self: TileData, index: int) -> Batch:
-    rank = os.environ.get("LOCAL_RANK", "0")
-    with Path(os.environ["PROBE"], f"rank{rank}.txt").open("a") as file:
+    with Path(os.environ["PROBE"], f"rank{RANK}.txt").open("a") as file:
         file.write(self.source.path(index) + "\n")
     return read(self, index)
 
 
+def ended(self: Run, *given: Any) -> None:
+    TileData.__getitem__ = read
+    end(self, *given)
+
+
+def built(cfg: Any, data: Any) -> Any:
+    if RANK == "1" and data.batch_size == 8:
+        raise RuntimeError("out of memory")
+    return build_model(cfg, data)
+
+
 TileData.__getitem__ = recorded
+Run.end, ceilings.build_model = ended, built
+after_training.candidates = lambda _: [
+    Candidate("model", ("data.batch_size=8",)),
+    Candidate("model", ("data.batch_size=6",)),
+]
 application = Path(__file__).parents[2] / "train.py"
 # Not by runpy, which would change sys.argv[0]: Lightning starts the other ranks with that.
 exec(compile(application.read_text(), application, "exec"), {"__name__": "__main__"})

@@ -1,5 +1,6 @@
 """Two processes on the CPU (gloo), started by Lightning and by torchrun."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -46,10 +47,11 @@ def read_by_rank(folder: Path) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("launcher", ["lightning", pytest.param("torchrun", marks=pytest.mark.slow)])
-def test_each_tile_is_read_once_and_one_record_is_written(
+def test_each_tile_is_read_once_one_record_is_written_and_ceilings_are_those_of_both(
     launcher: str, start: Callable[..., str], tmp_path: Path, sample_root: Path
 ) -> None:
-    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", "profiler=trace", *CYCLE)
+    given = ("profiler=trace", *CYCLE, "data.batch_size=4", "ceilings=true", "ceilings_seconds=0.1")
+    output = start(launcher, "trainer.devices=2", "hydra.run.dir=run", *given)
     tiles = {str(path) for path in sample_root.glob("tiles/seed42-10/*/*.tif")}
     first, second = read_by_rank(tmp_path)
     assert Counter(first + second) == Counter(tiles)
@@ -59,7 +61,7 @@ def test_each_tile_is_read_once_and_one_record_is_written(
     assert summary["world_size"] == 2
     assert len(list(tmp_path.glob("**/summary.json"))) == 1
     rows = (tmp_path / "run" / "steps.csv").read_text().splitlines()[1:]
-    assert len(rows) == -(-80 // (2 * 9))
+    assert len(rows) == 80 // (2 * 4)
     assert len(read_rows(tmp_path / "run" / "ranks" / "1.csv")) == len(rows)
     assert (summary["ranks"]["ranks"], summary["ranks"]["coverage"]) == ([0, 1], 1.0)
     assert not (tmp_path / "run" / "begun.json").exists()
@@ -69,6 +71,24 @@ def test_each_tile_is_read_once_and_one_record_is_written(
     for trace in traces:
         steps = [event for event in read_trace(trace)["traceEvents"] if event["name"].startswith("ProfilerStep#")]
         assert sorted(step["name"] for step in steps) == ["ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4"]
+    ceilings = summary["ceilings"]
+    assert ceilings["reason"] is None
+    for side in ("loader", "model"):
+        low, high = ceilings["intervals"][side]
+        assert 0 < low <= ceilings[side] <= high
+    assert ceilings["joint"] == pytest.approx(1 / (1 / ceilings["loader"] + 1 / ceilings["model"]))
+    measured = [(one["side"], one["images_per_step"]) for one in ceilings["alternatives"]]
+    assert measured == [("model", 2 * 6)]
+    assert "Not measured with data.batch_size=8: model: rank 1: RuntimeError: out of memory" in output
+
+
+@pytest.mark.slow
+def test_the_command_starts_the_ranks_and_one_prints(sample_root: Path, tmp_path: Path) -> None:
+    given = [*COMMON, "trainer.devices=2", f"data.root={sample_root}", "ceilings_seconds=0.1", "--json"]
+    said = ended(begin("-m", "strobe.ceilings", *given, cwd=tmp_path))
+    record = json.loads(said[said.index("{\n") :])
+    assert record["loader"] > 0 < record["model"]
+    assert (record["reason"], said.count("Measuring loader")) == (None, 1)
 
 
 @pytest.mark.slow

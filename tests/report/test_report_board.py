@@ -21,7 +21,7 @@ from strobe.records.run import Record
 from strobe.report.board import COLUMNS, RESULTS, hyperparameters, show_verdict, step_picture
 from support.pages import complete
 
-FOUND = dict(zip(RESULTS, (1463.0, 0.453, 3230.0, 8120.0, 4100.0, 2300.0), strict=True))
+FOUND = dict(zip(RESULTS, (0.5, 1463.0, 0.453, 3230.0, 8120.0, 4100.0, 2300.0), strict=True))
 TEXT, PICTURE = "strobe/verdict", "strobe/step"
 
 
@@ -116,7 +116,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("median", "low", "high"))
     old = record(images_per_second=nothing, step_seconds={"total": None}, ceilings={"loader": None, "model": 9.0})
-    for key in ("verdict", "findings", "efficiency", "environment", "memory"):
+    for key in ("verdict", "findings", "efficiency", "environment", "memory", "metrics"):
         del old[key]
     del old["overall_images_per_second"]
     assert not {*RESULTS[:3]} & hyperparameters(Record(old)).keys()

@@ -57,7 +57,7 @@ def without_network(folder: Path, wheel: Path, *wanted: str) -> Path:
 def with_network(folder: Path, wheel: Path, wanted: str, resolution: str) -> Path:
     """The same of the index's versions, the ``highest`` or ``lowest-direct``; some gigabytes are downloaded."""
     uv, lowest = [sys.executable, "-m", "uv"], resolution != "highest"
-    old = ["setuptools<70"] * lowest  # whose pkg_resources Lightning 2.2 imports, without asking for it
+    old = ["setuptools==69.*"] * lowest  # whose pkg_resources Lightning 2.2 imports, without asking for it
     given = [*map(str, requirements(wheel)), wanted, *old]
     subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     python = folder / "bin" / "python"

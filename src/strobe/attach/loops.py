@@ -25,6 +25,7 @@ from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
 from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
+from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
 
 MINE = "Strobe"  # owns the time that recording takes
@@ -141,7 +142,7 @@ class Training:
         self.size: int | None = None  # of the batch
         self.validation = 0.0
         self.fetched_one = self.profiled = False
-        self.before_epoch = 0  # updates
+        self.before_loop = 0  # updates
         self.before = self.now = contention.read()
 
     # --- what belongs to it
@@ -159,7 +160,7 @@ class Training:
         loop = self.aside if self.active is None else self.active
         if loop is None:
             return False  # outside all loops
-        if self.phases.updates == self.before_epoch and self.phases.updates and not self.phases.knows(optimizer):
+        if self.phases.updates == self.before_loop and self.phases.updates and not self.phases.knows(optimizer):
             self.stranger = True  # to be told when torch does not call hooks
         if self.stranger:
             return False
@@ -182,8 +183,10 @@ class Training:
     def begin(self, loop: "Loop", *, sure: bool = True) -> None:
         """A loop begins: an epoch, or one beside if that is not sure."""
         if sure:
+            self.before_loop = self.phases.updates
             self._begin_epoch(loop)
         elif self.active is None:
+            self.before_loop = self.phases.updates
             self.aside = loop
 
     def _begin_epoch(self, loop: "Loop") -> None:
@@ -193,7 +196,7 @@ class Training:
         else:
             self.clock.restart(epoch=True)
         self.validation, self.active = 0.0, loop
-        self.epoch, self.before_epoch, self.fetched_one = self.epoch + 1, self.phases.updates, False
+        self.epoch, self.fetched_one = self.epoch + 1, False
         if self.trace is not None:
             self.trace.begin()
             self.profiled = self.trace.recording
@@ -279,7 +282,7 @@ class Training:
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=_device(optimizers))
         summary |= self.known | {"devices": 1, "world_size": _ranks()}
         if self.step and not self.phases.passes:
-            self.config["loop"] = "backward unseen"
+            self.config["loop"] = UNSEEN
         summary |= {"script": command(), "settings": self.config}
         machine, threads = (self.before, self.now), self.log.threads
         finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)

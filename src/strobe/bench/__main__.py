@@ -18,7 +18,7 @@ from strobe.process.signals import exit_code, interruptible
 codes: list[int] = []
 
 
-@hydra.main(version_base="1.3", config_path="../../../conf", config_name="bench")
+@hydra.main(version_base="1.3", config_path="../conf", config_name="bench")
 def measure(cfg: DictConfig) -> None:
     """Measure a suite; in a sweep, one after the other."""
     quieten_kineto()

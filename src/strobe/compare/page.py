@@ -84,9 +84,11 @@ def verdict(compared: Comparison) -> str:
     """One sentence: the fastest cell, and how much faster than the baseline it is."""
     best, baseline = compared.best, compared.against
     if best is None or best.rate is None:
-        blank, failed = sum(cell.status == "completed" for cell in compared.cells), len(compared.cells)
-        nothing = f"Nothing was measured: {counted(blank, 'cell')} completed without a measured step; train longer."
-        return nothing if blank else f"No cell completed: {counted(failed, 'cell')} failed or were interrupted."
+        ended = Counter(cell.status for cell in compared.cells)
+        if blank := ended["completed"]:
+            return f"Nothing was measured: {counted(blank, 'cell')} completed without a measured step; train longer."
+        how = {"failed": ended["failed"] + ended["mixed"], "interrupted": ended["interrupted"]}
+        return f"No cell completed: {', '.join(f'{number:,} {status}' for status, number in how.items() if number)}."
     much = f"{figure(best.rate.median)} images/s"
     others = sum(cell.place == "tied" for cell in compared.cells) - 1
     rest = ""

@@ -20,6 +20,17 @@ _WORDS = {  # what only this application has, and what there is for any training
     "profiler=python names": "py-spy dump names",
     "with trainer.limit_val_batches": "with Trainer(limit_val_batches=...)",
 }
+_OF_A_LOOP = {  # of a loop that a script writes itself
+    "strobe run --trace": "strobe.watch(..., trace=True)",
+    " (transfer hooks)": "",
+    "Python, Lightning and": "Python, torch and",
+    "time outside all phases": "what follows the update",
+    "ode outside all phases": "ode after the update",
+    "when an epoch starts or ends: new samplers": "between epochs: a validation, checkpoints, new samplers",
+}
+_SEEN = {"The forward pass": "Code before the backward pass", "the forward pass": "code before the backward pass"}
+_UNSEEN = {"The forward pass": "Computing", "the forward pass": "the forward and the backward pass"}
+UNSEEN = "backward unseen"  # what ``settings.loop`` is then
 _BY_WORKER = " An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
 
 
@@ -43,17 +54,18 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         )
     return replace(
         finding,
-        title=in_words(finding.title),
-        evidence=in_words(finding.evidence),
-        advice=in_words(advice),
+        title=in_words(finding.title, record),
+        evidence=in_words(finding.evidence, record),
+        advice=in_words(advice, record),
         overrides=(),
         predicted_speedup=predicted,
     )
 
 
-def in_words(text: str) -> str:
-    """The text without the names of this application's settings."""
-    for ours, theirs in _WORDS.items():
+def in_words(text: str, record: Record) -> str:
+    """The text without the names of this application's settings, and without those of a Trainer's phases in a loop."""
+    loop = record.setting("loop")
+    for ours, theirs in (_WORDS | ((_OF_A_LOOP | (_UNSEEN if loop == UNSEEN else _SEEN)) if loop else {})).items():
         text = text.replace(ours, theirs)
     return text
 

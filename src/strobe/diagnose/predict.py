@@ -106,6 +106,7 @@ class Step:
     cores: float | None  # that loader and model compete for; None when they do not
     loader_cpu: float | None  # core-seconds
     model_cpu: float | None
+    ranks: int = 1
 
     @property
     def length(self) -> float:
@@ -158,7 +159,7 @@ def step_of(record: Record) -> Step | None:
         return None
     devices, ranks = record.count("devices") or 1, record.count("world_size") or 1
     cores, shared = record.number("environment", "usable_cores"), record.flag("ceilings", "shared_cores")
-    if shared is None:  # ceilings are not measured with several ranks
+    if shared is None:  # no ceiling was measured
         shared = record.text("accelerator") == "cpu"
     return Step(
         images=images,
@@ -173,13 +174,14 @@ def step_of(record: Record) -> Step | None:
         loader=record.rate("loader"),
         model=record.rate("model"),
         cores=cores * max(1.0, ranks / devices) if cores and shared else None,
-        loader_cpu=_loader_cpu(record, wait / images),
+        loader_cpu=_loader_cpu(record, ranks * wait / images),
         model_cpu=record.number("ceilings", "cpu_seconds", "model"),
+        ranks=ranks,
     )
 
 
 def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = None) -> Figure:
-    """The speed-up by a loader that alone reaches ``rate``, in ``workers``, at ``cpu`` core-seconds per image."""
+    """The speed-up by a loader that alone reaches ``rate``, in ``workers`` a rank, at ``cpu`` core-seconds an image."""
 
     def cases(new: float, old: float) -> Cases:
         # In the run itself caches and files were cold, or others busy: the new loader may suffer from that as the old
@@ -194,7 +196,7 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
             return step.compute + quick, step.compute + likely, step.compute + slow
         if step.cores is None:
             return _spread(max(quick, step.compute), max(slow, step.compute))
-        return _shared(step, quick, slow, cpu if cpu is not None else workers / new)
+        return _shared(step, quick, slow, cpu if cpu is not None else workers * step.ranks / new)
 
     return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
 
@@ -296,12 +298,13 @@ def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
     def taken(seconds: float) -> float:
         return max(0.0, seconds - idle)
 
-    # At best all cores share what is taken from the model; at worst the model is paused meanwhile.
+    # At best all cores share what is taken from the model; at worst each rank's is paused meanwhile.
     best = max(quick, alone + taken(cpu) / cores)
-    worst = max(slow, alone + taken(cpu))
+    worst = max(slow, alone + taken(cpu) / step.ranks)
     if not step.workers or step.loader_cpu is None or step.length <= alone:
         return _spread(best, worst)
-    on_cores = min(cores, max(1.0, taken(step.loader_cpu) / (step.length - alone)))  # as the run shows it
+    # As the run shows it.
+    on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
     return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
 
 
@@ -345,7 +348,7 @@ def _images(record: Record, seconds: float) -> float:
 
 
 def _loader_cpu(record: Record, wait: float) -> float | None:
-    """Core-seconds an image that loading computes; without a ceiling, as the training process was seen to."""
+    """Core-seconds an image that loading computes; without a ceiling, as the process that trains was seen to."""
     used = record.number("cores_used", "data_wait")
     seen = None if record.count("num_workers") or used is None else used * wait
     known = record.number("ceilings", "cpu_seconds", "loader")

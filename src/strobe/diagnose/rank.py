@@ -90,10 +90,11 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
     if evidence := read_evidence([path for path in paths if path.is_file()]):
         summary["trace_evidence"] = evidence
     step = step_of(record)
-    named = in_words if is_foreign(record) else str
+    parts = attribution(record, step) if step else []
+    names = [in_words(part.name, record) if is_foreign(record) else part.name for part in parts]
     summary["attribution"] = [
-        {"cause": part.cause, "name": named(part.name), "seconds": part.seconds, "share": part.share}
-        for part in (attribution(record, step) if step else ())
+        {"cause": part.cause, "name": name, "seconds": part.seconds, "share": part.share}
+        for part, name in zip(parts, names, strict=True)
     ]
     findings = diagnose(record)
     summary["findings"] = [finding.as_dict() for finding in findings]

@@ -42,7 +42,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
         return None
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
-        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.median / max(1, step.workers)))
+        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.median / (step.ranks * max(1, step.workers))))
     fitting = (own if step.cores else own - 1) / busy
     most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")

@@ -172,8 +172,8 @@ def _process(path: Path) -> Process | None:
 
 
 def _family(processes: Mapping[int, Process]) -> set[int]:
-    """This process and its descendants."""
-    found = {os.getpid()}
+    """This process and its descendants; of a rank of torchrun's, which has started all, also the other ones."""
+    found = {os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()}
     while more := {pid for pid, process in processes.items() if process.parent in found} - found:
         found |= more
     return found

@@ -28,6 +28,7 @@ SOON = 1.0  # seconds: a rate is not called well known earlier
 PAIRS, FEWEST_PAIRS = 6, 4  # of turns to compare two sides; fewer if steps are long
 
 Clock = Callable[[], float]
+Agree = Callable[[int, bool, int], tuple[int, bool]]
 T = TypeVar("T")
 
 
@@ -81,7 +82,7 @@ class _Timing:
         if self._warm < self._warmup:
             self._began = self._began or time.perf_counter()
             self._warm += 1
-            if self._warm >= self._fewest and time.perf_counter() - self._began > self._patience:
+            if self._warm >= self._fewest and self._is_late(time.perf_counter() - self._began):
                 self._warm = self._warmup
             if self._warm == self._warmup:
                 self._begin()
@@ -89,6 +90,10 @@ class _Timing:
         self.steps += 1
         self.images += images
         return self._is_last()
+
+    def _is_late(self, passed: float) -> bool:
+        """Whether the warm-up has taken too long to go on."""
+        return passed > self._patience
 
     def _begin(self) -> None:
         """The warm-up is over."""
@@ -116,6 +121,8 @@ class Meter(_Timing):
         warmup: batches before the timed ones, at least ``multiple``, but at most a quarter of the time.
         clock: seconds, with all work done that was given to a device.
         cpu: core-seconds used so far; None where they cannot be read.
+        agree: makes of a block's size, whether it was the last, and how many there were, the next one's size, and
+            whether there is none. So several ranks that wait for each other in each step count the same ones.
     """
 
     def __init__(
@@ -126,12 +133,14 @@ class Meter(_Timing):
         warmup: int,
         clock: Clock = time.perf_counter,
         cpu: Callable[[], float | None] = time.process_time,
+        agree: Agree | None = None,
     ) -> None:
         self._multiple = self._size = max(1, multiple)
         super().__init__(warmup=max(warmup, self._multiple), fewest=self._multiple, patience=seconds / 4, clock=clock)
         self._seconds = seconds
         self._least = min(BLOCK, seconds / 20)
         self._cpu = cpu
+        self._agree = agree or (lambda size, last, _: (size, last))
         self._blocks: list[Block] = []
 
     def rate(self) -> Rate:
@@ -147,17 +156,28 @@ class Meter(_Timing):
         self._spent = self._cpu()
         self._open()
 
+    def _is_late(self, passed: float) -> bool:
+        return self._agree(self._size, super()._is_late(passed), 0)[1]
+
     def _is_last(self) -> bool:
         if self.steps < self._size:
             return False
         block = self._block()
+        self._blocks.append(block)
+        size = self._size
         if block.seconds < self._least / 2:  # too short: begin again with longer ones
             growth = min(self._least / block.seconds, 10.0)
-            self._size = math.ceil(self._size * growth / self._multiple) * self._multiple
+            size = math.ceil(size * growth / self._multiple) * self._multiple
+        size, last = self._agree(size, size == self._size and self._is_enough(), len(self._blocks))
+        if size != self._size:
+            self._size = size
             self._begin()
             return False
-        self._blocks.append(block)
-        self._open()
+        if not last:
+            self._open()
+        return last
+
+    def _is_enough(self) -> bool:
         elapsed = time.perf_counter() - (self._began or 0.0)
         if elapsed >= self._seconds:
             return len(self._blocks) >= 2

@@ -20,6 +20,7 @@ from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure import contention
 from strobe.measure.timing import Meter, Rate, clock
 from strobe.measure.untouched import let_go
+from strobe.probe.ranks import Ranks
 
 WARMUP = 3  # copies
 MOST_IMAGES = 4000  # whose spans are all kept
@@ -33,7 +34,9 @@ class Loading:
     batch: Any
 
 
-def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: float) -> Loading:
+def measure_loader(
+    loader: Iterable[Any], *, device: torch.device, seconds: float, ranks: Ranks | None = None
+) -> Loading:
     """Drain a loader, epoch after epoch; an endless one is better, as its workers never pause between epochs.
 
     The workers that it starts, and what they share, are gone when it returns or raises, unless somebody else holds the
@@ -43,6 +46,7 @@ def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: floa
         loader: its ``num_workers`` and ``prefetch_factor``, if any, say how many batches may be ready at the start.
         device: the loader may copy its batches there.
         seconds: at most, from the first batch on.
+        ranks: all measure at the same time, from the last one's first batch on.
 
     Raises:
         ValueError: it has no batch.
@@ -50,16 +54,17 @@ def measure_loader(loader: Iterable[Any], *, device: torch.device, seconds: floa
     others = {child.pid for child in multiprocessing.active_children()}
     count = getattr(loader, "num_workers", 0)
     workers: list[int] = []
-    meter = Meter(
-        seconds,
-        multiple=count,
-        warmup=count * ((getattr(loader, "prefetch_factor", None) or 0) + 1) + 2,
-        clock=clock(device),
-        cpu=lambda: cpu_seconds(workers),
-    )
     batches = _endless(loader)
     try:
         batch = next(batches)
+        meter = Meter(
+            seconds,
+            multiple=count,
+            warmup=count * ((getattr(loader, "prefetch_factor", None) or 0) + 1) + 2,
+            clock=clock(device),
+            cpu=lambda: cpu_seconds(workers),
+            agree=ranks.at_once() if ranks else None,
+        )
         workers += sorted(child.pid or 0 for child in multiprocessing.active_children() if child.pid not in others)
         kept, most = _own(batch), extract_batch_size(batch)
         while not meter.add(images := extract_batch_size(batch)):
@@ -137,10 +142,12 @@ def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
     return found
 
 
-def measure_transfer(batch: Any, device: torch.device, *, pinned: bool, seconds: float) -> Rate:
+def measure_transfer(
+    batch: Any, device: torch.device, *, pinned: bool, seconds: float, ranks: Ranks | None = None
+) -> Rate:
     """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
     host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
-    meter = Meter(seconds, warmup=WARMUP, clock=clock(device))
+    meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks.at_once() if ranks else None)
     images = extract_batch_size(batch)
     while True:
         copies = move_data_to_device(host, device)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import let_go
+from strobe.probe.ranks import Ranks
 from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
@@ -66,6 +67,7 @@ def measure_model(
     *,
     data: LightningDataModule,
     seconds: float,
+    ranks: Ranks | None = None,
 ) -> Rate:
     """Train a new model on the same batch repeatedly.
 
@@ -78,17 +80,28 @@ def measure_model(
         batch: as the loader gives it; not changed.
         data: its hooks prepare a batch, such as ``on_after_batch_transfer``; not changed.
         seconds: at most, from the end of the first step.
+        ranks: all train as many steps, because each waits for the others' gradients.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, which Lightning would turn into ``SystemExit``.
     """
     trainer = make_trainer()
     device = trainer.strategy.root_device
-    meter = Meter(seconds, multiple=trainer.accumulate_grad_batches, warmup=WARMUP, clock=clock(device))
-    trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
     try:
+        model = make_model()
+        if ranks:
+            ranks.regroup()
+        meter = Meter(
+            seconds,
+            multiple=trainer.accumulate_grad_batches,
+            warmup=WARMUP,
+            clock=clock(device),
+            agree=ranks.in_step() if ranks else None,
+        )
+        trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
         with lightnings_interrupt():
-            trainer.fit(make_model(), datamodule=_Replay(data, batch, meter))
+            trainer.fit(model, datamodule=_Replay(data, batch, meter))
+        del model
     except BaseException as error:
         let_go(error)
         raise

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from lightning import Trainer
     from matplotlib.figure import Figure
 
-METRICS = ("test/accuracy", "val/accuracy")  # of the HParams tab: curves that Lightning logs
+METRICS = ("val/accuracy",)  # of the HParams tab: curves that Lightning logs
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
 _ENDINGS = {"completed": "STATUS_SUCCESS", "failed": "STATUS_FAILURE"}
 # What came of a run stands among its hyperparameters: as a metric it would be a chart of one dot in Scalars.
-RESULTS = ("images/s", "share of the ceiling", "loader alone", "model alone", "memory, MB", "GPU, MB")
+RESULTS = ("test accuracy", "images/s", "share of the ceiling", "loader alone", "model alone", "memory, MB", "GPU, MB")
 # Hyperparameters: type, where it is known from (configuration by the first key), and the keys that decide it. The tab
 # takes its columns from one run of a sweep, so they are the same in each, with a value or without.
 COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -87,7 +87,8 @@ def markdown(record: Record) -> str:
 
 def results(record: Record) -> dict[str, float | None]:
     """What is worth comparing between runs, by its name in ``RESULTS``."""
-    values = [rate_of(record), wording.share_of_ceiling(record)]
+    tested = record.number("metrics", "test/accuracy")
+    values = [tested, rate_of(record), wording.share_of_ceiling(record)]
     values += [record.number("ceilings", name) for name in ("loader", "model")]
     held = (record.number("memory", f"{name}_bytes") for name in ("rss_peak", "device_peak"))
     return dict(zip(RESULTS, [*values, *(value and value / 1e6 for value in held)], strict=True))

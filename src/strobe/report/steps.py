@@ -15,7 +15,7 @@ from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
-from strobe.report.wording import ceiling_rates, entries, lowest, share_of_ceiling
+from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -42,9 +42,9 @@ def step(record: Record) -> Section:
     device = _seconds(record, "device_seconds", DEVICE)
     device_total = record.number("device_seconds", "total") or sum(device.values())
     widest = max(total, device_total if device else 0.0, sum(host.values()), sum(device.values()))
-    parts: list[Part] = [stacked("Host" if device else "", segments(host), total, widest)]
+    parts: list[Part] = [stacked("Host" if device else "", segments(host, record), total, widest)]
     if device and device_total > 0:
-        parts.append(stacked("Device", segments(device), device_total, widest))
+        parts.append(stacked("Device", segments(device, record), device_total, widest))
     parts += [*_callbacks(record, total), *note(*_between(record, total))]
     steps = record.count("steps", "measured")
     about = (
@@ -72,11 +72,11 @@ def attribution(record: Record) -> Section:
     return Section("attribution", "From this run to a perfect one", about, facts(pairs))
 
 
-def segments(seconds: Mapping[str, float]) -> list[Segment]:
+def segments(seconds: Mapping[str, float], record: Record | None = None) -> list[Segment]:
     """Phases as parts of a bar, each with its colour."""
     return [
         Segment(
-            "between steps" if phase == "between" else phase.replace("_", " "),
+            phase_of(record or Record({}), phase),
             phase if phase in PHASES else "idle" if phase in {"idle", "between"} else "other",
             value,
         )

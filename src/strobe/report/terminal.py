@@ -101,7 +101,7 @@ def _step(record: Record, seconds: dict[str, float]) -> str:
     total = seconds["total"]
     shares = {name: value / total for name, value in seconds.items() if name != "total" and value}
     largest = sorted(shares.items(), key=lambda item: -item[1])
-    parts = [f"{name.replace('_', ' ')} {share:.0%}" for name, share in largest if share >= 0.005]
+    parts = [f"{wording.phase_of(record, name)} {share:.0%}" for name, share in largest if share >= 0.005]
     whole, idle = record.number("device_seconds", "total"), record.number("device_seconds", "idle")
     told = f"; GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
     steps = record.count("steps", "measured")

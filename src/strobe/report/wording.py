@@ -6,6 +6,7 @@ from typing import Any
 
 from strobe.diagnose import rank
 from strobe.diagnose.attribution import class_of, taken
+from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.overrides import split
@@ -37,6 +38,13 @@ def subject(record: Record) -> list[str]:
         record.text("precision"),
     ]
     return [part for part in parts if part]
+
+
+def phase_of(record: Record, name: str) -> str:
+    """A phase for people; in a loop whose backward pass was not seen, ``forward`` holds it."""
+    if name == "forward" and record.text("settings", "loop") == UNSEEN:
+        return "forward and backward"
+    return "between steps" if name == "between" else name.replace("_", " ")
 
 
 def unit_of(record: Record) -> str:

@@ -139,13 +139,13 @@ def test_only_the_training_loss_is_smoothed(tmp_path: Path) -> None:
     model, fitting = classifier(label_smoothing=0.3), trainer(tmp_path, max_epochs=1)
     fitting.fit(model, batches(labels.tolist()), batches(labels.tolist()))
     trained = dict(fitting.callback_metrics)
-    tested = fitting.test(model, batches(labels.tolist()), verbose=False)[0]
+    fitting.test(model, batches(labels.tolist()), verbose=False)
 
     with torch.no_grad():
         after = F.cross_entropy(model.eval().network(images(4)), labels).item()
     assert trained["train/loss"] == pytest.approx(before.item(), rel=1e-5)
     assert trained["val/loss"] == pytest.approx(after, rel=1e-5)
-    assert tested["test/loss"] == pytest.approx(after, rel=1e-5)
+    assert fitting.callback_metrics["test/loss"] == pytest.approx(after, rel=1e-5)
 
 
 def test_the_training_loss_is_a_mean_over_images(tmp_path: Path) -> None:
@@ -180,7 +180,8 @@ def test_metrics_are_those_of_all_images(guessing: ImageClassifier, tmp_path: Pa
     of_batches = torch.stack([part.mean() for part in each.split(4)]).mean().item()
     assert each.mean().item() != pytest.approx(of_batches, rel=1e-2)
 
-    (metrics,) = getattr(trainer(tmp_path), run)(guessing, batches(LABELS), verbose=False)
+    getattr(running := trainer(tmp_path), run)(guessing, batches(LABELS), verbose=False)
+    metrics = running.callback_metrics
     assert metrics[f"{stage}/loss"] == pytest.approx(each.mean().item(), rel=1e-5)
     assert metrics[f"{stage}/accuracy"] == pytest.approx(sum(right) / 10)
 

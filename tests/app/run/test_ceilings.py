@@ -18,7 +18,8 @@ from hydra.core.hydra_config import HydraConfig
 from strobe.app.data.sample import Sample
 from strobe.app.loaders.base import Batch, TileData
 from strobe.app.run import ceilings as measuring
-from strobe.app.run.ceilings import SEVERAL, Ceilings, blank, load_batch, repeat, train_on
+from strobe.app.run.batches import load_batch, repeat
+from strobe.app.run.ceilings import APART, Ceilings, blank, train_on
 from strobe.errors import DataError
 from strobe.measure.timing import Rate
 from support.ceilings_parts import composed, order, random_states, slow
@@ -175,10 +176,10 @@ def test_ctrl_c_while_waiting_for_a_batch(sample_root: Path, monkeypatch: pytest
     assert not multiprocessing.active_children()
 
 
-def test_several_ranks_are_not_measured(sample_root: Path) -> None:
+def test_a_rank_does_not_measure_without_the_others(sample_root: Path) -> None:
     with composed(sample_root, "trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu") as (cfg, data, given):
         ceilings = Ceilings(cfg, data, given)
-        assert ceilings.measure() == blank(SEVERAL)
+        assert ceilings.measure() == blank(APART)
         assert ceilings.alternative("model", ["data.batch_size=8"]) is None
 
 

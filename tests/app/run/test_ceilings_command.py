@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from strobe.app.run.ceilings import blank
+from strobe.app.run.ceilings import Ceilings, blank
 from strobe.ceilings import explain, main, print_ceilings
 from support.ceilings_parts import SMALL
 from support.files import tree
@@ -46,11 +46,14 @@ def test_errors_are_one_line(overrides: list[str], words: str) -> None:
     assert words in refusal(lambda: main(overrides), SystemExit)
 
 
-def test_nothing_measured_is_an_error(sample_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_measured_is_an_error(
+    sample_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Ceilings, "measure", lambda _: blank("model: out of memory"))
     with pytest.raises(SystemExit) as stop:
-        main([*SMALL, f"data.root={sample_root}", "trainer=ddp", "trainer.devices=2"])
+        main([*SMALL, f"data.root={sample_root}"])
     assert stop.value.code == 1
-    assert "several ranks" in capsys.readouterr().out
+    assert "Not measured: model: out of memory" in capsys.readouterr().out
 
 
 def test_the_table_names_what_bounds_what() -> None:

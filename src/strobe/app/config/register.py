@@ -17,7 +17,7 @@ from strobe.app.config import schema
 from strobe.overrides import split
 from strobe.process.launch import started_by_torchrun
 
-CONF = Path(__file__).parents[4] / "conf"
+CONF = Path(__file__).parents[2] / "conf"  # a link to the repository's
 MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time and the sweep's number
 
 

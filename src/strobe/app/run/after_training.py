@@ -26,6 +26,7 @@ from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
+from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
 from strobe.report.board import show_verdict
 
@@ -68,12 +69,21 @@ def _image_size(parts: Parts | None) -> dict[str, list[int]] | None:
     return None
 
 
-def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None]) -> None:
+def take_part(cfg: DictConfig, parts: Parts) -> None:
+    """On each rank of a completed run but the first: measure what that one's :func:`measure_ceilings` asks for."""
+    with contextlib.suppress(KeyboardInterrupt, SIGTERMException, RuntimeError), together(parts.trainer) as ranks:
+        if ranks:
+            Ceilings(cfg, parts.data, HydraConfig.get().overrides.task, ranks).take_part()
+
+
+def measure_ceilings(
+    cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None], ranks: Ranks | None
+) -> None:
     """Add the ceilings to a completed run's record, and those of what might be faster, each as soon as it is had.
 
     ``save`` is called with each, so that Ctrl-C, which only ends the measuring, loses none.
     """
-    ceilings, before = Ceilings(cfg, parts.data, summary["overrides"]), contention.read()
+    ceilings, before = Ceilings(cfg, parts.data, summary["overrides"], ranks), contention.read()
     try:
         record = summary["ceilings"] = ceilings.measure()
         save()
@@ -124,7 +134,7 @@ def measure_ceilings(cfg: DictConfig, parts: Parts, summary: dict[str, Any], sav
 def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> list[float]:
     """About how many seconds measuring each of these takes, and the best of each side once more."""
     rate = summary["ceilings"]["model"]
-    step = cfg.data.batch_size / rate if rate else 0.0
+    step = cfg.data.batch_size * summary["world_size"] / rate if rate else 0.0
     takes = {"model": turns_seconds(cfg, step)}
     again = [side for side in set(sides) if sides.count(side) > 1]
     return [takes.get(side, cfg.ceilings_seconds + BEGINNING) for side in [*sides, *again]]

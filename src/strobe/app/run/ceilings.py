@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
@@ -19,9 +19,9 @@ from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
-from strobe.app.engines.base import BatchLoader, WholeBatches
-from strobe.app.engines.sampler import Indices
+from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
+from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.app.run.forecast import BEGINNING
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
@@ -32,12 +32,12 @@ from strobe.overrides import applied
 from strobe.present.terminal import clock
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
+from strobe.probe.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
 SIDES = ("loader", "model", "transfer")
-SEVERAL = "ceilings are measured with one device: several ranks share the cores of a machine and wait for each other"
-BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
+APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
 
 
 def blank(reason: str | None = None) -> dict[str, Any]:
@@ -62,13 +62,17 @@ def blank(reason: str | None = None) -> dict[str, Any]:
 class Ceilings:
     """Measures what a configuration, composed of ``overrides``, can reach, in ``cfg.ceilings_seconds`` each at most.
 
-    It changes neither the run's data, which is set up, nor random numbers, nor threads.
+    It changes neither the run's data, which is set up, nor random numbers, nor threads. With several ``ranks``, each
+    makes one: all do what the first one is asked for, and rates are those of all of them.
     """
 
-    def __init__(self, cfg: DictConfig, data: ImageData, overrides: Sequence[str] = ()) -> None:
+    def __init__(
+        self, cfg: DictConfig, data: ImageData, overrides: Sequence[str] = (), ranks: Ranks | None = None
+    ) -> None:
         self.cfg = cfg
         self.data = data
         self.overrides = list(overrides)
+        self.ranks = ranks
         self.seconds = 0.0  # that all measurements took so far
         self._batch: Batch | None = None
         self._image_size: tuple[int, ...] | None = None
@@ -89,8 +93,8 @@ class Ceilings:
         What fails is null, and ``reason`` says why.
         """
         trainer = self.data.trainer or lone_trainer(self.cfg)
-        if trainer.world_size > 1:
-            return blank(SEVERAL)
+        if trainer.world_size > 1 and not self.ranks:
+            return blank(APART)
         sides = 1 + 1 + (trainer.strategy.root_device.type == "cuda")
         log.info(
             "Measuring what loading and training each reach alone, about %s; ceilings=false leaves this out",
@@ -113,6 +117,19 @@ class Ceilings:
         record["seconds"] = self.seconds
         return record
 
+    def take_part(self) -> None:
+        """On each rank but the first: measure what that one asks for, until it has enough."""
+        assert self.ranks is not None
+        while told := self.ranks.next():
+            side, *overrides = told
+            try:
+                given = recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg)
+                with given as cfg, self._measuring(cfg):
+                    data = self._data(cfg) if overrides else self.data
+                    self._attempt(side, cfg, data, lone_trainer(cfg))
+            except (HydraException, OmegaConfBaseException, StrobeError) as error:
+                self.ranks.fail(in_one_line(error))
+
     def loading(self) -> dict[str, Any] | None:
         """Where the time of making a batch goes; None where that cannot be told."""
         with self._measuring(self.cfg):
@@ -133,23 +150,23 @@ class Ceilings:
         rate: Rate | None = None
         images: int | None = None
         ratio: list[float | None] | None = None
-        turns = turns and side == "model" and not self.cfg.model.compile
+        turns = turns and side == "model" and not self.cfg.model.compile and not self.ranks
         if turns and self._own is None:
             with self._measuring(self.cfg):
                 self._own = self._standing(self.cfg, self.data)
         try:
             with recomposed(applied(self.overrides, overrides)) as cfg, self._measuring(cfg):
                 trainer = lone_trainer(cfg)
-                if trainer.world_size > 1:
-                    raise StrobeError(SEVERAL)
+                if trainer.world_size > 1 and not self.ranks:
+                    raise StrobeError(APART)
                 data = self._data(cfg)
-                images = cfg.data.batch_size
+                images = cfg.data.batch_size * trainer.world_size
                 if images > len(data.datasets["train"]):
-                    raise StrobeError(f"data.batch_size={images} is more than the training images")
+                    raise StrobeError(f"data.batch_size={cfg.data.batch_size} is more than the training images")
                 if turns and not cfg.model.compile:
                     rate, ratio = self._beside(cfg, data)
                 if rate is None:
-                    rate = self._attempt(side, cfg, data, trainer)
+                    rate = self._attempt(side, cfg, data, trainer, overrides)
         except (HydraException, OmegaConfBaseException, StrobeError) as error:
             self._failures.append(in_one_line(error))
         if rate is None:
@@ -249,17 +266,29 @@ class Ceilings:
             return float(1 / (1 / loader + 1 / model))
         if None in record["cpu_seconds"].values():
             return None
-        return float(min(usable_cores() / sum(record["cpu_seconds"].values()), loader, model))
+        cores = usable_cores() * self.cfg.trainer.num_nodes
+        return float(min(cores / sum(record["cpu_seconds"].values()), loader, model))
 
-    def _attempt(self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
-        """The rate of one side; None, and a line in ``_failures``, when it cannot be measured."""
+    def _attempt(
+        self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer, overrides: Sequence[str] = ()
+    ) -> Rate | None:
+        """The rate of one side; None, and a line in ``_failures``, when it cannot be measured.
+
+        ``overrides``, by which ``cfg`` differs from the run's, tell the other ranks what they measure too.
+        """
         try:
+            if self.ranks and self.ranks.rank == 0:
+                self.ranks.begin([side, *overrides])
             if side == "model":
                 own = cfg is self.cfg and not cfg.model.compile  # which hooks would have to be compiled into
-                return train_on(self._fitting(cfg, data), cfg, data, note=self._note_size if own else None)
-            return (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
+                note = self._note_size if own else None
+                rate: Rate | None = train_on(self._fitting(cfg, data), cfg, data, note=note, ranks=self.ranks)
+            else:
+                rate = (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
+            return self.ranks.slowest(rate) if self.ranks else rate
         except Exception as error:
-            self._failures.append(f"{side}: {in_one_line(error)}")
+            why = in_one_line(error)
+            self._failures.append(f"{side}: {self.ranks.fail(why) if self.ranks else why}")
             let_go(error)
             return None
 
@@ -270,7 +299,10 @@ class Ceilings:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
         loading = measure_loader(
-            self._batches(cfg, data), device=trainer.strategy.root_device, seconds=cfg.ceilings_seconds
+            self._batches(cfg, data),
+            device=trainer.strategy.root_device,
+            seconds=cfg.ceilings_seconds,
+            ranks=self.ranks,
         )
         if cfg is self.cfg:
             self._batch = loading.batch
@@ -287,11 +319,11 @@ class Ceilings:
         if batch[0].device == device:  # where a resident split gives it
             return None
         pinned = cfg.engine.get("pin_memory") is not False
-        return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds)
+        return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds, ranks=self.ranks)
 
     def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
         """A batch as this configuration's loader gives it; one that was loaded before, if its images are such."""
-        if self._batch is None or not (cfg.loader == self.cfg.loader and _same_images(cfg, self.cfg)):
+        if self._batch is None or not (cfg.loader == self.cfg.loader and same_images(cfg, self.cfg)):
             batch = load_batch(data)
             if cfg is self.cfg:
                 self._batch = batch
@@ -301,7 +333,7 @@ class Ceilings:
     def _data(self, cfg: DictConfig) -> ImageData:
         """The DataModule of another configuration, set up; files are searched for only if it has other images."""
         data = build_data(cfg)
-        if _same_images(cfg, self.cfg):
+        if same_images(cfg, self.cfg):
             return self.data.loaded_by(data)
         data.prepare_data()
         data.setup()
@@ -311,11 +343,16 @@ class Ceilings:
         """Whether loading and training compute on the same cores."""
         workers = workers_beside(self.cfg.engine)
         on_cpu = trainer.strategy.root_device.type == "cpu"
-        return on_cpu and (workers == 0 or torch.get_num_threads() + workers > usable_cores())
+        wanted = trainer.num_devices * (torch.get_num_threads() + workers)
+        return on_cpu and (workers == 0 or wanted > usable_cores())
 
 
 def train_on(
-    batch: Batch, cfg: DictConfig, data: ImageData, note: Callable[[tuple[int, ...]], None] | None = None
+    batch: Batch,
+    cfg: DictConfig,
+    data: ImageData,
+    note: Callable[[tuple[int, ...]], None] | None = None,
+    ranks: Ranks | None = None,
 ) -> Rate:
     """Train a new model of this configuration on the same batch, made ready by ``data``, again and again.
 
@@ -331,7 +368,8 @@ def train_on(
             note_input(model, note)
         return model
 
-    return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=cfg.ceilings_seconds)
+    seconds = cfg.ceilings_seconds
+    return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=seconds, ranks=ranks)
 
 
 def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[float], Block]:
@@ -350,25 +388,6 @@ def unweighted(cfg: DictConfig) -> DictConfig:
     settings = cfg.copy()
     settings.model.weights = None
     return settings
-
-
-def load_batch(data: ImageData) -> Batch:
-    """One batch of the training images, loaded in this process."""
-    dataset = data.datasets["train"]
-    count = min(data.batch_size, len(dataset))
-    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
-
-
-def repeat(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` images, made of those of another one."""
-    pixels, labels = batch
-    times = -(-size // len(labels))
-    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
-
-
-def _same_images(cfg: DictConfig, other: DictConfig) -> bool:
-    first, second = ({key: value for key, value in c.data.items() if key not in BATCH_KEYS} for c in (cfg, other))
-    return first == second
 
 
 def in_one_line(error: BaseException) -> str:

@@ -34,7 +34,7 @@ from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
-from strobe.app.run.after_training import measure_ceilings, report, summarise
+from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.forecast import Forecast
 from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
@@ -42,6 +42,7 @@ from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
+from strobe.probe.ranks import together
 from strobe.process.launch import rank
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.steps import measure_steps
@@ -148,6 +149,8 @@ class Run:
         """Write the record and show it; rank 0 does this for all, and a rank that failed for itself."""
         path = self.run_dir / "summary.json"
         if rank() != 0 and status != "failed":
+            if self.parts and status == "completed":
+                take_part(self.cfg, self.parts)
             return
         alone = self.parts is None or self.parts.trainer.world_size == 1
         if not alone and status != "completed" and path.exists() and path.stat().st_mtime >= self.began:
@@ -164,9 +167,12 @@ class Run:
         write()
         if status == "completed" and wanted(self.cfg) == "auto":
             tidy(self.run_dir / FOLDER, self.seconds, self.began)
-        asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
-        if status == "completed" and asked and summary["steps"]["measured"] and self.parts:
-            measure_ceilings(self.cfg, self.parts, summary, write)
+        if status == "completed" and self.parts:
+            asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
+            measures = bool(asked and summary["steps"]["measured"])
+            with together(self.parts.trainer, wanted=measures) as ranks:
+                if measures:
+                    measure_ceilings(self.cfg, self.parts, summary, write, ranks)
         report(self.cfg, self.parts, summary, self.run_dir)
         print_summary(summary, self.run_dir, Console())
 

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.buffer_pool import BufferPool, shared
-from strobe.app.run.ceilings import load_batch, train_on
+from strobe.app.run.batches import load_batch
+from strobe.app.run.ceilings import train_on
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import files_of, loader_keys, prepared
 from strobe.bench.steady import apply, ready

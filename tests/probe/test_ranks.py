@@ -1,0 +1,103 @@
+"""Ranks that measure together; here each is a thread, and their store a dictionary."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from strobe.measure.timing import Meter, Rate
+from strobe.probe import ranks as module
+from strobe.probe.ranks import LostRankError, Ranks
+
+
+def together(*works: Callable[[Ranks], Any]) -> list[Any]:
+    """What each rank's work returns, or raises."""
+    store = dist.HashStore()
+
+    def run(rank: int) -> Any:
+        own = Ranks(store, rank, len(works))
+        try:
+            return works[rank](own)
+        except LostRankError as error:
+            return str(error)
+        finally:
+            own.leave()
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        return list(threads.map(run, range(len(works))))
+
+
+def begun(ranks: Ranks) -> Ranks:
+    ranks.begin(["model"] if ranks.rank == 0 else None)
+    return ranks
+
+
+def test_the_first_one_says_what_is_measured_and_the_slowest_sets_the_pace() -> None:
+    rates = [Rate(100.0, 95.0, 110.0, 0.01), Rate(50.0, 40.0, 60.0, 0.03), Rate(90.0, 89.0, 91.0, 0.02)]
+    assert (
+        together(*[lambda ranks: ranks.begin(["loader", "data.batch_size=8"])] * 3)
+        == [["loader", "data.batch_size=8"]] * 3
+    )
+    found = together(*[lambda ranks: begun(ranks).slowest(rates[ranks.rank])] * 3)
+    assert found == [Rate(150.0, 120.0, 180.0, pytest.approx(0.02))] * 3
+    assert together(*[lambda ranks: begun(ranks).slowest(None)] * 2) == [None, None]
+
+
+def test_ranks_that_wait_for_each_other_count_the_same_steps() -> None:
+    def train(ranks: Ranks) -> tuple[int, float]:
+        meter = Meter(0.1, warmup=2, agree=begun(ranks).in_step())
+        steps = 1
+        while not meter.add(4):
+            time.sleep(0.001 * (1 + 3 * ranks.rank))  # the second one's own clock would begin other blocks
+            steps += 1
+        return steps, meter.rate().median
+
+    (first, rate), (second, slower) = together(train, train)
+    assert first == second > 4
+    assert min(rate, slower) > 0
+
+
+def test_loaders_end_when_the_first_one_does() -> None:
+    def load(ranks: Ranks) -> float:
+        meter = Meter(0.1 if ranks.rank == 0 else 1000.0, warmup=2, agree=begun(ranks).at_once())
+        while not meter.add(4):
+            time.sleep(0.001)
+        return meter.rate().median
+
+    assert all(rate > 0 for rate in together(load, load))
+
+
+def test_the_failure_of_one_ends_what_all_measure_and_nothing_more() -> None:
+    def measure(ranks: Ranks) -> list[Any]:
+        found: list[Any] = []
+        for _ in range(2):
+            begun(ranks)
+            try:
+                if ranks.rank == 1 and not found:
+                    raise RuntimeError("out of memory")
+                found.append(ranks.slowest(Rate(10.0, 9.0, 11.0, None)))
+            except (RuntimeError, LostRankError) as error:
+                found.append(ranks.fail(str(error)))
+        return found
+
+    for found in together(measure, measure, measure):
+        assert found == ["rank 1: out of memory", Rate(30.0, 27.0, 33.0, None)]
+
+
+def test_a_rank_that_hangs_or_ends_is_told_within_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+
+    def waiting(ranks: Ranks) -> list[str]:
+        told = []
+        for _ in range(2):
+            with pytest.raises(LostRankError) as lost:
+                begun(ranks).all("rate")
+            told.append(str(lost.value))
+        return told
+
+    assert together(waiting, lambda ranks: time.sleep(1.0)) == [["rank 1 did not answer within 0.2 s"] * 2, None]
+    assert together(waiting, lambda ranks: None) == [["rank 1 has ended"] * 2, None]
+    assert together(lambda ranks: None, begun) == [None, "rank 0 has ended"]
