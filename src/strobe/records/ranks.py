@@ -85,11 +85,27 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
-    if len(counted) < FEWEST:
+    updates = _by_update(rows[0], counted)
+    if len(updates) < FEWEST:
         return record
-    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told(
-        world_size
-    )
+    means = {rank: [_mean_row([found[step] for step in steps]) for steps in updates] for rank, found in rows.items()}
+    return record | _Joined(means, [steps[0] for steps in updates]).told(world_size)
+
+
+def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
+    """The steps up to each update: where gradients are accumulated, ranks wait for each other only there."""
+    found: list[list[int]] = [[]]
+    for step in steps:
+        found[-1].append(step)
+        if rows[step].get("updates", 1.0) > 0:
+            found.append([])
+    return found[:-1]
+
+
+def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    if len(rows) == 1:
+        return rows[0]
+    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[-1]}
 
 
 @dataclass(frozen=True)
