@@ -13,14 +13,14 @@ from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, say
 from strobe.process.launch import parser_of, quieten_kineto, start
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 NAMES = {
-    "loader": "loader (nobody trains)",
+    "loader": "loader (without training)",
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
 }
@@ -108,9 +108,8 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
     if table.row_count:
         console.print(table)
     if record["reason"] is not None:
-        console.print(f"Not measured: {record['reason']}", markup=False, highlight=False, soft_wrap=True)
-    for told in explain(record, workers=workers):
-        console.print(told, markup=False, highlight=False, soft_wrap=True)
+        say(console, f"Not measured: {record['reason']}")
+    say(console, *explain(record, workers=workers))
 
 
 def explain(record: dict[str, Any], *, workers: int) -> list[str]:

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -29,7 +28,7 @@ from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Bar, Campaign, Settings
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import key_of
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure, in_fresh_process
 from strobe.process.locks import alone_in
@@ -66,7 +65,6 @@ def run(cfg: DictConfig) -> int:
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     console = output()
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     check(cfg)
     suite = declared(cfg)
     overrides = own_overrides(suite)
@@ -78,13 +76,13 @@ def run(cfg: DictConfig) -> int:
         results = Results(suite, header(cfg, suite, found, machine))
         if earlier is not None:
             baseline.require_same_work(results.header, earlier)
-        say(f"{suite.title}: {len(suite.cells)} cells, {found.told}")
+        say(console, f"{suite.title}: {len(suite.cells)} cells, {found.told}")
         if results.resume(folder / NAME):
-            say(f"Going on with {folder / NAME}")
+            say(console, f"Going on with {folder / NAME}")
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
-                say("The code has uncommitted changes, so it may not be what it was.")
+                say(console, "The code has uncommitted changes, so it may not be what it was.")
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
-        say(f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
+        say(console, f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
         try:
             with Bar(console, results, settings.rounds) as bar:
                 campaign.measure(bar)
@@ -92,7 +90,7 @@ def run(cfg: DictConfig) -> int:
             results.save(folder, "interrupted")
             again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
             with contextlib.suppress(OSError):  # the terminal is gone
-                say(f"Interrupted; what was measured is kept. Go on with: {again}")
+                say(console, f"Interrupted; what was measured is kept. Go on with: {again}")
             raise
     return finish(console, results, folder, earlier)
 
@@ -196,8 +194,9 @@ def show(overrides: Sequence[str]) -> None:
         HydraConfig.instance().set_config(cfg)
         check(cfg)
         suite = declared(cfg)
-        console.print(f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells", markup=False, highlight=False)
-        for line in (suite.about, *(f"  {cell.name}" for cell in suite.cells)) if asked else ():
-            console.print(line, markup=False, highlight=False)
+        say(console, f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells")
+        if asked:
+            console.print(suite.about, markup=False, highlight=False)  # which is wrapped
+            say(console, *(f"  {cell.name}" for cell in suite.cells))
     if not asked:
-        console.print("\npython -m strobe.bench --list suite=NAME lists its cells", markup=False, highlight=False)
+        say(console, "\npython -m strobe.bench --list suite=NAME lists its cells")

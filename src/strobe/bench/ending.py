@@ -5,7 +5,6 @@ import logging
 import pickle
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from strobe.bench.harness.declare import Section, Suite
 from strobe.bench.harness.results import Results, failures
 from strobe.bench.shown import Shown, ranges, shown_of
 from strobe.present.format import counted, estimate, figure
+from strobe.present.terminal import say
 from strobe.records.files import whole
 
 TABLE = "results.csv"
@@ -52,12 +52,12 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
     page = write_page(folder, suite, record, sections)
     print_results(console, suite, record, sections)
     gate = header.get("gate")
-    console.print(effort(record), markup=False, highlight=False)
+    say(console, effort(record))
     if earlier is not None:
         print_baseline(console, record)
     if gate:
-        console.print(gate["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
-    console.print(str(page), markup=False, highlight=False, soft_wrap=True)
+        say(console, gate["text"], style="bold")
+    say(console, str(page))
     return int(gate["code"]) if gate else 0 if measured else 1
 
 
@@ -113,16 +113,14 @@ def write_table(path: Path, record: Mapping[str, Any]) -> None:
 
 def print_results(console: Console, suite: Suite, record: Mapping[str, Any], sections: Sequence[Section] = ()) -> None:
     """Each table of the suite with intervals and ratios, the sections' texts, and the conclusions."""
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     for shown in shown_of(suite, record):
         if shown.cells:
             console.print(_table(shown))
     for section in sections:
         if section.text:
-            say(section.title, style="bold")
-            say(section.text)
-    for sentence in record["conclusions"]:
-        say(f"- {sentence}")
+            say(console, section.title, style="bold")
+            say(console, section.text)
+    say(console, *(f"- {sentence}" for sentence in record["conclusions"]))
 
 
 def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
@@ -131,8 +129,7 @@ def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
     for entry in record["baseline"]:
         made.add_row(Text(entry["name"]), estimate(entry["ratio"]), entry["verdict"])
     console.print(made)
-    for difference in record["unlike_baseline"]:
-        console.print(f"not the same: {difference}", markup=False, highlight=False)
+    say(console, *(f"not the same: {difference}" for difference in record["unlike_baseline"]))
 
 
 def _table(shown: Shown) -> RichTable:

@@ -14,7 +14,7 @@ from strobe.errors import DataError
 from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
 from strobe.present.page import write_whole
-from strobe.present.terminal import console
+from strobe.present.terminal import console, say
 from strobe.records.files import whole, write_summary
 
 RECORD, TABLE, PAGE = "comparison.json", "comparison.csv", "comparison.html"
@@ -47,9 +47,9 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
     print_comparison(output, comparison)
     code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
     if found := comparison["regression"]:
-        output.print(found["text"], style="bold", markup=False, highlight=False, soft_wrap=True)
+        say(output, found["text"], style="bold")
         code = found["code"]
-    output.print(str(page), markup=False, highlight=False, soft_wrap=True)
+    say(output, str(page))
     return code
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from strobe.compare.cells import ACCURACY, CEILINGS
 from strobe.compare.shown import Cell, Comparison, between, comparison_of
 from strobe.present.format import estimate, figure, rate
+from strobe.present.terminal import say
 
 _COLOURS = {"faster": "green", "slower": "red", "baseline": "cyan", "failed": "red", "interrupted": "yellow"}
 _PHASES = {"waiting": "data_wait", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
@@ -48,8 +49,7 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         columns = [column for column in columns if column.heading != heading]
         table = _table(title, columns, compared.cells)
     console.print(table)
-    for line in _lines(compared, comparison):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    say(console, *_lines(compared, comparison))
 
 
 def _table(title: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Table:

@@ -30,7 +30,7 @@ from strobe.errors import ConfigError, StrobeError
 from strobe.measure.gate import Case, parse_share, rule
 from strobe.overrides import quoted
 from strobe.present.format import estimate, pace
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
@@ -72,27 +72,27 @@ def _duel(
     sides: Sequence[tuple[str, Trainee | Foreign]], options: argparse.Namespace, limit: float | None, console: Console
 ) -> int:
     for name, (told, training) in zip("AB", sides, strict=True):
-        console.print(f"{name} starts: {told}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{name} starts: {told}")
         if isinstance(started := training.start(), Failure):
             raise StrobeError(f"{name} cannot train: {started.reason}")
     first, second = (training for _, training in sides)
     about = clock(4 * options.quads * options.seconds)
-    console.print(f"Taking turns for about {about}, longer where two steps take more than a turn", highlight=False)
+    say(console, f"Taking turns for about {about}, longer where two steps take more than a turn")
     found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False)
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio = found.ratio
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
-    console.print(f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}", highlight=False)
+    say(console, f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}")
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
         told = f"These turns cannot tell which is faster: the {ratio.n} quads differ too much; give more --quads."
-    console.print(told, highlight=False, soft_wrap=True)
+    say(console, told)
     if limit is None:
         return 0
     ruling = rule([Case("B", ratio)], limit, FLAG, "--quads")
-    console.print(ruling.text, markup=False, highlight=False, soft_wrap=True)
+    say(console, ruling.text)
     return ruling.code
 
 

@@ -16,6 +16,12 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=max(found.width, FILE_WIDTH))
 
 
+def say(where: Console, *lines: str, style: str | None = None) -> None:
+    """Print lines as they are, however long."""
+    for line in lines:
+        where.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def clock(seconds: float | None) -> str:
     """Seconds as 0:42 or 1:02:03; a question mark for None."""
     if seconds is None:
@@ -67,4 +73,4 @@ class ProgressDisplay:
     def say(self, text: str) -> None:
         """Print a line that stays."""
         with contextlib.suppress(*UNHEARD):
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            say(self._console, text)

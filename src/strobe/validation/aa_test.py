@@ -37,12 +37,13 @@ from strobe.measure.statistics import FALSE_ALARM, LEVEL, Estimate, is_over, loo
 from strobe.overrides import cell_of, joined
 from strobe.present import terminal
 from strobe.present.format import counted, estimate, pace, percent
+from strobe.present.terminal import say
 from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, is_override, say
+from strobe.validation.experiment import folder_of, is_override
 
 RUNS = 24
 SHORT = (

@@ -33,11 +33,12 @@ from strobe.diagnose.rank import command
 from strobe.errors import StrobeError
 from strobe.overrides import joined
 from strobe.present import terminal
+from strobe.present.terminal import say
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation import ledger
 from strobe.validation.accuracy_cells import HALVES, Cell, cells
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, is_override, say
+from strobe.validation.experiment import folder_of, is_override
 from strobe.validation.ledger import Entry
 
 LEDGER = Path("outputs", "accuracy.jsonl")

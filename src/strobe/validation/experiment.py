@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from strobe.measure.statistics import Interval, quantile
 from strobe.measure.statistics import share as share_of
 
@@ -33,12 +31,6 @@ def folder_of(keep: Path | None) -> Iterator[Path]:
 def is_override(text: str) -> bool:
     """Whether an argument is KEY=VALUE, or ~KEY."""
     return "=" in text or text.startswith("~")
-
-
-def say(console: Console, *lines: str) -> None:
-    """Print lines as they are, however long."""
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def scored(predictions: Sequence[tuple[Interval, float]]) -> str:

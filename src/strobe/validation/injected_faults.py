@@ -225,14 +225,20 @@ class PooledNetwork(SmallNetwork):
 class SmallClassifier(ImageClassifier):
     """So small a network that a run of seconds holds hundreds of steps, and that loading can be what limits it.
 
-    ``small=False`` takes the configured network, for a fault that both can have.
+    ``small=False`` takes the configured network, for a fault that both can have. ``seconds`` and ``times``: how long,
+    or how often, a fault does what it does; None: as its class has it.
     """
 
     kind: type[SmallNetwork] = SmallNetwork
+    seconds, times = 0.05, 1
 
-    def __init__(self, *, small: bool = True, **options: Any) -> None:
+    def __init__(
+        self, *, small: bool = True, seconds: float | None = None, times: int | None = None, **options: Any
+    ) -> None:
         self.small = small
         super().__init__(**options)
+        self.seconds = self.seconds if seconds is None else seconds
+        self.times = self.times if times is None else times
 
     def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
         """The small network, whatever the stem; it starts at random."""
@@ -272,10 +278,6 @@ class WaitingClassifier(SmallClassifier):
 
     place = "step"
 
-    def __init__(self, *, seconds: float = 0.05, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
-
     def training_step(self, *given: Any) -> Any:
         """Wait, and train."""
         self._wait("step")
@@ -310,10 +312,6 @@ class WaitingHookClassifier(WaitingClassifier):
 class LockedClassifier(SmallClassifier):
     """One whose step needs a lock that a thread of its own holds most of the time, for so many ``seconds`` each."""
 
-    def __init__(self, *, seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
-
     def on_train_start(self) -> None:
         """Start the thread, which ends with training."""
         self.lock, self.ended = threading.Lock(), threading.Event()
@@ -337,13 +335,9 @@ class LockedClassifier(SmallClassifier):
 class MetricLoopClassifier(SmallClassifier):
     """One that counts its labels in Python, image by image, so many ``times``."""
 
-    def __init__(self, *, times: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.times, self.counts = times, dict[int, int]()
-
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Count, and train."""
-        labels = batch[1].tolist()
+        labels, self.counts = batch[1].tolist(), getattr(self, "counts", dict[int, int]())
         for _ in range(self.times):
             for label in labels:
                 self.counts[label] = self.counts.get(label, 0) + 1
@@ -353,10 +347,6 @@ class MetricLoopClassifier(SmallClassifier):
 class GradientNormsClassifier(SmallClassifier):
     """One that asks for the norm of each gradient before each update, so many ``times``."""
 
-    def __init__(self, *, times: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.times = times
-
     def on_before_optimizer_step(self, *given: Any) -> None:
         """Ask for each as a number."""
         for _ in range(self.times):
@@ -365,10 +355,6 @@ class GradientNormsClassifier(SmallClassifier):
 
 class LazyPenaltyClassifier(SmallClassifier):
     """One that computes a penalty of its own in one step of 16, as some generative models do."""
-
-    def __init__(self, *, seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         """Compute it, and train."""
@@ -381,9 +367,7 @@ class LazyPenaltyClassifier(SmallClassifier):
 class LeakingClassifier(SmallClassifier):
     """One that keeps something of each step, and goes through all of it in the next."""
 
-    def __init__(self, *, seconds: float = 2e-4, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
+    seconds = 2e-4
 
     def training_step(self, *given: Any) -> Any:
         """Go through what was kept, and train."""

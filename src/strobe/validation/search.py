@@ -33,9 +33,10 @@ from strobe.measure.statistics import recorded
 from strobe.overrides import applied
 from strobe.present import terminal
 from strobe.present.format import estimate, pace
+from strobe.present.terminal import say
 from strobe.process.fork import Failure
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, say, scored
+from strobe.validation.experiment import folder_of, scored
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 300.0  # seconds until a training is warm

@@ -23,7 +23,7 @@ from strobe.app.tuning.search import Search
 from strobe.app.tuning.table import print_tuning, times
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import command_of, key_of
-from strobe.present.terminal import ProgressDisplay, clock
+from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
 from strobe.process.locks import alone_in
 
@@ -54,7 +54,7 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
-    console.print(str(write_page(tuning)), markup=False, highlight=False, soft_wrap=True)
+    say(console, str(write_page(tuning)))
 
 
 def _search(
@@ -73,8 +73,7 @@ def _search(
         print_tuning(console, tuning)
         with contextlib.suppress(DataError):  # a full disk must not hide how it ended
             page = write_page(tuning)
-            told = f"Interrupted; what was measured is kept. The same command goes on from here.\n{page}"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            say(console, "Interrupted; what was measured is kept. The same command goes on from here.", str(page))
         raise
     if not tuning.probes:
         raise StrobeError(tuning.ended or "nothing was measured")
@@ -94,7 +93,7 @@ def _tuning(fresh: Tuning, console: Console) -> Tuning:
         if found is not None:
             shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
     if found is not None:
-        console.print(f"Going on with {found.folder / NAME}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"Going on with {found.folder / NAME}")
     return found or fresh
 
 
@@ -109,8 +108,8 @@ def _broken_off(fresh: Tuning) -> Tuning | None:
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:
     if not tuning.changes or tuning.recommended != tuning.best:
-        console.print(f"tune.save={preset.stem}: nothing is measurably faster, so nothing was written.")
+        say(console, f"tune.save={preset.stem}: nothing is measurably faster, so nothing was written.")
         return
     ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
     saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)
-    console.print(f"Saved: python train.py experiment={preset.stem}", markup=False, highlight=False)
+    say(console, f"Saved: python train.py experiment={preset.stem}")

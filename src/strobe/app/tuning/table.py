@@ -14,6 +14,7 @@ from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
 from strobe.overrides import command_of, key_of
 from strobe.present.format import duration, interval, pace
+from strobe.present.terminal import say
 from strobe.records.run import Record
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
@@ -39,8 +40,7 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
     if tuning.trials:
         console.print(_table(tuning))
     console.print(Text(f"{total(tuning)} {ending(tuning)}", "bold"), soft_wrap=True)
-    for note in notes(tuning):
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    say(console, *notes(tuning))
     console.print(Text(command_of(tuning.recommended), "cyan"), soft_wrap=True)
 
 
