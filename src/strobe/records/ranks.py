@@ -29,6 +29,7 @@ FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
 SURE = 0.99  # level at which ranks differ: several are compared, in several ways
 NOTABLE = 0.05  # of the others' work: a rank with less in addition is no straggler
+BEYOND, SETTLED = 2.0, 100  # standard deviations of the others' work, more than these; after four times the steps, half
 MOSTLY = 0.5  # of what is lost, by the same ranks
 EARLY, BEGUN = 0.5, 0.25  # of the last quarter's extra work: less in the first, it has grown; from here on it is there
 CLEAR = 4.0  # standard errors by which the last quarter differs from the first
@@ -84,11 +85,27 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
-    if len(counted) < FEWEST:
+    updates = _by_update(rows[0], counted)
+    if len(updates) < FEWEST:
         return record
-    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told(
-        world_size
-    )
+    means = {rank: [_mean_row([found[step] for step in steps]) for steps in updates] for rank, found in rows.items()}
+    return record | _Joined(means, [steps[0] for steps in updates]).told(world_size)
+
+
+def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
+    """The steps up to each update: where gradients are accumulated, ranks wait for each other only there."""
+    found: list[list[int]] = [[]]
+    for step in steps:
+        found[-1].append(step)
+        if rows[step].get("updates", 1.0) > 0:
+            found.append([])
+    return found[:-1]
+
+
+def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    if len(rows) == 1:
+        return rows[0]
+    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[-1]}
 
 
 @dataclass(frozen=True)
@@ -177,7 +194,12 @@ class _Joined:
     def _is_sure(self, found: _Straggling) -> bool:
         """Whether the same ranks work notably longer than the others, and not by chance."""
         group = found.slow[:, 0]
-        return _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+        return self._stands_out(found) and _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+
+    def _stands_out(self, found: _Straggling, part: slice = slice(None)) -> bool:
+        """Whether it is beyond what a busy machine does, which keeps now one rank from its core and now another."""
+        usual = float(self.own[~found.slow[:, 0]].std(axis=1).mean())
+        return bool(self._more(found)[part].mean() >= BEYOND * usual * min(1.0, math.sqrt(SETTLED / len(self.steps))))
 
     def _blames(self, found: _Straggling, part: slice = slice(None)) -> bool:
         """Whether the same ranks are to blame for most of what is lost."""
@@ -203,7 +225,7 @@ class _Joined:
         count = len(self.steps)
         last = slice(count - count // 4, count)
         found = self._constant(last) if count >= FEWEST_TO_CHANGE else None
-        if found is None or not self._blames(found, last):
+        if found is None or not (self._blames(found, last) and self._stands_out(found, last)):
             return None
         more = _moderate(self._more(found))
         quarters = np.array_split(more, 4)

@@ -34,6 +34,10 @@ class Fault:
     rank: int | None = None  # the slow one, if it is one
     sizes: Callable[[int, int], int] | None = None  # samples of a rank's batch in a step
 
+    def mean_nap(self, ranks: int) -> float:
+        """Seconds that a mean rank sleeps in a mean step."""
+        return sum(self.nap(rank, ranks, step) for rank in range(ranks) for step in range(STEPS)) / ranks / STEPS
+
     def slowdown(self, ranks: int, base: float) -> float:
         """The slowest rank's work over the mean rank's, if each has so many seconds in a step without the fault."""
         work = [[base + self.nap(rank, ranks, step) for rank in range(ranks)] for step in range(STEPS)]
