@@ -48,7 +48,7 @@ class LoopPhases(Phases):
     ) -> None:
         super().__init__()
         self.parts: list[Any] = [clock]  # and ranges, while steps are traced
-        self.passes = self.updates = 0  # backward passes and updates so far
+        self.passes = self.updates = self.learned = 0  # backward passes, updates and optimizers so far
         # Each that was seen, and how many backward passes there were before its latest update.
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
@@ -143,7 +143,9 @@ class LoopPhases(Phases):
 
     def _learn(self, optimizer: Any) -> None:
         """Let each parameter of an optimizer say when its gradient is there."""
-        self.optimizers.setdefault(optimizer, -1)
+        if optimizer not in self.optimizers:
+            self.optimizers[optimizer] = -1
+            self.learned += 1
         for parameter in _parameters(optimizer):
             key = id(parameter)
             if key not in self._parameters:
