@@ -5,12 +5,15 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.fabric import Fabric
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import strobe
@@ -342,6 +345,36 @@ def test_few_parameters_say_when_a_backward_pass_begins_and_others_once_these_re
     assert hooked[LEARN + 1][0] == 0
     assert sum(hooked[-1]) == 1
     assert hooked[-1][0] == 1
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_fabric_is_watched_in_its_loop_or_says_how(
+    watched: bool, standstill: Standstill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STROBE", "1")
+    group = "lightning.fabric.callbacks_factory"
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    factory = EntryPoint("strobe", entries[group]["strobe"], group).load()
+    ended = []
+    for recorded in (False, True):
+        loop = Loop(standstill, "data")
+        fabric = Fabric(accelerator="cpu", devices=1, callbacks=factory() if recorded else [])
+        model, optimizer = fabric.setup(loop.model, loop.optimizer)
+        loader = fabric.setup_dataloaders(loop.loader())
+        for batch in strobe.watch(loader, optimizer=optimizer, directory="here") if watched and recorded else loader:
+            optimizer.zero_grad()
+            loop.nap("step")
+            fabric.backward(model(batch).square().mean())
+            optimizer.step()
+        ended.append((loop.model.state_dict(), loop.optimizer.state_dict()))
+    loops.close()
+    torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
+    assert capsys.readouterr().err.count("Write: for batch in strobe.watch(loader, optimizer=optimizer)") == (
+        not watched
+    )
+    if watched:
+        summary = record()
+        assert (summary["findings"][0]["cause"], summary["data"], summary["updates"]) == ("loader", "Items", 1)
 
 
 SCRIPT = """

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch.profilers import SimpleProfiler
 
 from strobe.bench.harness.declare import Done, Input, Trial
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.suites.profiling import cells
 from strobe.bench.suites.profiling import suite as profiling
-from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
+from strobe.callbacks import PythonProfiler, StepRecorder
 from support.suite_parts import NETWORK, declared
 from support.suite_records import record_of
 
@@ -48,7 +49,7 @@ def sound(report: Report, *more: str) -> Mapping[str, float]:
 def test_every_profiler_has_a_cell_and_tables_can_be_chosen() -> None:
     suite = declared("profiling", "data.batch_size=8")
     assert [table.name for table in suite.tables] == ["callbacks", "traces", "spans", "python"]
-    assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [2, 6, 2, 2]
+    assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [4, 6, 2, 2]
     assert {cell.row for cell in suite.cells} == {"tiny step", "batch 8"}
     assert {cell.table for cell in declared("profiling", "suite.tables=[spans]").cells} == {"spans"}
 
@@ -73,7 +74,10 @@ def test_a_watched_step_is_held_against_an_unwatched_one_in_either_order() -> No
     assert done[0].figures == pytest.approx({"unwatched": 0.2, "times": 1.5, "cost": 0.1, "bytes": 1.0})
 
 
-@pytest.mark.parametrize(("kind", "callback"), [("phase timers", StepRecorder), ("trace that waits", TraceProfiler)])
+@pytest.mark.parametrize(
+    ("kind", "callback"),
+    [("phase timers", StepRecorder), ("Strobe", cells.Attached), ("SimpleProfiler", SimpleProfiler)],
+)
 def test_a_callback_is_there_when_it_is_watched(
     trial: Trial, monkeypatch: pytest.MonkeyPatch, kind: str, callback: type
 ) -> None:
@@ -130,10 +134,10 @@ def test_every_figure_is_told() -> None:
     assert told.pop() == "TraceML was not measured beside them: pip install traceml-ai, and it is."
     assert len(told) == len(suite.cells)
     assert told[0] == "Phase timers: 20.0 us a step, 0.020% of a training step of 100.0 ms."
-    assert told[2] == (
+    assert told[4] == (
         "A trace with nothing more: a recorded step takes 1.02 times as long as a waiting one, 300 kB a step, and a "
         "stall of 140 ms a cycle."
     )
-    assert "Spans recorded: loading takes 2.00% longer than with spans switched off; one" in told[9]
-    assert told[11].endswith("and loading seems to take 40.0% of it, not 35.0%.")
+    assert "Spans recorded: loading takes 2.00% longer than with spans switched off; one" in told[11]
+    assert told[13].endswith("and loading seems to take 40.0% of it, not 35.0%.")
     assert profiling.conclude(record_of(suite, {})) == []

@@ -1,6 +1,7 @@
 """What Lightning asks whenever a Trainer is made (entry points ``callbacks_factory``): quick, unless it is wanted."""
 
 import os
+import sys
 from typing import Any
 
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
@@ -20,6 +21,31 @@ def callbacks() -> list[Any]:
 
         tell(error, None)
         return []
+
+
+class FabricNote:
+    """Says once what to write where a loop of Fabric's is not recorded: only the script sees its batches."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_after_optimizer_step(self, **_: Any) -> None:
+        """Fabric's own hook; by now a loop that is recorded has begun."""
+        if self._said:
+            return
+        self._said = True
+        loops = sys.modules.get("strobe.attach.loops")
+        if (loops is None or not loops.is_recording()) and os.environ.get("RANK", "0") == "0":
+            print(
+                "Strobe does not see the batches of this Fabric training. Write: "
+                "for batch in strobe.watch(loader, optimizer=optimizer)",
+                file=sys.stderr,
+            )
+
+
+def fabric_callbacks() -> list[Any]:
+    """A ``FabricNote`` if the environment has STROBE=1."""
+    return [FabricNote()] if is_set(WANTED) else []
 
 
 def is_set(name: str) -> bool:

@@ -66,6 +66,11 @@ def loop_of(asked: Asked) -> "Loop | None":
     return loop
 
 
+def is_recording() -> bool:
+    """Whether a record is open in this process."""
+    return any(training.pid == os.getpid() for training in _open)
+
+
 def close(error: BaseException | None = None) -> None:
     """End the open record, if there is one; ``error`` is what ended the training."""
     for training in list(_open):

@@ -86,10 +86,9 @@ def _optimizers(given: Any) -> Sequence[Any] | None:
         return None
     found = list(given) if isinstance(given, list | tuple) else [given]
     for place, one in enumerate(found):
-        while not hasattr(type(one), "register_step_pre_hook") and hasattr(one, "optimizer"):
-            one = one.optimizer  # noqa: PLW2901
-        inner = vars(one).get("_optimizer", one) if hasattr(one, "__dict__") else one
-        if not isinstance(inner, torch.optim.Optimizer):
+        while isinstance(inner := getattr(one, "optimizer", None), torch.optim.Optimizer):
+            one = inner  # noqa: PLW2901
+        if not isinstance(one, torch.optim.Optimizer):
             raise TypeError(f"strobe.watch(..., optimizer=...) takes torch optimizers, not {type(one).__name__}")
-        found[place] = inner
+        found[place] = one
     return found

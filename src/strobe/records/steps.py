@@ -127,8 +127,8 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def _half(values: Sequence[float]) -> int:
     """How many of the largest make up half of the sum."""
-    sums = accumulate(sorted(values, reverse=True), initial=0.0)
-    return sum(1 for before in sums if before < sum(values) / 2)
+    sums, half = accumulate(sorted(values, reverse=True), initial=0.0), sum(values) / 2
+    return sum(1 for before in sums if before < half)
 
 
 def _updates(row: dict[str, float]) -> float:
@@ -175,8 +175,9 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
         if column.startswith(OWNED):
             values = [row.get(column, 0.0) for row in rows]
             name = column.removeprefix(OWNED)
-            calls = sum(1 for value in values if value > CALLED * max(values))
-            found.append({"name": name, "mean": statistics.fmean(values), "longest": max(values), "calls": calls})
+            longest = max(values)
+            calls = sum(1 for value in values if value > CALLED * longest)
+            found.append({"name": name, "mean": statistics.fmean(values), "longest": longest, "calls": calls})
     return sorted(found, key=lambda one: -one["mean"])
 
 

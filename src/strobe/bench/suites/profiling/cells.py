@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.profilers import Profiler, SimpleProfiler
 from omegaconf import DictConfig
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.app.build.instantiate import build
 from strobe.app.config.compose import configure
 from strobe.app.run.train import quieten
+from strobe.attach.callback import Strobe
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.steady import fit
 from strobe.bench.suites.profiling.suite import TRACEML
@@ -52,9 +54,11 @@ def beside(images: int, watched: float, unwatched: float, more: Mapping[str, flo
 def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
     """Steps that do next to nothing, with a callback and without it."""
     quieten()
-    made: Callable[[Path], Callback] = {
+    made: Callable[[Path], Callback | Profiler] = {
         "phase timers": lambda folder: StepRecorder(folder / "steps.csv"),
         "trace that waits": lambda folder: TraceProfiler(folder, skip_first=NEVER),
+        "Strobe": lambda folder: Attached(folder / "record"),
+        "SimpleProfiler": lambda _: SimpleProfiler(),
         "TraceML": lambda _: importlib.import_module(f"{TRACEML}.integrations.lightning").TraceMLCallback(),
     }[kind]
     with TemporaryDirectory(prefix="strobe-") as scratch:
@@ -68,13 +72,25 @@ def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
         yield Work(lambda: by_turns(one, numbers))
 
 
-def tiny_step(*callbacks: Callback) -> float:
-    """Seconds of a step of a training that does next to nothing."""
+class Attached(Strobe):
+    """As it watches a script, without its verdict."""
+
+    def _end(self, trainer: Any, *_: Any) -> None:
+        self._each(trainer, "on_exception")
+        self._let_go()
+
+
+def tiny_step(*watching: Callback | Profiler) -> float:
+    """Seconds of a step of a training that does next to nothing, with callbacks, or a profiler of Lightning's."""
+    callbacks = [one for one in watching if isinstance(one, Callback)]
+    profiler = next((one for one in watching if isinstance(one, Profiler)), None)
     meter = Meter(TINY, warmup=20)
     quiet: dict[str, Any] = dict.fromkeys(
         ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False
     )
-    trainer = Trainer(accelerator="cpu", max_epochs=-1, callbacks=[*callbacks, Stepping(meter.add)], **quiet)
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=-1, profiler=profiler, callbacks=[*callbacks, Stepping(meter.add)], **quiet
+    )
     trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(4000, 1)), batch_size=1))
     return 1 / meter.rate().median
 

@@ -21,8 +21,9 @@ TRACES: dict[str, dict[str, Any]] = {
     "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
 }
 TRACEML = "traceml_ai"  # another project's timers (the package traceml-ai), compared where it is installed
+WATCHING = ("phase timers", "trace that waits", "Strobe", "SimpleProfiler", "TraceML")
 CELLS: dict[str, dict[str, dict[str, Any]]] = {  # by table and column: what its function in cells.py is called with
-    "callbacks": {name: {"kind": name} for name in ("phase timers", "trace that waits", "TraceML")},
+    "callbacks": {name: {"kind": name} for name in WATCHING},
     "traces": {name: {"options": options} for name, options in TRACES.items()},
     "spans": {"switched off": {"recorded": False}, "recorded": {"recorded": True}},
     "python": {kind: {"kind": kind} for kind in ("sampling", "events")},
@@ -43,12 +44,12 @@ def declare(cfg: DictConfig) -> Suite:
         name="profiling",
         title="What profilers cost",
         about="Steps that are watched, each beside the same steps in the same process that are not, by turns; a cell's "
-        "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace callback "
-        "that waits, and TraceML's callback without its runtime, in a training that does next to nothing. Traces: "
-        "recorded steps beside the waiting ones of the same training, with the bytes a step and the stall at the "
-        "end of a cycle of 3 steps. Spans: loading alone, in one process; recorded ones beside those that are "
-        "switched off, these beside none. Python: a training under a profile beside one without, and the share of a "
-        "step that loading seems to take.",
+        "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace "
+        "callback that waits, Strobe on a script, Lightning's SimpleProfiler and TraceML's callback without its "
+        "runtime, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
+        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading "
+        "alone, in one process; recorded ones beside those that are switched off, these beside none. Python: a "
+        "training under a profile beside one without, and the share of a step that loading seems to take.",
         cells=[
             Cell(
                 table,
