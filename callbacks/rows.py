@@ -29,7 +29,7 @@ class Row:
 
     head: Sequence[Any]  # from `step` to the memory
     lap: Lap
-    among: Sequence[float | None]  # ``RANKS``
+    among: Sequence[Any]  # ``RANKS``
     gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
     device: Mapping[str, float] | None = None
     after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
@@ -56,7 +56,7 @@ class StepRows:
         self._file.flush()
         self._flushed = time.monotonic()
 
-    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[float | None] = ()) -> None:
+    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[Any] = ()) -> None:
         """A step has ended: those before it are followed by nothing more."""
         self._waiting.append(Row(head, lap, among))
 
@@ -86,13 +86,14 @@ class StepRows:
             self._waiting.popleft()
             phases = row.lap.phases
             cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
-            values: list[float | None] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
+            values: list[Any] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
             values += [row.lap.collecting, *row.among]
             values += [row.device.get(name) if row.device else None for name in self._device]
             values += [row.lap.owned(owner) for owner in self._owners]
             values += [row.after.get(owner, 0.0) for owner in self._between]
-            told = (f"{value:.7f}" if value and not isinstance(value, int) else value for value in values)
-            self._csv.writerow([*row.head, *told])
+            self._csv.writerow(
+                [*row.head, *[f"{value:.7f}" if value and type(value) is float else value for value in values]]
+            )
         if now - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now

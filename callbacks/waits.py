@@ -12,12 +12,14 @@ from torch import Tensor
 
 from .batches import tensors_of
 from .clock import Clock, Lap
+from .columns import PHASES
 
 _COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
     *("allreduce", "reduce", "broadcast", "barrier", "gather", "scatter", "alltoall", "alltoall_base"),
     *("allgather", "_allgather_base", "all_gather_single", "allgather_into_tensor_coalesced"),
     *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "reduce_scatter_tensor_coalesced"),
 )
+_NONE = [0.0] * len(PHASES)
 
 
 class Waits:
@@ -64,12 +66,13 @@ class Waits:
         if isinstance(loss, Tensor) and loss.requires_grad:
             hook: Any = loss.register_hook(lambda _: self._begins(hook))  # type: ignore[no-untyped-call]
 
-    def of(self, lap: Lap, batch: Any) -> tuple[float | None, ...]:
-        """``RANKS`` of a step that has ended. Who calls ``backward`` unknown to Lightning has no known wait."""
-        waits, passes, self._passes = lap.waits, self._passes, 0
-        exposed = sum(waits.values()) if passes or not lap.updates else None
-        elements = sum(tensor.numel() for tensor in tensors_of(batch))
-        return exposed, *waits.values(), elements, (self._unix + lap.began) / 1e9
+    def of(self, lap: Lap, batch: Any) -> list[Any]:
+        """``RANKS`` of a step that has ended. A backward pass that Lightning does not know of has no known wait."""
+        passes, self._passes = self._passes, 0
+        waits: list[Any] = list(lap.waits.values()) if lap.waited else _NONE
+        exposed = sum(waits) if passes or not lap.updates else None
+        elements = sum([tensor.numel() for tensor in tensors_of(batch)])
+        return [exposed, *waits, elements, f"{(self._unix + lap.began) / 1e9:.6f}"]
 
     def _begins(self, hook: Any) -> None:
         """Within the backward pass: be told when the last local gradient is there."""

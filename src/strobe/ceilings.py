@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAMES = {
-    "loader": "loader (nobody trains)",
+    "loader": "loader (without training)",
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
 }

@@ -16,17 +16,18 @@ from strobe.errors import ConfigError
 from strobe.present.format import counted, size
 from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
-from strobe.records.files import statuses
+from strobe.records.files import BEGUN, statuses
 
 KINDS = {  # by the file that holds the record, and keys that only this program writes together
     "sweep.json": ("sweep", {"schema", "cells", "repeats"}),
     "tune.json": ("search", {"schema", "budget", "trials"}),
     "results.json": ("benchmark", {"schema", "cells", "budget_spent"}),
     "summary.json": ("run", {"schema", "status", "verdict"}),
+    BEGUN: ("run", {"schema", "status", "verdict"}),
 }
 CONFIG = Path(".hydra", "config.yaml")
 OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
-ATTACHED = {"summary.json", "report.html", "steps.csv", "tensorboard", "tables", "strobe-error.txt"}
+ATTACHED = {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorboard", "tables", "strobe-error.txt"}
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -10,6 +10,7 @@ import pytest
 
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
+from strobe.records.steps import read_rows
 from support.processes import begin, ended
 from support.runs import Train
 
@@ -61,6 +62,9 @@ def test_each_tile_is_read_once_one_record_is_written_and_ceilings_are_those_of_
     assert len(list(tmp_path.glob("**/summary.json"))) == 1
     rows = (tmp_path / "run" / "steps.csv").read_text().splitlines()[1:]
     assert len(rows) == 80 // (2 * 4)
+    assert len(read_rows(tmp_path / "run" / "ranks" / "1.csv")) == len(rows)
+    assert (summary["ranks"]["ranks"], summary["ranks"]["coverage"]) == ([0, 1], 1.0)
+    assert not (tmp_path / "run" / "begun.json").exists()
     traces = sorted((tmp_path / "run" / "tensorboard").glob("*.pt.trace.json.gz"))
     assert sorted(str(trace.relative_to(tmp_path / "run")) for trace in traces) == summary["traces"]
     assert sorted(re.findall(r"_rank(\d)\.", " ".join(summary["traces"]))) == ["0", "1"]

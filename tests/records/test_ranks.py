@@ -97,6 +97,17 @@ def test_of_two_slow_ranks_of_four_both_are_named() -> None:
     assert found["speedup"]["median"] == pytest.approx(1.9, rel=0.1)
 
 
+def test_where_gradients_are_accumulated_ranks_may_take_turns_within_an_update() -> None:
+    made = case(lambda rank, step: BASE * (step % 2 == rank)).rows
+    assert told(made)["pattern"] == "alternating"
+    for found in made.values():
+        for step, row in found.items():
+            row["updates"] = step % 2
+    even = told(made)
+    assert (even["pattern"], even["slowdown"]["n"]) == (None, 59)
+    assert even["own_seconds"]["0"] == pytest.approx(1.5 * BASE, rel=0.1)
+
+
 def test_waiting_is_in_no_phase_of_own_work() -> None:
     made = constant(2, 0).rows
     found = told(made)

@@ -30,6 +30,7 @@ from support.pages import (
     with_wrong_values,
     words_of,
 )
+from support.recorded import damages, example
 
 
 def test_everything_is_shown() -> None:
@@ -269,3 +270,46 @@ def test_damaged_files_beside_the_record_are_left_out(tmp_path: Path, damage: st
         (tmp_path / name).write_text(damage, encoding="utf-8", errors="surrogateescape")
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert not {"throughput", "operators"} & {*page.sections}
+
+
+def stragglers(**changes: Any) -> dict[str, Any]:
+    record = example("straggler").summary
+    return record | {"ranks": record["ranks"] | changes}
+
+
+def test_ranks_have_a_heat_map_and_a_table() -> None:
+    page = page_of(stragglers())
+    assert "ranks" in page.sections
+    assert f"the slowest one works 1.28{TIMES} as long as the mean rank" in page.text
+    assert "Rank 1 from step 3: 30% longer 137 ms own work" in page.text
+    assert "rank 0 61 ms backward" in page.text
+    boxes = [box.get("class", "") for box in page.tree.iter() if box.tag.endswith("rect")]
+    boxes = [css for css in boxes if "heat" in css]
+    assert boxes == ["heat-0", "heat-3"]  # neighbours of one shade are one box
+    many = stragglers(
+        ranks=list(range(64)),
+        world_size=65,
+        own_seconds={str(rank): 0.1 + rank / 1e3 for rank in range(64)},
+        heat={"steps": [3, 9], "ranks": [[1.0, 1.5]] * 64},
+        coverage=0.5,
+    )
+    text = page_of(many).text
+    assert "and 48 more faster ranks" in text
+    assert "1 rank left no rows here." in text
+    assert "All have rows of 50% of the steps." in text
+
+
+def test_of_rank_0_alone_the_page_says_what_is_not_known() -> None:
+    alone = dict.fromkeys(stragglers()["ranks"]) | {"ranks": [0], "world_size": 2}
+    assert "what they do for each other is not known" in page_of(stragglers() | {"ranks": alone}).text
+    assert "what they do for each other is not known" in page_of(stragglers() | {"ranks": None}).text
+    assert "ranks" not in page_of(complete()).sections
+
+
+def test_wrong_values_of_ranks_break_no_page() -> None:
+    record = stragglers()
+    for place in damages(record["ranks"], (None, "text", 0, -1)):
+        try:
+            render(Record(record))
+        except Exception as error:
+            raise AssertionError(place) from error

@@ -66,6 +66,14 @@ def test_a_completed_run(tmp_path: Path) -> None:
     assert value(lines, "traces") == f"1, look at them with: strobe view {tmp_path} --perfetto"
 
 
+def test_ranks_take_one_line(tmp_path: Path) -> None:
+    own = {"0": 0.04, "1": 0.29}
+    ranks = {"own_seconds": own, "slowdown": {"median": 1.76, "low": 1.7, "high": 1.8, "n": 90}}
+    told = value(shown(plain() | {"ranks": ranks}, tmp_path, 150), "ranks")
+    said = "290 ms own work a step on rank 1, 40 ms on rank 0; the slowest one of a step 1.76x the mean (1.70 to 1.80)"
+    assert told == said
+
+
 def test_a_single_step_is_not_several(tmp_path: Path) -> None:
     nothing = {"median": None, "low": None, "high": None}
     steps = {"measured": 0, "profiled": 0, "skipped": 1}

@@ -15,8 +15,8 @@ from strobe.process.launch import parser_of, start
 HELP = """Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.
 
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
-training as a whole: faster, slower, or no difference where the interval of the ratio holds 1. Cells that may be as fast
-as the fastest are tied with it.
+training as a whole: faster, slower, or no difference where the interval of the ratio includes 1. Cells that may be as
+fast as the fastest are tied with it.
 Exit code 1: nothing to compare, or no such baseline, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell
 is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell.
 

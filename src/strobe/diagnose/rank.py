@@ -186,7 +186,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if first.cause == "nothing":
         return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
     gained = gain(first.as_dict())
-    if gained and _is_measured(first.as_dict()):
+    if gained and is_measured(first.as_dict()):
         told = f": training would be {gained} as fast without"
         return f"{begin}{first.title}{told}.{end}"
     if gained:
@@ -200,7 +200,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
 
 
-def _is_measured(finding: Mapping[str, Any]) -> bool:
+def is_measured(finding: Mapping[str, Any]) -> bool:
     """Whether the steps themselves show what training would take without the cause, whatever remedies it."""
     low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
     return finding.get("cause") == "straggler" and low > 1
@@ -216,7 +216,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     if finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
-    if not finding.get("overrides") and not _is_measured(finding):
+    if not finding.get("overrides") and not is_measured(finding):
         lost = record.number("lost")  # which older records do not have
         most = 1 / max(1e-3, 1 - lost) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""

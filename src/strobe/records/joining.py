@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strobe.records.files import BEGUN
 from strobe.records.ranks import FOLDER, measure_ranks, rank_files
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
 from strobe.records.steps import measure_steps
@@ -17,7 +18,6 @@ PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a train
 EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"(closed|reset) by peer|Broken pipe|NCCL|[Tt]imed out|unhandled system error")  # the other's end
 TAIL = 1 << 16  # bytes, which hold a row
-BEGUN = "begun.json"  # the record as far as it is known when training begins; gone when the record is written
 
 
 def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) -> dict[str, Any] | None:
@@ -56,14 +56,16 @@ def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
 def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
     """The ``error`` of the rank that failed first, whose key ``rank`` names it; without a note of one, this error.
 
-    Where that says that another rank has gone, it is followed by whose rows end early.
+    An error by which a rank learns that another has gone is nobody's own: it is followed by whose rows end early.
     """
     notes = []
     for path in (run_dir / FOLDER).glob("*-error.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads(path.read_text())
-            rank = int(path.name.partition("-")[0])
-            notes.append((float(note["time"]), {"type": note["type"], "message": note["message"], "rank": rank}))
+            rank, message = int(path.name.partition("-")[0]), str(note["message"])
+            if not GONE.search(message):
+                known = {"type": note["type"], "message": f"{message} (on rank {rank})", "rank": rank}
+                notes.append((float(note["time"]), known))
     if notes and (error is None or isinstance(error, Exception)):
         return min(notes, key=lambda each: each[0])[1]
     if error is None:

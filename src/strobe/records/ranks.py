@@ -23,12 +23,13 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.steps import read_rows
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
-FOLDER, WAIT, DEVICE_WAIT = "ranks", "exposed_wait", "device_exposed_wait"
+FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
 SIZES = ("elements", "images")  # of a batch
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
 SURE = 0.99  # level at which ranks differ: several are compared, in several ways
 NOTABLE = 0.05  # of the others' work: a rank with less in addition is no straggler
+BEYOND, SETTLED = 2.0, 100  # standard deviations of the others' work, more than these; after four times the steps, half
 MOSTLY = 0.5  # of what is lost, by the same ranks
 EARLY, BEGUN = 0.5, 0.25  # of the last quarter's extra work: less in the first, it has grown; from here on it is there
 CLEAR = 4.0  # standard errors by which the last quarter differs from the first
@@ -71,10 +72,11 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
     """The same from the rows."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
+    needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
     counted = [
         step
         for step in shared
-        if not any(row["profiled"] or WAIT not in row for row in (found[step] for found in rows.values()))
+        if not any(row["profiled"] or not needed <= row.keys() for row in (found[step] for found in rows.values()))
     ]
     record: dict[str, Any] = {
         "world_size": world_size,
@@ -84,11 +86,27 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
-    if len(counted) < FEWEST:
+    updates = _by_update(rows[0], counted)
+    if len(updates) < FEWEST:
         return record
-    return record | _Joined({rank: [found[step] for step in counted] for rank, found in rows.items()}, counted).told(
-        world_size
-    )
+    means = {rank: [_mean_row([found[step] for step in steps]) for steps in updates] for rank, found in rows.items()}
+    return record | _Joined(means, [steps[0] for steps in updates]).told(world_size)
+
+
+def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
+    """The steps up to each update: where gradients are accumulated, ranks wait for each other only there."""
+    found: list[list[int]] = [[]]
+    for step in steps:
+        found[-1].append(step)
+        if rows[step].get("updates", 1.0) > 0:
+            found.append([])
+    return found[:-1]
+
+
+def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    if len(rows) == 1:
+        return rows[0]
+    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[-1]}
 
 
 @dataclass(frozen=True)
@@ -110,18 +128,19 @@ class _Joined:
         self.total = self.column("total")
         self.phases = {phase: self.column(phase) for phase in PHASES}
         self.waits = {phase: self.column(f"wait_{phase}") for phase in PHASES}
-        if all("device_total" in row for found in rows.values() for row in found):
+        if all(ON_DEVICE in row for found in rows.values() for row in found):
             self._as_the_devices_saw_it()
         self.wait: Values = sum(self.waits.values(), 0 * self.total)
         self.phases = {phase: np.maximum(0.0, self.phases[phase] - self.waits[phase]) for phase in PHASES}
         self.own: Values = sum(self.phases.values(), 0 * self.total)
+        self.sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
         self._peak: Values = self.own.max(axis=0)
         self._middle: Values = np.sort(self.own, axis=0)[(len(self.own) - 1) // 2]
 
     def _as_the_devices_saw_it(self) -> None:
         """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
         self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
-        self.total, idle = self.column("device_total"), self.column("device_idle")
+        self.total, idle = self.column(ON_DEVICE), self.column("device_idle")
         host = sum(self.phases[phase] for phase in HOST)
         shares = {phase: idle * self.phases[phase] / np.maximum(host, 1e-12) for phase in HOST}
         on_device = {phase: self.column(f"device_{phase}") for phase in PHASES if phase in DEVICE}
@@ -134,7 +153,7 @@ class _Joined:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
+        sizes = self.sizes
         told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
@@ -177,7 +196,12 @@ class _Joined:
     def _is_sure(self, found: _Straggling) -> bool:
         """Whether the same ranks work notably longer than the others, and not by chance."""
         group = found.slow[:, 0]
-        return _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+        return self._stands_out(found) and _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+
+    def _stands_out(self, found: _Straggling, part: slice = slice(None)) -> bool:
+        """Whether it is beyond what a busy machine does, which keeps now one rank from its core and now another."""
+        usual = float(self.own[~found.slow[:, 0]].std(axis=1).mean())
+        return bool(self._more(found)[part].mean() >= BEYOND * usual * min(1.0, math.sqrt(SETTLED / len(self.steps))))
 
     def _blames(self, found: _Straggling, part: slice = slice(None)) -> bool:
         """Whether the same ranks are to blame for most of what is lost."""
@@ -203,7 +227,7 @@ class _Joined:
         count = len(self.steps)
         last = slice(count - count // 4, count)
         found = self._constant(last) if count >= FEWEST_TO_CHANGE else None
-        if found is None or not self._blames(found, last):
+        if found is None or not (self._blames(found, last) and self._stands_out(found, last)):
             return None
         more = _moderate(self._more(found))
         quarters = np.array_split(more, 4)
@@ -256,21 +280,14 @@ class _Joined:
         whole, base = sum(max(0.0, value) for value in extra.values()), sum(low.values())
         return any(extra[phase] / whole - low[phase] / base >= CONCENTRATED for phase in PHASES) if base else False
 
-    def _sizes(self) -> Values | None:
-        """Of the batches; None where they are not known, or alike."""
-        found = (self.column(name) for name in SIZES)
-        sizes = next((sizes for sizes in found if (sizes > 0).all()), None)
-        return None if sizes is None or (sizes == sizes[0]).all() else sizes
-
     def _balanced(self, slope: float) -> Values:
         """The longest work in each step, if its batches were of one size, and work followed it by so much."""
-        sizes = self._sizes()
-        assert sizes is not None
-        return np.asarray((self.own - slope * (sizes - sizes.mean(axis=0))).max(axis=0))
+        assert self.sizes is not None
+        return np.asarray((self.own - slope * (self.sizes - self.sizes.mean(axis=0))).max(axis=0))
 
     def _slope_over_time(self) -> float | None:
         """Seconds of work per element, if ranks are slow in the steps in which their batches are large."""
-        if (sizes := self._sizes()) is None:
+        if (sizes := self.sizes) is None or (sizes == sizes[0]).all():
             return None
         away, work = sizes - sizes.mean(axis=0), _moderate(self.own - self.own.mean(axis=0))
         slope = float((away * work).sum() / (away**2).sum())
@@ -280,7 +297,7 @@ class _Joined:
 
     def _slope_between(self, group: NDArray[np.bool_]) -> float | None:
         """The same, if these ranks' batches are larger throughout."""
-        if (sizes := self._sizes()) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
+        if (sizes := self.sizes) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
             return None
         slope = float(self.own[group].mean() - self.own[~group].mean())
         slope /= float(sizes[group].mean() - sizes[~group].mean())
@@ -339,7 +356,7 @@ class _Joined:
         """Own work over the mean of the ranks, in at most ``COLUMNS`` parts of the run."""
         places = np.array_split(np.arange(len(self.steps)), min(COLUMNS, len(self.steps)))
         means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
-        shares = np.round(means / means.mean(axis=0), 4)
+        shares = np.round(means / np.maximum(means.mean(axis=0), 1e-12), 4)
         return {"steps": [self.steps[part[0]] for part in places], "ranks": shares.tolist()}
 
 

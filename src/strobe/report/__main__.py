@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 written.append(write_report(run, record))
                 print(written[-1])
                 print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
+                if not is_whole(run):
+                    print(f"  {record.text('error', 'message')}")
             except DataError as error:
                 failed = True
                 print(error, file=sys.stderr)

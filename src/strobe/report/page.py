@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strobe.diagnose.rank import gain
+from strobe.diagnose.rank import gain, is_measured
 from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
@@ -15,6 +15,7 @@ from strobe.records.run import Record, load_record, rate_of
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
+from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.wording import (
@@ -71,6 +72,7 @@ def render(
         findings(record),
         step(record),
         attribution(record),
+        ranks(record),
         ceilings(record),
         throughput(record, rows),
         operators(slowest),
@@ -177,7 +179,7 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
         "command": command_of(record, entry.summary),
     }
     promised = "" if nothing else gain(entry.summary)
-    if median is None or not promised or not entry.items("overrides"):
+    if median is None or not promised or not (entry.items("overrides") or is_measured(entry.summary)):
         return card | {"gain": promised.replace("x", TIMES), "hint": "without it, at most", "drawing": ""}
     spread = interval(low, high, times) or "no interval"
 

@@ -24,7 +24,7 @@ _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
 _SHOWN = 0.005  # share of training from which on a part of it is listed
 _FAR = 4.0  # times the lowest rate; with one beyond the bars are logarithmic, so that all can be told apart
 _NAMES = {
-    "loader": ("Loader alone", "the same loader, nobody trains"),
+    "loader": ("Loader alone", "the same loader, without training"),
     "model": ("Model alone", "one cached batch, replayed"),
     "transfer": ("Transfer alone", "one batch to the device"),
     "joint": ("Both on these cores", "loader and model together"),

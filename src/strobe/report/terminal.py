@@ -89,7 +89,11 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     if (rate := rate_of(record)) is not None:
         lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
-    lines += [("callbacks", wording.callbacks(record)), ("ceilings", wording.ceilings(record))]
+    lines += [
+        ("ranks", wording.ranks(record)),
+        ("callbacks", wording.callbacks(record)),
+        ("ceilings", wording.ceilings(record)),
+    ]
     for stage in ("train", "val", "test"):
         values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
         lines.append((stage, ", ".join(f"{kind} {value:.3f}" for kind, value in values if value is not None)))

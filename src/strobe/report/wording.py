@@ -10,8 +10,8 @@ from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.overrides import split
-from strobe.present.format import TIMES, cores, counted, duration, estimate, percent, rate
-from strobe.records.run import Record
+from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
+from strobe.records.run import Record, as_number
 
 CEILINGS = ("loader", "model", "transfer", "joint")
 _MOST_FINDINGS = 3
@@ -151,6 +151,17 @@ def ceilings(record: Record) -> str:
         parts.append(f"this run reaches {percent(share)} of {'that' if least == 'joint' else f'the {least} alone'}")
     told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
     return f"{told}. {reason}" if told and reason else told or (reason and f"not measured: {reason}")
+
+
+def ranks(record: Record) -> str:
+    """The ranks that work longest and shortest, and the slow-down by it, in one line; empty where it is not known."""
+    known = {rank: as_number(seconds) or 0.0 for rank, seconds in record.mapping("ranks", "own_seconds").items()}
+    slow, low, high = estimate_of(Record(record.mapping("ranks")), "slowdown")
+    if slow is None or not known:
+        return ""
+    most, least = (of(known, key=lambda rank: known[rank]) for of in (max, min))
+    told = f"{duration(known[most])} own work a step on rank {most}, {duration(known[least])} on rank {least}"
+    return f"{told}; the slowest one of a step {slow:.2f}x the mean ({interval(low, high, '{:.2f}'.format)})"
 
 
 def callbacks(record: Record) -> str:

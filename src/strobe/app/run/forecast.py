@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from strobe.callbacks.lightnings import seconds_left, steps_left
 from strobe.present.terminal import clock
 
-STEPS, SECONDS = 4, 5.0  # at least, before it is told
+STEPS, SECONDS = 4, 5.0  # at least, before it says anything
 VALIDATING = 1 / 3  # of training on as many images: the forward pass
 BEGINNING = 1.0  # seconds, about, until what is measured alone is warm
 TURNING = 12  # steps, about, in which two models become warm and take turns
@@ -35,7 +35,7 @@ class Forecast(Callback):
 
     def __init__(self, cfg: DictConfig, *, ceilings: bool) -> None:
         self._cfg, self._ceilings = cfg, ceilings
-        self._ends: list[float] | None = []  # of steps, monotonic seconds; None once it is told
+        self._ends: list[float] | None = []  # of steps, monotonic seconds; None when it has been logged
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Tell it when enough steps are known; the first, and one in which the profiler starts, count for little."""

@@ -189,8 +189,7 @@ def require_unused(folder: Path) -> None:
     """Raise a ConfigError for a directory with runs that no ``sweep.json`` tells of: they would be written over."""
     if _holds_runs(folder):
         raise ConfigError(
-            f"hydra.sweep.dir={folder} holds runs and no {NAME}, so that nobody knows which cells they are; "
-            "give another folder"
+            f"hydra.sweep.dir={folder} holds runs but no {NAME}, so their cells are not known; give another folder"
         )
 
 

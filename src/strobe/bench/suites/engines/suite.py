@@ -76,7 +76,7 @@ def declare(cfg: DictConfig) -> Suite:
     return Suite(
         name="engines",
         title="Engines",
-        about="Engines: shuffled batches without an end, taken as fast as they come while nobody trains; the "
+        about="Engines: shuffled batches without an end, taken as fast as they come, without training; the "
         "DataLoader by hand has persistent workers, and prefetches as many batches. BufferPool: a batch is filled, or "
         "standardised, in memory that is new, shared or used before. Training: the application trains from the files; "
         "the model alone trains on one batch that lies there already, so that the ratio is the share of its own "

@@ -92,7 +92,7 @@ def declare(cfg: DictConfig) -> Suite:
         title="From files to batches",
         about=f"A repetition loads {batches} batches of images in random order, in one process, and makes them what a "
         "model takes: float32, scaled and standardised. Loaders whose name says scale=numpy or scale=torch scale each "
-        f"image as it is read, as the comparison that this follows did. Of a set of more than {MOST_FILES:,} files so "
+        f"image as it is read, as in the published comparison. Of a set of more than {MOST_FILES:,} files so "
         "many are used. Cold: the files are thrown out of the page cache before each repetition. Beside floors, and by "
         "crop policy, batches are made as they leave the host: neither scaled nor standardised, on one thread.",
         cells=cells,

@@ -1,0 +1,98 @@
+"""Several ranks: who works how long in which part of the run, and who waits for whom."""
+
+import math
+from itertools import groupby
+
+from strobe.present.charts.rows import ROW
+from strobe.present.charts.svg import anchor_at, label, rect, svg
+from strobe.present.format import counted, duration, interval, percent, times
+from strobe.present.parts import Key, Keys, Line, Part, Rows, Section, Table, Text, more, note
+from strobe.records.run import Record, as_number
+
+MOST = 16  # ranks shown, the slowest
+SHADES = 6  # of the heat map: as long as the mean rank, and so much longer each
+SHADE = 0.1
+_PHASES = 2  # named of each rank
+
+
+def ranks(record: Record) -> Section:
+    """The section; empty for a single process, and where nothing is known."""
+    known, world = record.items("ranks", "ranks"), record.count("ranks", "world_size") or 0
+    own = {
+        rank: seconds for rank, value in record.mapping("ranks", "own_seconds").items() if (seconds := as_number(value))
+    }
+    if not own:
+        told = "Only rank 0 was recorded, or nothing of how long ranks wait: what they do for each other is not known."
+        return Section("ranks", "Ranks", "", note(told) if (record.count("world_size") or 1) > 1 else [])
+    shown = sorted(sorted(own, key=lambda rank: -own[rank])[:MOST], key=lambda rank: (len(rank), rank))
+    slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))
+    about = "Own work is a step without waiting for other ranks."
+    if slow is not None:
+        calm = "" if record.text("ranks", "pattern") else "No rank is slow: they differ by chance. "
+        about = f"{calm}{about} In a mean step the slowest one works "
+        about += f"{times(slow)} as long as the mean rank ({interval(low, high, times)})."
+    coverage = record.number("ranks", "coverage")
+    left = [f"{counted(world - len(known), 'rank')} left no rows here."] if world > len(known) else []
+    left += [f"All have rows of {percent(coverage)} of the steps."] if coverage is not None and 0 < coverage < 1 else []
+    parts: list[Part] = [*_heat(record, shown, own), _table(record, shown)]
+    return Section("ranks", "Ranks", about, [*parts, *more(len(own) - len(shown), "faster ranks"), *note(*left)])
+
+
+def _heat(record: Record, shown: list[str], own: dict[str, float]) -> list[Part]:
+    """A row for each rank, a column for each part of the run, darker where the rank works longer than the mean one."""
+    steps = [int(step) for value in record.items("ranks", "heat", "steps") if (step := as_number(value)) is not None]
+    rows = record.items("ranks", "heat", "ranks")
+    names = [str(rank) for rank in record.items("ranks", "ranks")]
+    lines = []
+    for rank, values in zip(names, rows, strict=False):
+        if rank not in shown or not isinstance(values, list) or len(values) != len(steps) or not steps:
+            continue
+        shades = [_shade(as_number(value)) for value in values]
+        said = f"rank {rank}: {' '.join(map(str, shades))} tenths longer than the mean rank"
+        lines.append(
+            Line(
+                Text(f"Rank {rank}", "b"),
+                svg(ROW, said, _cells(shades, steps)),
+                Text(duration(own[rank]), "b", small=["own work"]),
+            )
+        )
+    if not lines:
+        return []
+    marks = sorted({0, len(steps) // 2, len(steps) - 1})
+    places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
+    axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
+    keys = [Key(f"key heat-{shade}", _name(shade)) for shade in range(SHADES)]
+    return [Rows(lines, axis, "step"), Keys(keys)]
+
+
+def _cells(shades: list[int], steps: list[int]) -> list[str]:
+    """Boxes side by side; neighbours of one shade are one box."""
+    drawn, start = [], 0
+    for shade, same in groupby(shades):
+        end = start + len(list(same))
+        title = f"from step {steps[start]:,}: {_name(shade)}"
+        drawn.append(rect(start / len(shades), 2, (end - start) / len(shades), ROW - 4, f"heat-{shade}", title))
+        start = end
+    return list(drawn)
+
+
+def _shade(share: float | None) -> int:
+    return min(SHADES - 1, max(0, math.floor(((share or 1.0) - 1) / SHADE + 0.5)))
+
+
+def _name(shade: int) -> str:
+    if not shade:
+        return "as the mean rank, or faster"
+    return f"{percent(shade * SHADE)} longer" + " or more" * (shade == SHADES - 1)
+
+
+def _table(record: Record, shown: list[str]) -> Table:
+    rows = []
+    for rank in shown:
+        known = record.mapping("ranks", "phases", rank).items()
+        phases = {name: seconds for name, value in known if (seconds := as_number(value)) and seconds > 0}
+        longest = sorted(phases, key=lambda name: -phases[name])[:_PHASES]
+        mostly = ", ".join(f"{name.replace('_', ' ')} {duration(phases[name])}" for name in longest)
+        waits = record.number("ranks", "waits", rank)
+        rows.append((f"rank {rank}", "" if waits is None else duration(waits), mostly))
+    return Table(("", "#Waits for others", "Most of its own work"), rows)

@@ -1,0 +1,46 @@
+"""One directory for all ranks, whichever of them fails."""
+
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.distributed
+
+from strobe.attach import ranks
+from strobe.attach.ranks import shared_directory
+
+
+def rank(number: int) -> Any:
+    return SimpleNamespace(world_size=2, is_global_zero=number == 0)
+
+
+@pytest.fixture(autouse=True)
+def _store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks take turns in this process: each number is given twice."""
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(ranks, "_store", lambda: store)
+    monkeypatch.setattr(ranks, "_fits", (number // 2 for number in count()))
+    monkeypatch.setattr(ranks, "PATIENCE", timedelta(milliseconds=20))
+
+
+def none() -> Path:
+    raise AssertionError("rank 1 names no directory")
+
+
+def test_rank_0_names_it_for_each_training() -> None:
+    for name in ("first", "second"):
+        assert shared_directory(rank(0), lambda name=name: Path(name)) == Path(name)  # type: ignore[misc]
+        assert shared_directory(rank(1), none) == Path(name)
+
+
+def test_where_rank_0_fails_or_is_silent_the_other_records_nothing_and_goes_on() -> None:
+    def full() -> Path:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        shared_directory(rank(0), full)
+    assert shared_directory(rank(1), none) is None
+    assert shared_directory(rank(1), none) is None

@@ -1,0 +1,78 @@
+"""Somebody's training on two processes; rank 1 naps in its data, its forward pass and a callback, an epoch each."""
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+NAP = 0.02  # seconds of a step
+FAULT = os.environ.get("FAULT")
+EPOCHS = ("data_wait", "forward", "callbacks")
+
+
+def nap(trainer: Any, phase: str) -> None:
+    if trainer.global_rank == 1 and FAULT is None and EPOCHS[trainer.current_epoch] == phase:
+        time.sleep(NAP)
+
+
+class Data(torch.utils.data.Dataset[Any]):
+    trainer: Any = None
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 4 < 2:
+            nap(self.trainer, "data_wait")
+        return torch.arange(8.0) + index, index % 2
+
+
+class Model(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        layers = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2)
+        self.net = torch.nn.Sequential(*layers)  # whose buffers rank 0 broadcasts in each forward pass
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        nap(self.trainer, "forward")
+        if FAULT and self.global_rank == 1 and number == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("loss", loss, sync_dist=True)
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Napping(Callback):
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        nap(trainer, "callbacks")
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    besides: list[Any] = [Napping()]
+    if "plain" not in sys.argv:
+        from strobe import Strobe
+
+        besides.append(Strobe("here", report=False))
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=2,
+        num_nodes=int(os.environ.get("NODES", "1")),
+        strategy="ddp",
+        max_epochs=len(EPOCHS),
+        callbacks=besides,
+        **dict.fromkeys(quiet, False),
+    )
+    Data.trainer, model = trainer, Model()
+    trainer.fit(model, torch.utils.data.DataLoader(Data(), batch_size=4))
+    if trainer.is_global_zero:
+        torch.save(model.state_dict(), "weights.pt")

@@ -1,0 +1,74 @@
+"""What each rank of somebody's training leaves behind, over gloo; how long the ranks waited for each other."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+import torch
+
+from distributed.ranks import EPOCHS, NAP
+from strobe.callbacks.columns import PHASES, WAITS
+from strobe.records.joining import recover
+from strobe.records.ranks import rank_files
+from strobe.records.run import read_summary
+from strobe.records.steps import read_rows
+from support.places import ROOT
+from support.processes import begin, ended
+
+SCRIPT = str(Path(__file__).with_name("ranks.py"))
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2")
+
+
+def started(folder: Path, *command: str, **variables: str) -> str:
+    return ended(begin(*command, cwd=folder, PYTHONPATH=str(ROOT / "src"), **variables))
+
+
+def mean(rows: list[dict[str, float]], name: str) -> float:
+    return statistics.fmean(row[name] for row in rows)
+
+
+def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
+    said = started(tmp_path, SCRIPT)
+    assert said.count("run completed") == 1
+    assert {path.name for path in (tmp_path / "here").iterdir()} == {"steps.csv", "summary.json", "ranks"}
+    assert [path.name for path in (tmp_path / "here" / "ranks").iterdir()] == ["1.csv"]
+    joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
+    assert (joined["ranks"], joined["coverage"], joined["last_steps"]) == ([0, 1], 1.0, {"0": 23, "1": 23})
+    first, second = (read_rows(path) for path in rank_files(tmp_path / "here").values())
+    assert [row["started"] for row in second] == sorted(row["started"] for row in second)
+    for row in [*first, *second]:
+        assert row["elements"] == 4 * 9
+        assert row["exposed_wait"] == pytest.approx(sum(row[name] for name in WAITS), abs=1e-6)
+        assert all(row[f"wait_{phase}"] <= row[phase] + 1e-6 for phase in PHASES)
+    for epoch, phase in enumerate(EPOCHS):
+        waiting, napping = ([row for row in rows if row["epoch"] == epoch][1:] for rows in (first, second))
+        assert mean(napping, phase) - mean(napping, f"wait_{phase}") >= NAP
+        assert mean(waiting, "exposed_wait") >= NAP / 2
+        assert mean(waiting, "total") - mean(waiting, "exposed_wait") < mean(napping, "total") - NAP / 2
+    ours = torch.load(tmp_path / "weights.pt")
+    started(tmp_path, SCRIPT, "plain")
+    torch.testing.assert_close(torch.load(tmp_path / "weights.pt"), ours, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_named(tmp_path: Path) -> None:
+    process = begin(*TORCHRUN, "--standalone", SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill")
+    process.communicate(timeout=600)
+    assert process.returncode == 1
+    if (tmp_path / "here" / "summary.json").is_file():  # unless torchrun ended rank 0 before it had written that
+        error = read_summary(tmp_path / "here" / "summary.json")["error"]
+    else:
+        error = recover(tmp_path / "here").summary["error"]
+    assert "The rows of rank 1 end" in error["message"]
+
+
+@pytest.mark.slow
+def test_two_launchers_leave_the_rows_of_all_ranks(tmp_path: Path) -> None:
+    common = ("--nnodes=2", "--master-addr=127.0.0.1", "--master-port=29713")
+    each = [
+        begin(*TORCHRUN, *common, f"--node-rank={node}", SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), NODES="2")
+        for node in (0, 1)
+    ]
+    assert sum(ended(process).count("run completed") for process in each) == 1
+    assert [len(read_rows(path)) for path in rank_files(tmp_path / "here").values()] == [12, 12, 12, 12]
+    assert read_summary(tmp_path / "here" / "summary.json")["ranks"]["ranks"] == [0, 1, 2, 3]
