@@ -152,12 +152,11 @@ class _Joined:
     def told(self, world_size: int) -> dict[str, Any]:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
-        phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        sizes = self.sizes
+        phases, sizes = self.phases, self.sizes
         told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
-            "phases": phases,
+            "phases": {rank: {one: _mean(phases[one][place]) for one in PHASES} for rank, place in each.items()},
             "elements": None if sizes is None else {name: _mean(sizes[place]) for name, place in each.items()},
         }
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
@@ -268,8 +267,8 @@ class _Joined:
         away = away - away.mean(axis=1, keepdims=True)
         count, whole = away.shape[1], float((away**2).sum())
         for period in range(2, min(LONGEST, count // REPEATS) + 1):
-            sums = [away[:, start::period] for start in range(period)]
-            between = sum(part.shape[1] * float((part.mean(axis=1) ** 2).sum()) for part in sums)
+            parts = (away[:, start::period] for start in range(period))
+            between = sum(part.shape[1] * float((part.mean(axis=1) ** 2).sum()) for part in parts)
             if whole > 0 and 1 - (1 - between / whole) * (count - 1) / (count - period) >= REGULAR:
                 return True
         return False
@@ -318,10 +317,8 @@ class _Joined:
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
         """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
-        if found is None:
-            return {}
-        slow = found.slow & found.slow[:1]  # the steps in which it is
-        return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items() if slow.any()}
+        slow = found.slow & found.slow[:1] if found else np.zeros((1, 1), dtype=bool)  # the steps in which it is
+        return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items()} if slow.any() else {}
 
     def _named(self, found: _Straggling | None) -> dict[str, Any]:
         if found is None:
