@@ -250,17 +250,16 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
     names = ("transfer", "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
     seconds = sum(spent.values())
-    is_trainers = (
-        record.text("accelerator") == "cpu" and spent["backward"] > 0
-    )  # of other loops only the update is known
-    if not is_trainers or seconds >= SHORT or spent["other"] < LOOP * seconds:
+    if record.text("accelerator") != "cpu" or not spent["backward"]:  # of a loop without a Trainer it is not known
+        return None
+    if seconds >= SHORT or spent["other"] < LOOP * seconds:
         return None
     most = without(step, compute=seconds / 2)
     return Finding(
         "small_batch",
         f"Steps are short: {duration(seconds)} of computing",
-        f"The Trainer's loop takes {percent(spent['other'] / seconds)} of that, whatever a batch's size; the forward pass, "
-        "the backward pass and the update have such a fixed cost, too.",
+        f"The Trainer's loop takes {percent(spent['other'] / seconds)} of that, whatever a batch's size; the forward "
+        "pass, the backward pass and the update have such a fixed cost, too.",
         "Use larger batches: of twice the size, they halve this time per sample at best. This changes training: "
         "updates are fewer and larger.",
         (),
