@@ -16,8 +16,7 @@ from strobe.errors import ConfigError
 from strobe.present.format import counted, size
 from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
-from strobe.records.files import statuses
-from strobe.records.joining import BEGUN
+from strobe.records.files import BEGUN, statuses
 
 KINDS = {  # by the file that holds the record, and keys that only this program writes together
     "sweep.json": ("sweep", {"schema", "cells", "repeats"}),

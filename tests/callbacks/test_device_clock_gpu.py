@@ -3,11 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 
+from strobe.callbacks.clock import Clock
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
+from strobe.callbacks.waits import Waits
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -108,3 +111,49 @@ def test_the_host_spends_little_on_it() -> None:
             clock.ready()
     assert (time.perf_counter() - begin) / count < 100e-6
     clock.finish()
+
+
+def test_a_wait_for_other_ranks_is_told_within_its_phase(unit: float) -> None:
+    clock = DeviceClock()
+    with never_waiting():
+        clock.restart()
+        clock.mark("backward")
+        work(2)
+        clock.wait()
+        work(4)
+        clock.waited()
+        work(1)
+        clock.mark(None)
+        clock.lap()
+    (step,) = clock.finish()
+    assert step["exposed_wait"] == pytest.approx(4 * unit, rel=0.3)
+    assert step["backward"] == pytest.approx(7 * unit, rel=0.3)
+
+
+def test_the_last_local_gradient_is_marked_behind_all_work_of_the_backward_pass(unit: float) -> None:
+    """Without others to wait for, all that the gradients take is own work."""
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+            return values.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            work(4)
+            return gradient
+
+    clock = Clock(DeviceClock())
+    waits = Waits(clock)
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    clock.restart()
+    loss = Slow.apply(weight).sum()
+    waits.watch(loss)
+    clock.enter("backward")
+    loss.backward()
+    clock.leave()
+    clock.lap()
+    assert clock.device is not None
+    (step,) = clock.device.finish()
+    assert step["backward"] > 3 * unit
+    assert step["exposed_wait"] < unit

@@ -73,6 +73,16 @@ def test_without_a_readable_sweep_record_the_runs_tell_themselves(tmp_path: Path
     assert [run.overrides for run in find_runs([sweep])] == [{"loader": "native"}, {"loader": "pil"}]
 
 
+def test_the_cell_of_somebody_elses_training_is_its_command_and_loader(tmp_path: Path) -> None:
+    known: dict[str, Any] = {"script": "python train.py --lr 1", "batch_size": 8, "num_workers": 0}
+    for name, changed in (("a", {}), ("b", {}), ("c", {"batch_size": None}), ("d", {"script": "python -m train"})):
+        write_run(tmp_path / name, **known | changed)
+    cells = [run.overrides for run in find_runs([tmp_path])]
+    assert cells[0] == cells[1] == {"script": "train.py --lr 1", "batch_size": "8", "num_workers": "0"}
+    assert cells[2] == {"script": "train.py --lr 1", "num_workers": "0"}
+    assert cells[3]["script"] == "-m train"
+
+
 def test_only_completed_runs_have_a_rate(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no run; give the directory"):
         find_runs([tmp_path])

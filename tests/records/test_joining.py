@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from strobe.errors import DataError
-from strobe.records.joining import BEGUN, is_whole, join_ranks, note_failure, recover, what_failed
+from strobe.records.files import BEGUN
+from strobe.records.joining import is_whole, join_ranks, note_failure, recover, what_failed
 from strobe.report.__main__ import main
 
 HEAD = "step,epoch,images,updates,profiled,total,data_wait,forward,exposed_wait\n"

@@ -29,6 +29,7 @@ from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
 
 MINE = "Strobe"  # owns the time that recording takes
+MANY = 4  # optimizers of one training, from which on it makes them as it goes
 READ_EVERY = 1.0  # seconds between two readings of the machine, which take milliseconds
 _open: list["Training"] = []  # at most one
 
@@ -165,7 +166,8 @@ class Training:
         loop = self.aside if self.active is None else self.active
         if loop is None:
             return False  # outside all loops
-        if self.phases.updates == self.before_loop and self.phases.updates and not self.phases.knows(optimizer):
+        fresh = self.phases.updates == self.before_loop > 0 and self.phases.learned < MANY
+        if fresh and not self.phases.knows(optimizer):
             self.stranger = True  # to be told when torch does not call hooks
         if self.stranger:
             return False

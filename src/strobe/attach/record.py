@@ -15,8 +15,8 @@ from strobe.diagnose import rank
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.environment import usable_cores
-from strobe.records.files import size_of, write_summary
-from strobe.records.joining import BEGUN, IMPATIENCE, PATIENCE, join_ranks, what_failed
+from strobe.records.files import BEGUN, size_of, write_summary
+from strobe.records.joining import IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report

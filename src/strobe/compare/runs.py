@@ -125,13 +125,21 @@ def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
     record, fault = _record(folder)
     given = record.items("overrides") or read_yaml(folder / ".hydra" / "overrides.yaml")  # written at the run's start
     typed = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
-    overrides, status = cell_of(typed, parse), record.text("status")
+    overrides, status = cell_of(typed, parse) | _of_script(record), record.text("status")
     if fault is None and status not in STATUSES:
         fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
     if fault is not None or status is None:
         return Trained(folder, origin, overrides, "failed", fault, record=record, damaged=True)
     error = record.text("error", "message") or record.text("error", "type")
     return Trained(folder, origin, overrides, status, error, record=record)
+
+
+def _of_script(record: Record) -> dict[str, str]:
+    """What makes the cell of somebody else's training: its command, and what its loader was set to."""
+    script = record.text("script")
+    counts = {name: record.count(name) for name in ("batch_size", "num_workers")}
+    told = {name: str(count) for name, count in counts.items() if count is not None}
+    return {} if script is None else {"script": script.removeprefix("python "), **told}
 
 
 def _record(folder: Path) -> tuple[Record, str | None]:

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+BEGUN = "begun.json"  # a run's record as far as it is known when training begins; gone when the record is written
+
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:

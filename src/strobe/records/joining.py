@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strobe.records.files import BEGUN
 from strobe.records.ranks import FOLDER, measure_ranks, rank_files
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
 from strobe.records.steps import measure_steps
@@ -17,7 +18,6 @@ PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a train
 EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"(closed|reset) by peer|Broken pipe|NCCL|[Tt]imed out|unhandled system error")  # the other's end
 TAIL = 1 << 16  # bytes, which hold a row
-BEGUN = "begun.json"  # the record as far as it is known when training begins; gone when the record is written
 
 
 def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) -> dict[str, Any] | None:

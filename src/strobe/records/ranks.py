@@ -23,7 +23,7 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.steps import read_rows
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
-FOLDER, WAIT, DEVICE_WAIT = "ranks", "exposed_wait", "device_exposed_wait"
+FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
 SIZES = ("elements", "images")  # of a batch
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
@@ -72,10 +72,11 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
     """The same from the rows."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
+    needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
     counted = [
         step
         for step in shared
-        if not any(row["profiled"] or WAIT not in row for row in (found[step] for found in rows.values()))
+        if not any(row["profiled"] or not needed <= row.keys() for row in (found[step] for found in rows.values()))
     ]
     record: dict[str, Any] = {
         "world_size": world_size,
@@ -127,18 +128,19 @@ class _Joined:
         self.total = self.column("total")
         self.phases = {phase: self.column(phase) for phase in PHASES}
         self.waits = {phase: self.column(f"wait_{phase}") for phase in PHASES}
-        if all("device_total" in row for found in rows.values() for row in found):
+        if all(ON_DEVICE in row for found in rows.values() for row in found):
             self._as_the_devices_saw_it()
         self.wait: Values = sum(self.waits.values(), 0 * self.total)
         self.phases = {phase: np.maximum(0.0, self.phases[phase] - self.waits[phase]) for phase in PHASES}
         self.own: Values = sum(self.phases.values(), 0 * self.total)
+        self.sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
         self._peak: Values = self.own.max(axis=0)
         self._middle: Values = np.sort(self.own, axis=0)[(len(self.own) - 1) // 2]
 
     def _as_the_devices_saw_it(self) -> None:
         """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
         self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
-        self.total, idle = self.column("device_total"), self.column("device_idle")
+        self.total, idle = self.column(ON_DEVICE), self.column("device_idle")
         host = sum(self.phases[phase] for phase in HOST)
         shares = {phase: idle * self.phases[phase] / np.maximum(host, 1e-12) for phase in HOST}
         on_device = {phase: self.column(f"device_{phase}") for phase in PHASES if phase in DEVICE}
@@ -151,7 +153,7 @@ class _Joined:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
+        sizes = self.sizes
         told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
@@ -278,21 +280,14 @@ class _Joined:
         whole, base = sum(max(0.0, value) for value in extra.values()), sum(low.values())
         return any(extra[phase] / whole - low[phase] / base >= CONCENTRATED for phase in PHASES) if base else False
 
-    def _sizes(self) -> Values | None:
-        """Of the batches; None where they are not known, or alike."""
-        found = (self.column(name) for name in SIZES)
-        sizes = next((sizes for sizes in found if (sizes > 0).all()), None)
-        return None if sizes is None or (sizes == sizes[0]).all() else sizes
-
     def _balanced(self, slope: float) -> Values:
         """The longest work in each step, if its batches were of one size, and work followed it by so much."""
-        sizes = self._sizes()
-        assert sizes is not None
-        return np.asarray((self.own - slope * (sizes - sizes.mean(axis=0))).max(axis=0))
+        assert self.sizes is not None
+        return np.asarray((self.own - slope * (self.sizes - self.sizes.mean(axis=0))).max(axis=0))
 
     def _slope_over_time(self) -> float | None:
         """Seconds of work per element, if ranks are slow in the steps in which their batches are large."""
-        if (sizes := self._sizes()) is None:
+        if (sizes := self.sizes) is None or (sizes == sizes[0]).all():
             return None
         away, work = sizes - sizes.mean(axis=0), _moderate(self.own - self.own.mean(axis=0))
         slope = float((away * work).sum() / (away**2).sum())
@@ -302,7 +297,7 @@ class _Joined:
 
     def _slope_between(self, group: NDArray[np.bool_]) -> float | None:
         """The same, if these ranks' batches are larger throughout."""
-        if (sizes := self._sizes()) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
+        if (sizes := self.sizes) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
             return None
         slope = float(self.own[group].mean() - self.own[~group].mean())
         slope /= float(sizes[group].mean() - sizes[~group].mean())
@@ -361,7 +356,7 @@ class _Joined:
         """Own work over the mean of the ranks, in at most ``COLUMNS`` parts of the run."""
         places = np.array_split(np.arange(len(self.steps)), min(COLUMNS, len(self.steps)))
         means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
-        shares = np.round(means / means.mean(axis=0), 4)
+        shares = np.round(means / np.maximum(means.mean(axis=0), 1e-12), 4)
         return {"steps": [self.steps[part[0]] for part in places], "ranks": shares.tolist()}
 
 

@@ -32,7 +32,7 @@ class Fault:
     pattern: str | None = None
     phase: str | None = None
     rank: int | None = None  # the slow one, if it is one
-    sizes: Callable[[int, int], int] | None = None  # samples of a rank's batch in a step
+    uneven: str | None = None  # batches, where rank 1 gets twice as many samples in each
 
     def mean_nap(self, ranks: int) -> float:
         """Seconds that a mean rank sleeps in a mean step."""
@@ -63,6 +63,7 @@ FAULTS = {
     "forward": Fault(_constant(1), "forward", "constant", "forward", 1),
     "callback": Fault(_constant(1), "callback", "constant", "callbacks", 1),
     "first-callback": Fault(_constant(0), "callback", "constant", "callbacks", 0),
+    "uneven": Fault(lambda rank, *_: NAP * (1 + (rank == 1)), "forward", "constant", "forward", 1, "batches"),
     "turns-data": Fault(_turns, "data", "alternating", "data_wait"),
     "turns-forward": Fault(_turns, "forward", "alternating", "forward"),
     "growing": Fault(_growing, "forward", "growing", "forward", 1),
@@ -70,15 +71,15 @@ FAULTS = {
 
 
 class _Samples(Dataset[torch.Tensor]):
-    def __init__(self, nap: Callable[[int], None]) -> None:
-        self.nap, self.read = nap, 0
+    def __init__(self, nap: Callable[[int], None], size: int) -> None:
+        self.nap, self.size, self.read = nap, size, 0
 
     def __len__(self) -> int:
         return 100_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.read % BATCH == 0:
-            self.nap(self.read // BATCH)
+        if self.read % self.size == 0:
+            self.nap(self.read // self.size)
         self.read += 1
         return torch.full((WIDTH,), index % 7 / 7)
 
@@ -127,7 +128,8 @@ def train(case: str, folder: Path, rank: int, ranks: int) -> None:
         enable_model_summary=False,
         callbacks=[Lingering(nap_in("callback")), Strobe(folder, report=False)],
     )
-    trainer.fit(_Model(nap_in("forward")), DataLoader(_Samples(nap_in("data")), batch_size=BATCH))
+    size = BATCH * (1 + (fault.uneven is not None and rank == 1))
+    trainer.fit(_Model(nap_in("forward")), DataLoader(_Samples(nap_in("data"), size), batch_size=size))
 
 
 if __name__ == "__main__":

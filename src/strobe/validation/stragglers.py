@@ -38,7 +38,8 @@ def judged(case: str, ranks: int, summary: dict[str, Any]) -> dict[str, Any]:
     fault, found = FAULTS[case.partition(":")[0]], summary["ranks"]
     told = [finding for finding in summary["findings"] if finding["cause"] == "straggler"]
     who = found["slowest"] if fault.rank is not None else None
-    right = (found["pattern"], found["phase"], who) == (fault.pattern, fault.phase, fault.rank) and bool(told)
+    truth = fault.pattern, fault.phase, fault.rank, fault.uneven
+    right = (found["pattern"], found["phase"], who, found["uneven"]) == truth and bool(told)
     work = sum(found["own_seconds"].values()) / ranks - fault.mean_nap(ranks)
     true = fault.slowdown(ranks, work)
     return {
