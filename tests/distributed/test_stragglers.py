@@ -7,7 +7,7 @@ import pytest
 from strobe.validation.straggler_cases import FAULTS
 from strobe.validation.stragglers import judged, report, trained
 
-QUICK = ("data", "first-callback", "turns-forward", "growing", "uneven", "clean")
+QUICK = ("data", "first-callback", "turns-forward", "growing", "clean")
 
 
 @pytest.mark.parametrize(
