@@ -4,6 +4,7 @@ import os
 import socket
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class LoopPhases(Phases):
     ) -> None:
         super().__init__()
         self.parts: list[Any] = [clock]  # and ranges, while steps are traced
-        self.passes = self.updates = 0  # backward passes and updates so far
+        self.passes = self.updates = self.learned = 0  # backward passes, updates and optimizers so far
         # Each that was seen, and how many backward passes there were before its latest update.
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
@@ -142,16 +143,26 @@ class LoopPhases(Phases):
 
     def _learn(self, optimizer: Any) -> None:
         """Let each parameter of an optimizer say when its gradient is there."""
-        self.optimizers.setdefault(optimizer, -1)
+        if optimizer not in self.optimizers:
+            self.optimizers[optimizer] = -1
+            self.learned += 1
         for parameter in _parameters(optimizer):
             key = id(parameter)
-            self._parameters[key] = weakref.ref(parameter)
+            if key not in self._parameters:
+                self._parameters[key] = weakref.ref(parameter, partial(self._lost, key))
             if parameter.requires_grad and parameter.is_leaf and key not in self._gradients:
                 self._gradients[key] = parameter.register_post_accumulate_grad_hook(self._gradient)
 
+    def _lost(self, key: int, _: Any) -> None:
+        """A parameter is gone; another one may get its identity."""
+        self._parameters.pop(key, None)
+        self._gradients.pop(key, None)
+        self._first.discard(key)
+
     def _unhook(self, *, keep: set[int]) -> None:
         for key in self._gradients.keys() - keep:
-            self._gradients.pop(key).remove()
+            if hook := self._gradients.pop(key, None):
+                hook.remove()
 
     def _gradient(self, parameter: Any) -> None:
         """A gradient is there: torch's hook, on a GPU in a thread of autograd's while the script waits for it."""

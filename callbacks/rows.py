@@ -151,7 +151,8 @@ class StepLog:
         self._recent.append((images or 0, lap, 0.0))
         if self._rows is not None:
             self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap, among)
-            self._rows.tell(self.clock.device.ready() if self.clock.device else ())
+            if self.clock.device is not None and (told := self.clock.device.ready()):
+                self._rows.tell(told)
             self._rows.write()
         return lap
 

@@ -347,6 +347,24 @@ def test_few_parameters_say_when_a_backward_pass_begins_and_others_once_these_re
     assert hooked[-1][0] == 1
 
 
+def test_parameters_of_each_batch_are_followed_and_forgotten(standstill: Standstill) -> None:
+    watched = strobe.watch(Loop(standstill).loader(), directory="here")
+    for _ in range(2):
+        for batch in watched:
+            latent = torch.nn.Parameter(torch.zeros(8))
+            optimizer = torch.optim.SGD([latent], lr=0.1)
+            for _ in range(2):  # the first update shows whose parameters are trained
+                (latent + batch).square().mean().backward()
+                optimizer.step()
+            [training] = loops._open
+            assert len(training.phases._parameters) <= 2  # this one and, until it is collected, the one before
+    passes = training.phases.passes
+    watched.close()
+    assert passes >= 2 * STEPS
+    assert len(rows()) == 2 * STEPS
+    assert {row["updates"] for row in rows()} == {"2"}
+
+
 @pytest.mark.parametrize("watched", [True, False])
 def test_fabric_is_watched_in_its_loop_or_says_how(
     watched: bool, standstill: Standstill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

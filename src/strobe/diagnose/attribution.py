@@ -244,9 +244,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
     if taken(record) and not record.items("uneven", "files", "slow"):  # other processes explain it
         return "", 0.0
-    anew = phase == "data_wait" and restarts(record, step) is not None
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
-    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or anew:
+    anew = restarts(record, step)
+    known = anew is not None and (phase == "data_wait" or anew.seconds > extra / 2)
+    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or known:
         return "", 0.0
     extra -= aside(record).get(phase, 0.0)
     return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
@@ -261,16 +262,17 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     who = "slow" if record.text("ranks", "pattern") else "other"
     yield Part("straggler", "", f"waiting for {who} ranks", sum(elsewhere.values()) - exchange)
     yield Part("exchange", "", "exchanging gradients", exchange)
-    waiting = held(record, step)
+    waiting, anew = held(record, step), restarts(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
     def phase(name: str) -> float:
         spent = (record.number("step_seconds", name) or 0.0) - waiting.get(name, 0.0) - elsewhere[name]
-        return max(0.0, spent - (extra if odd == name else 0.0))
+        return max(0.0, spent - (extra if odd == name else 0.0) - (anew.phases.get(name, 0.0) if anew else 0.0))
 
-    wait, anew = step.waiting * step.length * step.images, restarts(record, step) or 0.0
-    yield Part("workers_restart", "", "restarting workers", min(wait, anew))
-    rest = max(0.0, wait - anew - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
+    wait = step.waiting * step.length * step.images
+    started = min(wait, anew.wait) if anew else 0.0
+    yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
+    rest = max(0.0, wait - started - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     rest = max(0.0, rest - elsewhere["data_wait"])
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
@@ -285,7 +287,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
         yield Part(cause, "", name, max(0.0, record.number("between_seconds", gap) or 0.0))
     for name, seconds in after_steps(record).items():
-        yield Part("between", name, f"{name}, between epochs" if name else "between epochs", seconds)
+        rest = seconds - (anew.between if anew and not name else 0.0)
+        yield Part("between", name, f"{name}, between epochs" if name else "between epochs", rest)
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
     stalled = stalls(record, step)
     for name, seconds in stalled.items():

@@ -157,7 +157,7 @@ def step_of(record: Record) -> Step | None:
     images = _images(record, length + between)
     if length <= wait or images <= 0:
         return None
-    devices, ranks = record.count("devices") or 1, record.count("world_size") or 1
+    devices, ranks = record.count("devices") or 1, max(1, record.count("world_size") or 1)
     cores, shared = record.number("environment", "usable_cores"), record.flag("ceilings", "shared_cores")
     if shared is None:  # no ceiling was measured
         shared = record.text("accelerator") == "cpu"

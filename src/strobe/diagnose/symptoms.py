@@ -1,6 +1,7 @@
 """What a record shows before anything is predicted: cores and memory for workers, their restarts, the first step."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,21 +98,57 @@ def start_share(record: Record) -> float | None:
     return extra / (extra + count * usual)
 
 
-def restarts(record: Record, step: Step) -> float | None:
-    """Seconds of a mean step that restarting workers costs; None if they are not restarted.
+@dataclass(frozen=True)
+class Restarts:
+    """What workers that start anew in each epoch cost, in seconds of a mean step.
 
-    Persistent workers start an epoch with empty queues too: one worker must make the first batch.
+    Training waits for their first batches. Beside them it computes more slowly: each is a copy of the process, whose
+    memory is copied as it is written to, and fills its queue. ``between`` epochs, old ones end and a loader is made.
+    """
+
+    wait: float
+    phases: Mapping[str, float]  # of computing
+    between: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.wait + self.computing + self.between
+
+    @property
+    def computing(self) -> float:
+        """In the step, without waiting."""
+        return sum(self.phases.values())
+
+
+def restarts(record: Record, step: Step) -> Restarts | None:
+    """What restarting workers costs; None if they are not restarted, or it costs nothing.
+
+    Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
+    queues on the cores of training.
     """
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
-    measured = record.number("steps", "measured")
-    anew = record.setting("engine.persistent_workers") is False or (record.whole(RELOAD) or 0) > 0
-    if not step.workers or not anew:
+    measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
+    anew = record.setting("engine.persistent_workers") is False or reloaded
+    if not step.workers or not anew or start is None or not count or not measured:
         return None
-    if start is None or not count or not measured:
-        return None
-    first_batch = step.images * step.workers * step.pace
-    extra = start - max(first_batch, usual_wait(record, step))
-    return max(0.0, extra) * min(1.0, count / measured) or None
+    one_batch, share = step.images * step.pace, min(1.0, count / measured)
+    wait = max(0.0, start - max(one_batch * step.workers, usual_wait(record, step)))
+    known = record.mapping("epoch_starts", "extra").items()
+    extra = {
+        phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
+    }
+    queued = step.images * step.workers * (record.whole("engine.prefetch_factor") or 2)
+    filling = queued * (step.loader_cpu or 0.0) / step.cores if step.cores else 0.0
+    total = sum(extra.values())
+    kept = share * max(0.0, 1 - filling / total) if wait and total else 0.0
+    between = (record.number("epoch_starts", "between") or 0.0) * share if reloaded else 0.0
+    found = Restarts(
+        wait * share,
+        {phase: kept * seconds for phase, seconds in extra.items()},
+        min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
+    )
+    return found if found.seconds else None
 
 
 def usual_wait(record: Record, step: Step) -> float:
@@ -123,7 +160,8 @@ def usual_wait(record: Record, step: Step) -> float:
 
 def steady_waiting(record: Record, step: Step) -> float:
     """The share of the step that waits for data, without waits for restarted workers."""
-    return max(0.0, step.waiting - (restarts(record, step) or 0.0) / step.images / step.length)
+    anew = restarts(record, step)
+    return max(0.0, step.waiting - (anew.wait if anew else 0.0) / step.images / step.length)
 
 
 def faster_precision(record: Record) -> str | None:

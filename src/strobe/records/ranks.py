@@ -7,7 +7,7 @@ the mean of all ranks', is that of "Understanding stragglers in large model trai
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -116,6 +116,7 @@ class _Straggling:
     pattern: str
     slow: NDArray[np.bool_]  # rank by step
     lost: Values  # seconds of each step
+    seen_in: Values  # rank by step: all their work, or that of the phase in which it is clearest
     since: int | None = None  # place of a step
     uneven: str | None = None
 
@@ -135,7 +136,6 @@ class _Joined:
         self.own: Values = sum(self.phases.values(), 0 * self.total)
         self.sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
         self._peak: Values = self.own.max(axis=0)
-        self._middle: Values = np.sort(self.own, axis=0)[(len(self.own) - 1) // 2]
 
     def _as_the_devices_saw_it(self) -> None:
         """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
@@ -152,12 +152,11 @@ class _Joined:
     def told(self, world_size: int) -> dict[str, Any]:
         """What the record says of these ranks."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
-        phases = {name: {phase: _mean(self.phases[phase][place]) for phase in PHASES} for name, place in each.items()}
-        sizes = self.sizes
+        phases, sizes = self.phases, self.sizes
         told: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
-            "phases": phases,
+            "phases": {rank: {one: _mean(phases[one][place]) for one in PHASES} for rank, place in each.items()},
             "elements": None if sizes is None else {name: _mean(sizes[place]) for name, place in each.items()},
         }
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
@@ -172,45 +171,43 @@ class _Joined:
 
     def straggling(self) -> _Straggling | None:
         """Who is slow and how; None where the ranks differ by no more than chance has it."""
-        growing, constant, turns = self._growing(), self._constant(), self._alternating()
-        if constant and not self._is_sure(constant):
-            constant = None
-        return growing or (constant if constant and self._blames(constant) else turns or constant)
+        constant = next((one for one in self._candidates() if self._is_sure(one)), None)
+        growing = next(filter(None, map(self._grown, self._candidates(self._last()))), None)
+        return growing or (constant if constant and self._blames(constant) else self._alternating() or constant)
 
-    def _group(self, own: Values) -> NDArray[np.bool_]:
-        """Which ranks are the slow ones, at most half of them: the mean work of each lies near the slowest's."""
-        over = own.mean(axis=1)
-        over = over - np.sort(over)[(len(over) - 1) // 2]
-        return np.asarray((over > over.max() / 2) & (over > 0))
+    def _last(self) -> slice:
+        return slice(len(self.steps) - len(self.steps) // 4, len(self.steps))
 
-    def _constant(self, part: slice = slice(None)) -> _Straggling | None:
-        """The ranks that are slow on average in a part of the run."""
-        group = self._group(self.own[:, part])
-        if not group.any():
-            return None
-        slow = np.repeat(group[:, None], len(self.steps), axis=1)
-        if slope := self._slope_between(group):
-            return _Straggling("constant", slow, self._peak - self._balanced(slope), None, "batches")
-        return _Straggling("constant", slow, self._peak - self._without(slow))
+    def _candidates(self, part: slice = slice(None)) -> Iterator[_Straggling]:
+        """The ranks that are slow on average in a part of the run: in the phase in which most, and in all work."""
+        groups = {phase: _slow_ones(values[:, part]) for phase, values in self.phases.items()}
+        more = {phase: _difference(self.phases[phase][:, part], group) for phase, group in groups.items()}
+        phase = max(PHASES, key=lambda name: more[name].mean())
+        for values in (self.phases[phase], self.own):
+            if (group := _slow_ones(values[:, part])).any():
+                slow = np.repeat(group[:, None], len(self.steps), axis=1)
+                slope = self._slope_between(group)
+                level = self._balanced(slope) if slope else self._without(slow)
+                yield _Straggling("constant", slow, self._peak - level, values, None, "batches" if slope else None)
 
     def _is_sure(self, found: _Straggling) -> bool:
         """Whether the same ranks work notably longer than the others, and not by chance."""
-        group = found.slow[:, 0]
-        return self._stands_out(found) and _surely(self.own[group].mean(axis=0), self.own[~group].mean(axis=0))
+        others = self.own[~found.slow[:, 0]].mean(axis=0)
+        return self._stands_out(found) and _surely(others + np.maximum(self._more(found), -0.9 * others), others)
 
     def _stands_out(self, found: _Straggling, part: slice = slice(None)) -> bool:
         """Whether it is beyond what a busy machine does, which keeps now one rank from its core and now another."""
-        usual = float(self.own[~found.slow[:, 0]].std(axis=1).mean())
+        usual = float(found.seen_in[~found.slow[:, 0]].std(axis=1).mean())
         return bool(self._more(found)[part].mean() >= BEYOND * usual * min(1.0, math.sqrt(SETTLED / len(self.steps))))
 
     def _blames(self, found: _Straggling, part: slice = slice(None)) -> bool:
         """Whether the same ranks are to blame for most of what is lost."""
-        return bool(self._more(found)[part].mean() >= MOSTLY * (self._peak - self._middle)[part].mean())
+        lost = found.seen_in.max(axis=0) - _middle(found.seen_in)
+        return bool(self._more(found)[part].mean() >= MOSTLY * lost[part].mean())
 
     def _more(self, found: _Straggling) -> Values:
         """What slow ranks work more than the others in each step."""
-        group = found.slow[:, 0]
-        return np.asarray(self.own[group].mean(axis=0) - self.own[~group].mean(axis=0))
+        return _difference(found.seen_in, found.slow[:, 0])
 
     def _without(self, slow: NDArray[np.bool_]) -> Values:
         """The longest work in each step, had the slow ones worked as long as another did in the step before or after.
@@ -222,12 +219,10 @@ class _Joined:
         usual = self.own[np.argmin(slow, axis=0), np.arange(len(self.steps))][near]
         return np.asarray(np.where(slow, usual, self.own).max(axis=0))
 
-    def _growing(self) -> _Straggling | None:
-        """The ranks that are slow in the last quarter, where they were much less so in the first."""
-        count = len(self.steps)
-        last = slice(count - count // 4, count)
-        found = self._constant(last) if count >= FEWEST_TO_CHANGE else None
-        if found is None or not (self._blames(found, last) and self._stands_out(found, last)):
+    def _grown(self, found: _Straggling) -> _Straggling | None:
+        """The ranks that are slow in the last quarter, if they were much less so in the first."""
+        count, last = len(self.steps), self._last()
+        if count < FEWEST_TO_CHANGE or not (self._blames(found, last) and self._stands_out(found, last)):
             return None
         more = _moderate(self._more(found))
         quarters = np.array_split(more, 4)
@@ -246,34 +241,41 @@ class _Joined:
         """Ranks that take turns at being slow, by a rule: a period, the sizes of batches, or always in one phase."""
         if len(self.steps) < FEWEST_TO_CHANGE:
             return None
-        late = self._peak - self._middle
-        slow = (self.own == self._peak) & (late >= np.quantile(late, USUAL) / 2)
         if slope := self._slope_over_time():
-            found = _Straggling("alternating", slow, self._peak - self._balanced(slope), None, "batches")
-        elif self._is_periodic() or self._is_concentrated():
-            found = _Straggling("alternating", slow, self._peak - self._without(slow))
-            if (same := slow.sum(axis=1) >= SAME * slow.sum()).any():  # the same rank, in some steps
-                slow = np.repeat(same[:, None], len(self.steps), axis=1)
-                found = _Straggling("constant", slow, found.lost)
+            slow, lost = self._late(self.own), self._peak - self._balanced(slope)
+            found = _Straggling("alternating", slow, lost, self.own, None, "batches")
         else:
-            return None
+            views = [values for values in (*self.phases.values(), self.own) if self._is_periodic(values)]
+            views += [self.own] * self._is_concentrated()
+            if not views:
+                return None
+            values = max(views, key=lambda each: float((each.max(axis=0) - _middle(each)).mean()))
+            slow = self._late(values)
+            found = _Straggling("alternating", slow, self._peak - self._without(slow), values)
+            if (same := slow.sum(axis=1) >= SAME * slow.sum()).any():  # the same rank, in some steps
+                found = replace(found, pattern="constant", slow=np.repeat(same[:, None], len(self.steps), axis=1))
         return found if _surely(self._peak, self._peak - found.lost) else None
 
-    def _is_periodic(self) -> bool:
+    def _late(self, values: Values) -> NDArray[np.bool_]:
+        """Which rank is the last one in a step, where that is more than chance."""
+        late = values.max(axis=0) - _middle(values)
+        return np.asarray((values == values.max(axis=0)) & (late >= np.quantile(late, USUAL) / 2))
+
+    def _is_periodic(self, values: Values) -> bool:
         """Whether the same ranks are slow in the same steps of a period: as much is explained, adjusted for chance."""
-        away = _moderate(self.own - self.own.mean(axis=0))
+        away = _moderate(values - values.mean(axis=0))
         away = away - away.mean(axis=1, keepdims=True)
         count, whole = away.shape[1], float((away**2).sum())
         for period in range(2, min(LONGEST, count // REPEATS) + 1):
-            sums = [away[:, start::period] for start in range(period)]
-            between = sum(part.shape[1] * float((part.mean(axis=1) ** 2).sum()) for part in sums)
+            parts = (away[:, start::period] for start in range(period))
+            between = sum(part.shape[1] * float((part.mean(axis=1) ** 2).sum()) for part in parts)
             if whole > 0 and 1 - (1 - between / whole) * (count - 1) / (count - period) >= REGULAR:
                 return True
         return False
 
     def _is_concentrated(self) -> bool:
         """Whether a typical step loses much, in a phase that is a small part of the work otherwise."""
-        if float(np.median(self._peak - self._middle)) < TYPICAL * self.own.mean():
+        if float(np.median(self._peak - _middle(self.own))) < TYPICAL * self.own.mean():
             return False
         extra = self._extra(self.own == self._peak, self.phases)
         low = {phase: _mean(values.min(axis=0)) for phase, values in self.phases.items()}
@@ -315,10 +317,8 @@ class _Joined:
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
         """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
-        if found is None:
-            return {}
-        slow = found.slow & found.slow[:1]  # the steps in which it is
-        return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items() if slow.any()}
+        slow = found.slow & found.slow[:1] if found else np.zeros((1, 1), dtype=bool)  # the steps in which it is
+        return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items()} if slow.any() else {}
 
     def _named(self, found: _Straggling | None) -> dict[str, Any]:
         if found is None:
@@ -358,6 +358,23 @@ class _Joined:
         means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
         shares = np.round(means / np.maximum(means.mean(axis=0), 1e-12), 4)
         return {"steps": [self.steps[part[0]] for part in places], "ranks": shares.tolist()}
+
+
+def _slow_ones(work: Values) -> NDArray[np.bool_]:
+    """Which ranks are slow, at most half of them: the mean work of each lies nearer to the slowest's than to usual."""
+    over = work.mean(axis=1)
+    over = over - np.sort(over)[(len(over) - 1) // 2]
+    return np.asarray((over > over.max() / 2) & (over > 0))
+
+
+def _difference(work: Values, group: NDArray[np.bool_]) -> Values:
+    """What these ranks have more than the others, in each step."""
+    return np.asarray(work[group].mean(axis=0) - work[~group].mean(axis=0)) if group.any() else 0 * work[0]
+
+
+def _middle(work: Values) -> Values:
+    """Of a usual rank in each step: the median, of two the lower one."""
+    return np.asarray(np.sort(work, axis=0)[(len(work) - 1) // 2])
 
 
 def _surely(above: Values, below: Values) -> bool:

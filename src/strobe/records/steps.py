@@ -3,7 +3,7 @@
 import csv
 import statistics
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ CALLED = 0.1  # of the longest: a hook that only checks whether there is work ta
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
+OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
 ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 FAR = 2.0  # times as long as a typical step
@@ -36,8 +37,6 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     if not _has_images(counted):
         samples, counted = "steps", [row | {"images": 1.0} for row in counted]
     profiled = sum(1 for row in rows if row["profiled"])
-    starts = [after for before, after in pairwise(rows) if after["epoch"] != before["epoch"]]  # all but the run's first
-    waits = [row["data_wait"] for row in starts if not row["profiled"]]
     return {
         "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
         "unit": samples,
@@ -60,7 +59,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "callbacks": _callbacks(counted),
         "after": _after(rows),
         "updates": statistics.fmean(_updates(row) for row in counted) if counted else None,
-        "epoch_starts": {"count": len(waits), "data_wait": statistics.fmean(waits) if waits else None},
+        "epoch_starts": _epoch_starts(rows),
         "first_step_seconds": rows[0]["total"] if rows else None,
     }
 
@@ -122,6 +121,35 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
         "garbage_seconds": sum(row.get(COLLECTING, 0.0) for row in long) / len(rows),
         "phase": max(PHASES, key=lambda phase: extra[phase]) if long else None,
         "files": None,  # of the batches that were waited for, where somebody looks at them
+    }
+
+
+def _epoch_starts(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """How long the first step of an epoch waits for data; what its beginning costs beyond what its other steps take.
+
+    The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, summed
+    over the first steps of an epoch: ``OPENING`` of them, or half in a shorter one. ``between`` lies before them, and
+    is neither a validation nor anybody's hook.
+    """
+    found = [list(steps) for _, steps in groupby(rows, key=lambda row: row["epoch"])]
+    epochs = [steps for steps in found[1:] if not any(row["profiled"] for row in steps)]
+    firsts = [(steps[:place], steps[place:]) for steps in epochs if (place := min(OPENING, len(steps) // 2))]
+    others = [row for _, rest in firsts for row in rest]
+    usual = {phase: statistics.fmean(row.get(phase, 0.0) for row in others) if others else 0.0 for phase in PHASES}
+    extra = {
+        phase: statistics.fmean(sum(row.get(phase, 0.0) - usual[phase] for row in first) for first, _ in firsts)
+        for phase in (PHASES if firsts else ())
+    }
+    gaps = [
+        before.get("between", 0.0) - sum(value for name, value in before.items() if name.startswith(AFTER))
+        for before, after in pairwise(rows)
+        if after["epoch"] != before["epoch"]
+    ]
+    return {
+        "count": len(epochs),
+        "data_wait": statistics.fmean(steps[0]["data_wait"] for steps in epochs) if epochs else None,
+        "extra": extra or None,
+        "between": max(0.0, statistics.fmean(gaps)) if gaps else None,
     }
 
 

@@ -14,6 +14,12 @@ class Model(BoringModel):
 
 average = StochasticWeightAveraging(swa_lrs=0.01, swa_epoch_start=2)
 trainer = Trainer(
-    max_epochs=5, accelerator="cpu", logger=False, enable_progress_bar=False, limit_train_batches=8, callbacks=[average]
+    max_epochs=5,
+    accelerator="cpu",
+    logger=False,
+    enable_progress_bar=False,
+    limit_train_batches=8,
+    limit_val_batches=1,
+    callbacks=[average],
 )
 trainer.fit(Model())

@@ -14,11 +14,11 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from strobe.app.config.checks import OUTPUTS, last_checkpoint
 from strobe.app.config.compose import in_sweep
 from strobe.errors import ConfigError, DataError
 from strobe.present.format import counted
 
-FOLDER = "checkpoints"
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
 MEGABYTES = {"none": 2, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 
@@ -139,20 +139,14 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
         log.info("Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best", seconds)
 
 
-def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = Path("outputs")) -> Path | None:
+def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = OUTPUTS) -> Path | None:
     """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest in ``outputs``, with a line."""
     if asked != "last":
         return None if asked is None else Path(asked)
-    own = run_dir / FOLDER / "last.ckpt"
-    if own.is_file():
-        return own
-    found = sorted(outputs.glob(f"**/{FOLDER}/last.ckpt"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise DataError(
-            f"ckpt_path=last: no {FOLDER}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it with "
-            "checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
-        )
-    last, saved = found[-1], found[-1].stat().st_mtime
+    last = last_checkpoint(run_dir, outputs)
+    if run_dir in last.parents:
+        return last
+    saved = last.stat().st_mtime
     newer = [path.parent for path in outputs.glob("**/summary.json") if path.stat().st_mtime > saved]
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))
     others = sum(run != last.parents[1] for run in newer)

@@ -14,10 +14,10 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from strobe.app.build.checkpoint import FOLDER, checkpoints, hold, wanted
+from strobe.app.build.checkpoint import checkpoints, hold, wanted
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
-from strobe.app.config.checks import check_single
+from strobe.app.config.checks import CHECKPOINTS, check_single
 from strobe.app.data.base import ImageData
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
@@ -40,7 +40,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
-    callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / FOLDER))
+    callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / CHECKPOINTS))
     # Without a callback that writes them, the user's own perhaps, Lightning would write some.
     writing = any(isinstance(callback, Checkpoint) for callback in callbacks)
     arguments["enable_checkpointing"] = bool(cfg.trainer.enable_checkpointing and writing)
@@ -52,7 +52,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         use_distributed_sampler=False,  # ours deal out each index once
     )
     if wanted(cfg) == "auto":
-        hold(trainer, run_dir / FOLDER)
+        hold(trainer, run_dir / CHECKPOINTS)
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
         raise ConfigError(

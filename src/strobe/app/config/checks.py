@@ -19,10 +19,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from strobe.app.config.lightning import check_trainer
 from strobe.app.config.mistakes import MISTAKES, keys, sentence, suggestion
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, DataError
 from strobe.overrides import key_of
 from strobe.present.format import counted
 
+OUTPUTS, CHECKPOINTS = Path("outputs"), "checkpoints"  # where runs lie, and in a run its checkpoints
 MOST_THREADS = 8  # for each core: more only ever wait
 STARTING = 5.0  # seconds, about, until a training takes its first step
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -127,6 +128,18 @@ def _check_root(cfg: DictConfig) -> None:
         else "give the folder that holds the class folders"
     )
     raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
+
+
+def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
+    """What ``ckpt_path=last`` means: this run's own ``last.ckpt``, else the newest below ``outputs``."""
+    own = run_dir / CHECKPOINTS / "last.ckpt"
+    found = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime)
+    if not own.is_file() and not found:
+        raise DataError(
+            f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "
+            "with checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
+        )
+    return own if own.is_file() else found[-1]
 
 
 def _check_engine(cfg: DictConfig) -> None:
@@ -266,6 +279,8 @@ class Preflight(Callback):
             check(without_hydra(config))
             if "suite" not in config:  # which makes its input where there is none
                 _check_root(config)
+            if config.ckpt_path == "last":
+                last_checkpoint(Path(config.hydra.run.dir), OUTPUTS)
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             sys.exit(sentence(error))

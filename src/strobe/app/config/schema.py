@@ -342,8 +342,8 @@ class CheckpointConfig:
     # weights: best.ckpt; resume: best.ckpt and last.ckpt, with all that going on needs; auto: as docs/runs.md says
     save: str = knob("auto", choices=["auto", "weights", "resume", "none"])
     monitor: str = knob("val/accuracy", choices=["val/accuracy", "val/loss"])  # the best one by this
-    every_n_epochs: int = knob(1, min=1)  # how often best.ckpt and last.ckpt are looked after; and when training ends
-    every_n_steps: int | None = knob(None, min=1)  # renew last.ckpt also within an epoch
+    every_n_epochs: int = knob(1, min=1)  # save after so many epochs, and when training ends
+    every_n_steps: int | None = knob(None, min=1)  # save last.ckpt also after so many steps
 
 
 @dataclass
@@ -359,13 +359,13 @@ class Config:
     logger: dict[str, Any] = MISSING  # Lightning's own arguments
     callbacks: dict[str, Any] = field(default_factory=dict)  # more Lightning callbacks, each with its _target_
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    ckpt_path: str | None = None  # a file, or last: resume from it
+    ckpt_path: str | None = None  # resume from this file; last: from the newest last.ckpt
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order and augmentation
     test: bool = True  # test after training
-    threads: int | None = knob(None, min=1)  # on which one operator of training computes; null: as torch does
-    # after training, measure loading and computing alone, and what would be faster; null: but not in a sweep
+    threads: int | None = knob(None, min=1)  # that each operator of training computes on; null: as torch does
+    # after training, measure loading and computing alone, and what would be faster; null: yes, but not in a sweep
     ceilings: bool | None = None
-    ceilings_seconds: float = knob(5.0, above=0, max=3600)  # at most for each of these measurements
+    ceilings_seconds: float = knob(5.0, above=0, max=3600)  # for each of these measurements, at most
     sweep: SweepConfig = field(default_factory=SweepConfig)  # of train.py -m; its runs do not get these keys
 
 

@@ -20,7 +20,6 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from strobe.app.build.checkpoint import (
-    FOLDER,
     MEGABYTES,
     SHORT,
     best_of,
@@ -31,7 +30,7 @@ from strobe.app.build.checkpoint import (
     write_held,
 )
 from strobe.app.build.instantiate import Parts, build
-from strobe.app.config.checks import check
+from strobe.app.config.checks import CHECKPOINTS, check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
@@ -166,7 +165,7 @@ class Run:
         write = partial(save, summary, self.run_dir)
         write()
         if status == "completed" and wanted(self.cfg) == "auto":
-            tidy(self.run_dir / FOLDER, self.seconds, self.began)
+            tidy(self.run_dir / CHECKPOINTS, self.seconds, self.began)
         if status == "completed" and self.parts:
             asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
             measures = bool(asked and summary["steps"]["measured"])

@@ -5,7 +5,7 @@ import math
 from strobe.diagnose.attribution import after_steps
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import EPOCHS, INTERVAL, all_steps, of_an_epoch, start_share, times_an_epoch
+from strobe.diagnose.symptoms import EPOCHS, INTERVAL, all_steps, of_an_epoch, restarts, start_share, times_an_epoch
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
 
@@ -55,9 +55,9 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
 
 def between(record: Record, step: Step) -> list[Finding]:
     """Hooks at the starts and ends of epochs, by owner, and whatever else runs there."""
-    found = []
+    found, anew = [], restarts(record, step)
     for name, each in after_steps(record).items():
-        seconds = each * of_an_epoch(record)
+        seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record)
         if (share := seconds / step.images / step.total) >= NOTABLE:
             whole = duration(each * all_steps(record))
             found.append(

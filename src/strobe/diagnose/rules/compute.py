@@ -27,7 +27,7 @@ KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains lit
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
 MOSTLY = 0.75  # of a phase
-SHORT = 0.002  # seconds: a Trainer's step that does next to nothing takes half of that
+SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -243,16 +243,23 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 
 
 def _short_steps(record: Record, step: Step) -> Finding | None:
-    """A script's steps on a CPU compute for so short a time that what each costs, whatever its size, must count."""
+    """A script's steps on a CPU are so short that the Trainer's own work shows, which no batch's size changes.
+
+    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost, too.
+    """
     names = ("transfer", "forward", "backward", "optimizer", "other")
-    seconds = sum(record.number("step_seconds", name) or 0.0 for name in names)
-    if record.text("accelerator") != "cpu" or not 0 < seconds < SHORT:
+    spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
+    seconds = sum(spent.values())
+    if record.text("accelerator") != "cpu" or not spent["backward"]:  # of a loop without a Trainer it is not known
+        return None
+    if seconds >= SHORT or spent["other"] < LOOP * seconds:
         return None
     most = without(step, compute=seconds / 2)
     return Finding(
         "small_batch",
         f"Steps are short: {duration(seconds)} of computing",
-        "Python, Lightning and the optimizer take about that long for a batch, however small it is.",
+        f"The Trainer's loop takes {percent(spent['other'] / seconds)} of that, whatever a batch's size; the forward "
+        "pass, the backward pass and the update have such a fixed cost, too.",
         "Use larger batches: of twice the size, they halve this time per sample at best. This changes training: "
         "updates are fewer and larger.",
         (),

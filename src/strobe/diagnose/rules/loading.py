@@ -113,20 +113,25 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
 
 def workers_restart(record: Record, step: Step) -> Finding | None:
     """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch."""
-    saved = restarts(record, step)
+    anew = restarts(record, step)
     kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
     kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
-    if not saved or not kept:
+    if not anew or not kept:
         return None
     start = record.number("epoch_starts", "data_wait") or 0.0
+    told = f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}"
+    share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
+    if anew.computing:
+        told += f"; beside new workers its first steps compute {duration(anew.computing / share)} longer"
+    if anew.between:
+        told += f"; between epochs it takes {duration(anew.between / share)} to replace them"
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
-        f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}; "
-        f"restarts take {percent(saved / step.images / step.length)} of all step time.",
+        f"{told}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
         "Keep the workers between epochs.",
         tuple(f"{key}={value}" for key, value in kept),
-        without(step, wait=saved),
+        without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
     )
 
 
