@@ -12,7 +12,7 @@ from strobe.records.joining import is_whole, join_ranks, note_failure, recover, 
 from strobe.report.__main__ import main
 
 HEAD = "step,epoch,images,updates,profiled,total,data_wait,forward,exposed_wait\n"
-GONE = RuntimeError("Connection closed by peer [127.0.0.1]:1")
+GONE = RuntimeError("[gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:1")
 
 
 def rows(path: Path, steps: int) -> None:
@@ -81,6 +81,7 @@ def test_a_run_that_began_again_where_another_ended_is_not_that_one(died: Path) 
         ({2: ValueError("its"), 1: KeyError(1)}, GONE, {"type": "ValueError", "message": "its (on rank 2)", "rank": 2}),
         ({1: GONE}, ValueError("own"), {"type": "ValueError", "message": "own"}),
         ({1: GONE}, None, None),
+        ({1: TimeoutError("timed out")}, GONE, {"type": "TimeoutError", "message": "timed out (on rank 1)", "rank": 1}),
         ({1: ValueError("its")}, KeyboardInterrupt(), {"type": "KeyboardInterrupt", "message": ""}),
     ],
 )

@@ -16,7 +16,7 @@ import torch
 from torch import distributed
 
 from strobe.attach.place import command, new_directory, tell
-from strobe.attach.record import finish, summarise
+from strobe.attach.record import begin, finish, summarise
 from strobe.attach.settings import loading_of, what_is_loaded
 from strobe.callbacks.batches import size_of
 from strobe.callbacks.clock import Clock
@@ -149,6 +149,7 @@ class Training:
         self.validation = 0.0
         self.fetched_one = self.profiled = False
         self.before_loop = 0  # updates
+        begin(self._summary("failed", None), self.place)  # for a report where the process is killed
         self.before = self.now = contention.read()
 
     # --- what belongs to it
@@ -285,14 +286,17 @@ class Training:
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
         self.now = contention.read() if self.now is self.before else self.now
-        optimizers = list(self.phases.optimizers)
-        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=_device(optimizers))
-        summary |= self.known | {"devices": 1, "world_size": _ranks()}
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
-        summary |= {"script": command(), "settings": self.config}
+        summary = self._summary(status, error)
         machine, threads = (self.before, self.now), self.log.threads
         finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+
+    def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
+        device = _device(list(self.phases.optimizers))
+        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device)
+        summary |= self.known | {"devices": 1, "world_size": _ranks()}
+        return summary | {"script": command(), "settings": self.config}
 
     def _let_go(self) -> None:
         """Take every hook away; what still calls is not heard."""

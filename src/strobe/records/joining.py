@@ -16,7 +16,7 @@ from strobe.records.steps import measure_steps
 
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
 EVERY = 0.02  # seconds between two looks
-GONE = re.compile(r"(closed|reset) by peer|Broken pipe|NCCL|[Tt]imed out|unhandled system error")  # the other's end
+GONE = re.compile(r"^Dist\w*Error|gloo|NCCL|ProcessGroup|c10d")  # in an error by which a rank learns of another's end
 TAIL = 1 << 16  # bytes, which hold a row
 
 
@@ -63,7 +63,7 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
         with suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads(path.read_text())
             rank, message = int(path.name.partition("-")[0]), str(note["message"])
-            if not GONE.search(message):
+            if not GONE.search(f"{note['type']}: {message}"):
                 known = {"type": note["type"], "message": f"{message} (on rank {rank})", "rank": rank}
                 notes.append((float(note["time"]), known))
     if notes and (error is None or isinstance(error, Exception)):
@@ -71,7 +71,7 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
     if error is None:
         return None
     message = str(error)
-    if GONE.search(message) and (said := ends_early(last_steps(run_dir))):
+    if GONE.search(f"{type(error).__name__}: {message}") and (said := ends_early(last_steps(run_dir))):
         message = f"{message} ({said})"
     return {"type": type(error).__name__, "message": message}
 
