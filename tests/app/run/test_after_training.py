@@ -82,7 +82,7 @@ def test_an_error_of_the_diagnosis_leaves_the_record(train: Train, monkeypatch: 
     def broken(*_: Any) -> None:
         raise ArithmeticError("the rule's own")
 
-    monkeypatch.setattr("strobe.attach.record.conclude", broken)
+    monkeypatch.setattr("strobe.diagnose.rank.conclude", broken)
     ended = train()
     assert ended.code == 0
     assert ended.summary["status"] == "completed"
