@@ -14,8 +14,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .columns import OWNED, PHASES
 from .device_clock import DeviceClock
 
-SAMPLED = 7  # of so many steps one is asked for the CPU's time of each phase, which costs a system call each;
-# a prime, so that steps with and without an update take part where gradients are accumulated
+SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
+# each; primes, so that steps with and without an update take part where gradients are accumulated
+MANY = 50 * SAMPLED  # steps, after which they are asked seldom
 
 
 class Phases:
@@ -230,7 +231,8 @@ class Clock(Phases):
         self._since = self._began = now
         self._computed: dict[str, int] | None = None
         self._alone: dict[str, int] = {}
-        if self._steps % SAMPLED == SAMPLED // 2:
+        every = SAMPLED if self._steps < MANY else SELDOM
+        if self._steps % every == every // 2:
             self._computed, self._cpu_since = {}, time.process_time_ns()
             self._main_since = self._thread_time_ns()
 

@@ -27,7 +27,7 @@ class StepRecorder(Callback):
     batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
     has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
     written there, and the rest, of which ``after/<name>`` is a callback's or the module's. ``cpu_<phase>`` and
-    ``main_<phase>``, in one row of seven, are core-seconds of this process and of the thread that trains;
+    ``main_<phase>``, in one row of seven, later of 29, are core-seconds of this process and of the thread that trains;
     ``garbage_collection`` is Python's, within the phases; ``memory`` and ``workers_memory``, in a row now and then, are
     bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.

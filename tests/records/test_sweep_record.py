@@ -72,7 +72,7 @@ def test_another_file_is_refused(tmp_path: Path, content: str, reason: str) -> N
 def test_runs_that_nobody_knows_are_not_written_over(tmp_path: Path, left: str) -> None:
     require_unused(tmp_path)
     plant(tmp_path, {left: b"{}"})
-    assert "holds runs and no sweep.json" in refusal(lambda: require_unused(tmp_path), ConfigError)
+    assert "holds runs but no sweep.json" in refusal(lambda: require_unused(tmp_path), ConfigError)
 
 
 def test_a_sweep_is_alone_in_its_directory(tmp_path: Path) -> None:
