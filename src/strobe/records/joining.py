@@ -54,10 +54,12 @@ def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
 
 
 def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
-    """The ``error`` of the rank that failed first, whose key ``rank`` names it; without a note of one, this error.
+    """The ``error`` of a training: this one, or that of the rank that failed first, whose key ``rank`` names it.
 
-    An error by which a rank learns that another has gone is nobody's own: it is followed by whose rows end early.
+    An error by which a rank learns that another has gone is nobody's own: where no note tells more, it is followed by
+    whose rows end early.
     """
+    gone = error is not None and GONE.search(f"{type(error).__name__}: {error}")
     notes = []
     for path in (run_dir / FOLDER).glob("*-error.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -66,12 +68,12 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
             if not GONE.search(f"{note['type']}: {message}"):
                 known = {"type": note["type"], "message": f"{message} (on rank {rank})", "rank": rank}
                 notes.append((float(note["time"]), known))
-    if notes and (error is None or isinstance(error, Exception)):
+    if notes and (error is None or gone):
         return min(notes, key=lambda each: each[0])[1]
     if error is None:
         return None
     message = str(error)
-    if GONE.search(f"{type(error).__name__}: {message}") and (said := ends_early(last_steps(run_dir))):
+    if gone and (said := ends_early(last_steps(run_dir))):
         message = f"{message} ({said})"
     return {"type": type(error).__name__, "message": message}
 

@@ -25,6 +25,8 @@ from strobe.records.steps import read_rows
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
 FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
 SIZES = ("elements", "images")  # of a batch
+WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
+MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
 SURE = 0.99  # level at which ranks differ: several are compared, in several ways
@@ -57,15 +59,23 @@ def rank_files(run_dir: Path) -> dict[int, Path]:
 def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
     """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
 
-    See docs/runs.md. Warm-up steps, and those that a profiler disturbed on any rank, are left out. Where the rows do
-    not say how long a rank waited, only ``ranks`` and ``coverage`` are known.
+    See docs/runs.md. Of a long run the last steps are joined, ``MOST_ROWS`` of all ranks together. Warm-up steps, and
+    those that a profiler disturbed on any rank, are left out. Where the rows do not say how long a rank waited, only
+    ``ranks``, ``steps`` and ``coverage`` are known.
     """
-    rows = {}
-    for rank, path in rank_files(run_dir).items() if world_size and world_size > 1 else ():
+    rows: dict[int, dict[int, dict[str, float]]] = {}
+    if world_size is None or world_size < 2:
+        return None
+    last = max(FEWEST_JOINED, MOST_ROWS // world_size)
+    for rank, path in rank_files(run_dir).items():
         with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            if rank < (world_size or 0) and (found := read_rows(path)):
+            if rank < world_size and (found := read_rows(path, last=last, wanted=_is_wanted)):
                 rows[rank] = {int(row["step"]): row for row in found}
-    return summarised(rows, world_size) if world_size and 0 in rows else None
+    return summarised(rows, world_size) if 0 in rows else None
+
+
+def _is_wanted(column: str) -> bool:
+    return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
 
 
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
@@ -73,14 +83,15 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
-    counted = [
-        step
-        for step in shared
-        if not any(row["profiled"] or not needed <= row.keys() for row in (found[step] for found in rows.values()))
+    whole = [
+        {step for step in shared if not found[step].get("profiled", 1.0) and needed <= found[step].keys()}
+        for found in rows.values()
     ]
+    counted = sorted(set.intersection(*whole))
     record: dict[str, Any] = {
         "world_size": world_size,
         "ranks": list(rows),
+        "steps": len(steps),
         "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
         **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
@@ -313,7 +324,7 @@ class _Joined:
         """By how much more of each the slow ranks have than the others, per step."""
         weights = slow / np.maximum(slow.sum(axis=0), 1) - ~slow / np.maximum((~slow).sum(axis=0), 1)
         weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
-        return {name: float((each * weights).sum()) / len(self.steps) for name, each in values.items()}
+        return {name: float((each * weights).sum()) / slow.shape[1] for name, each in values.items()}
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
         """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
@@ -326,15 +337,16 @@ class _Joined:
         often = (self.own == self._peak).mean(axis=1)
         slow = [rank for rank, each in zip(self.names, found.slow, strict=True) if each.any()]
         first = int(np.argmax(np.where(found.slow.any(axis=1), often, -1.0)))
-        extra = self._extra(found.slow, self.phases)
+        late, part = found.slow.any(axis=0), slice(found.since, None)  # what grows is told since it began
+        extra = self._extra(found.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
         phase = max(extra, key=lambda name: extra[name])
         columns = sorted({name for row in self.rows.values() for name in row[0] if name.startswith(OWNED)})
-        owned = self._extra(found.slow, {name: self.column(name) for name in columns}) if phase == "callbacks" else {}
+        hooks = {name: self.column(name)[:, part] for name in columns} if phase == "callbacks" else {}
+        owned = self._extra(found.slow[:, part], hooks)
         owner = max(owned, key=lambda name: owned[name], default=None)
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
         speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        late = found.slow.any(axis=0)
         if found.pattern != "alternating":
             group = found.slow[:, 0]
             more = self.own[group].max(axis=0) - self.own[~group].max(axis=0)
