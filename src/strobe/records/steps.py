@@ -4,7 +4,7 @@ import csv
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, compress, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -248,8 +248,6 @@ def read_rows(
             file.readline()  # what is left of a row
         lines = deque((line.decode() for line in file if line.endswith(b"\n")), maxlen=last)
     names, *rows = csv.reader([head.decode(), *lines])
-    return [
-        {name: float(value) for name, value in zip(names, row, strict=False) if value and wanted(name)}
-        for row in rows
-        if row
-    ]
+    kept = [wanted(name) for name in names]
+    cells = (compress(zip(names, row, strict=False), kept) for row in rows if row)
+    return [{name: float(value) for name, value in row if value} for row in cells]
