@@ -233,11 +233,14 @@ def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 
 
 def read_rows(
-    path: Path, *, last: int | None = None, wanted: Callable[[str], bool] = lambda column: True
+    path: Path, *, last: int | None = None, wanted: Callable[[str], bool] | None = None
 ) -> list[dict[str, float]]:
     """The complete rows, or at most the ``last`` so many, without empty cells; a killed run's last row may be cut.
 
-    Only columns that are ``wanted`` are read.
+    Only columns that are ``wanted`` are read, if that is given.
+
+    Raises:
+        ValueError: the file is damaged.
     """
     if not path.is_file():
         return []
@@ -248,6 +251,8 @@ def read_rows(
             file.readline()  # what is left of a row
         lines = deque((line.decode() for line in file if line.endswith(b"\n")), maxlen=last)
     names, *rows = csv.reader([head.decode(), *lines])
-    kept = [wanted(name) for name in names]
+    if any(len(row) > len(names) for row in rows):
+        raise ValueError(f"{path} has rows that are longer than its header")
+    kept = [wanted is None or wanted(name) for name in names]
     cells = (compress(zip(names, row, strict=False), kept) for row in rows if row)
     return [{name: float(value) for name, value in row if value} for row in cells]

@@ -22,7 +22,7 @@ def ranks(record: Record) -> Section:
         rank: seconds for rank, value in record.mapping("ranks", "own_seconds").items() if (seconds := as_number(value))
     }
     if not own:
-        told = "Only rank 0 was recorded: whether ranks wait for each other is not known."
+        told = "Only rank 0 was recorded: what the ranks do for each other is not known."
         if len(known) > 1:
             told = "How long ranks wait for each other is not known: their steps are few, or do not tell."
         return Section("ranks", "Ranks", "", note(told) if (record.count("world_size") or 1) > 1 else [])
