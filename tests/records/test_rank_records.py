@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.records.ranks import FEWEST, measure_ranks, summarised
+from strobe.records.joining import measure_ranks
+from strobe.records.ranks import FEWEST, summarised
 from support.straggling import BASE, Case, Rows, case
 
 LENGTHS = np.random.default_rng(6).uniform(0.5, 2, (4, 400))
@@ -157,8 +158,8 @@ def write(rows: Rows, folder: Path) -> None:
 
 
 def test_of_a_long_run_the_last_steps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strobe.records.ranks.MOST_ROWS", 160)
-    monkeypatch.setattr("strobe.records.ranks.FEWEST_JOINED", 10)
+    monkeypatch.setattr("strobe.records.joining.MOST_ROWS", 160)
+    monkeypatch.setattr("strobe.records.joining.FEWEST_JOINED", 10)
     monkeypatch.setattr("strobe.records.steps.LONGEST_ROW", 320)
     write(becoming(2, 0).rows, tmp_path)
     found = measure_ranks(tmp_path, 2) or {}

@@ -1,5 +1,6 @@
 """What a training left behind, put together without asking anybody: ranks, or all of it, may have died."""
 
+import csv
 import json
 import os
 import re
@@ -9,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strobe.callbacks.columns import GAPS, OWNED, PHASES
 from strobe.records.files import BEGUN
-from strobe.records.ranks import FOLDER, measure_ranks, rank_files
+from strobe.records.ranks import FOLDER, SIZES, WAIT, rank_files, summarised
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
-from strobe.records.steps import measure_steps
+from strobe.records.steps import measure_steps, read_rows
 
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
 EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"^Dist\w*Error|gloo|NCCL|ProcessGroup|c10d")  # in an error by which a rank learns of another's end
+WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
+MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
 TAIL = 1 << 16  # bytes, which hold a row
 
 
@@ -32,6 +36,28 @@ def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) 
         time.sleep(EVERY)
     found = measure_ranks(run_dir, world_size)
     return found and found | {"last_steps": {str(rank): step for rank, step in last.items()}}
+
+
+def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
+    """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
+
+    See docs/runs.md. Of a long run the last steps are joined, ``MOST_ROWS`` of all ranks together. Warm-up steps, and
+    those that a profiler disturbed on any rank, are left out. Where the rows do not say how long a rank waited, only
+    ``ranks``, ``steps`` and ``coverage`` are known.
+    """
+    rows: dict[int, dict[int, dict[str, float]]] = {}
+    if world_size is None or world_size < 2:
+        return None
+    last = max(FEWEST_JOINED, MOST_ROWS // world_size)
+    for rank, path in rank_files(run_dir).items():
+        with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
+            if rank < world_size and (found := read_rows(path, last=last, wanted=_is_wanted)):
+                rows[rank] = {int(row["step"]): row for row in found}
+    return summarised(rows, world_size) if 0 in rows else None
+
+
+def _is_wanted(column: str) -> bool:
+    return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
 
 
 def last_steps(run_dir: Path) -> dict[int, int | None]:

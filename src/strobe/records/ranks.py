@@ -5,10 +5,8 @@ work is its step less ``exposed_wait``, in which it waited. The slow-down, the m
 the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section 3).
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,13 +18,10 @@ from numpy.typing import NDArray
 from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.statistics import independent, mean_ratio
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.records.steps import read_rows
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
 FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
 SIZES = ("elements", "images")  # of a batch
-WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
-MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
 SURE = 0.99  # level at which ranks differ: several are compared, in several ways
@@ -56,30 +51,8 @@ def rank_files(run_dir: Path) -> dict[int, Path]:
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
-def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
-    """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
-
-    See docs/runs.md. Of a long run the last steps are joined, ``MOST_ROWS`` of all ranks together. Warm-up steps, and
-    those that a profiler disturbed on any rank, are left out. Where the rows do not say how long a rank waited, only
-    ``ranks``, ``steps`` and ``coverage`` are known.
-    """
-    rows: dict[int, dict[int, dict[str, float]]] = {}
-    if world_size is None or world_size < 2:
-        return None
-    last = max(FEWEST_JOINED, MOST_ROWS // world_size)
-    for rank, path in rank_files(run_dir).items():
-        with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            if rank < world_size and (found := read_rows(path, last=last, wanted=_is_wanted)):
-                rows[rank] = {int(row["step"]): row for row in found}
-    return summarised(rows, world_size) if 0 in rows else None
-
-
-def _is_wanted(column: str) -> bool:
-    return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
-
-
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
-    """The same from the rows."""
+    """What ``measure_ranks`` tells, from the rows of each rank."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
