@@ -16,6 +16,7 @@ from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
 from .waits import Waits
 
+ROOMY = 120  # columns of a terminal
 _log = logging.getLogger(__name__)
 
 
@@ -160,7 +161,8 @@ class StepRecorder(Callback):
 class ProgressBar(RichProgressBar):
     """Shows ``images/s`` and ``waiting``, the share of time that waits for data, of the latest steps and between them.
 
-    ``left`` is the time until training ends, with its validations.
+    ``left`` is the time until training ends, with its validations. In a narrow terminal the module's own metrics are left
+    out, which would wrap.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """
@@ -169,7 +171,8 @@ class ProgressBar(RichProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """What the bar shows behind its numbers."""
-        shown: dict[str, Any] = super().get_metrics(trainer, pl_module)
+        narrow = self._console is not None and self._console.width < ROOMY
+        shown: dict[str, Any] = {} if narrow else super().get_metrics(trainer, pl_module)
         recorders = [callback for callback in trainer.callbacks if isinstance(callback, StepRecorder)]  # type: ignore[attr-defined]
         if recorders and (live := recorders[0].live()):
             shown |= {"images/s": f"{live[0]:,.0f}", "waiting": f"{live[1]:.0%}"}
