@@ -60,7 +60,8 @@ class TraceProfiler(Recording):
         steps: The active steps recorded to their end, with the phases that this callback measured.
         cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
         may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled. Where
-            a time limit ends it, the first step tells how many steps there will be.
+            a time limit ends it, the first two steps tell how many there will be; not with several ranks, which must
+            agree.
 
     Raises:
         ValueError: A number is out of range.
@@ -104,7 +105,7 @@ class TraceProfiler(Recording):
         self.steps: list[Step] = []
         self.may_shorten: Collection[str] = ()
         self._tracer: Tracer | None = None
-        self._began: float | None = None  # the first step, monotonic seconds; None after it
+        self._times: list[float] = []  # when training began and its first two steps ended, monotonic seconds
         self._ranges = PhaseRanges()
         self._loading = Loading()
 
@@ -123,7 +124,7 @@ class TraceProfiler(Recording):
         """Begin the first step, before its batch is fetched; raises an OSError if the directory cannot be made."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cycle = 0
-        self._began = time.monotonic()
+        self._times = [time.monotonic()]
         with self._or_go_on_without(trainer):
             schedule = self._fitting(trainer, steps_left(trainer))
             self._tracer = self._start(trainer, schedule)
@@ -153,12 +154,10 @@ class TraceProfiler(Recording):
         if self._tracer is None:
             return
         with self._or_go_on_without(trainer):
-            if self._began is not None and not self.recording:
-                left = max(0.0, seconds_left(trainer)) / max(time.monotonic() - self._began, 1e-9)
-                if left < steps_left(trainer):
-                    self._tracer.shorten(schedule := self._fitting(trainer, 1 + left))
-                    self._show(trainer, schedule)
-            self._began = None
+            if len(self._times) < 3:
+                self._times.append(time.monotonic())
+                if len(self._times) == 3 and trainer.world_size == 1 and not self._tracer.active:
+                    self._fit_time(trainer, self._tracer)
             self._tracer.step(self._ranges.boundary())
             self.cycle = self._tracer.cycle
             if self._tracer.done:
@@ -183,6 +182,14 @@ class TraceProfiler(Recording):
         if found != self.schedule and trainer.is_global_zero:
             _log.info("Training is short (steps: %d), so fewer are traced: %s", steps, found.describe())
         return found
+
+    def _fit_time(self, trainer: Any, tracer: Tracer) -> None:
+        """Shorten the schedule if a time limit leaves few steps; the first one alone may start workers or compile."""
+        began, first, second = self._times
+        left = max(0.0, seconds_left(trainer)) / max(min(first - began, second - first), 1e-9)
+        if left < steps_left(trainer):
+            tracer.shorten(schedule := self._fitting(trainer, 2 + left))
+            self._show(trainer, schedule)
 
     def _show(self, trainer: Any, schedule: Schedule) -> None:
         besides = ", ".join(name for name, value in self.options.items() if value) or "no options"

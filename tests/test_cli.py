@@ -77,5 +77,5 @@ def test_what_the_application_needs_is_looked_for() -> None:
 def test_a_command_of_the_application_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "strobe.app.needed")
     monkeypatch.setitem(sys.modules, "rasterio", None)
-    with pytest.raises(SystemExit, match=r"not installed \(rasterio\): pip install 'lightning-strobe\[app\]'"):
+    with pytest.raises(SystemExit, match=r"not installed \(rasterio\), and a checkout .* pip install -e '\.\[app\]'"):
         called(monkeypatch, "tune")

@@ -29,7 +29,7 @@ def main() -> None:
         for title, commands in (("Any training", ANY), ("Strobe's own, train.py", APPLICATION)):
             print(f"\n{title}")
             print("\n".join(f"  {command:<10}{told}" for command, told in commands.items()))
-        print("\nThese need pip install 'lightning-strobe[app]'. To train or to sweep: python train.py --help")
+        print("\nThese, like python train.py, need a checkout of Strobe's repository: run make setup there")
         return
     if name not in COMMANDS:
         sys.exit(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}")

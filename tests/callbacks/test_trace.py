@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,10 +56,17 @@ def test_each_cycle_leaves_a_trace_of_its_steps(
         assert re.fullmatch(rf".+_{os.getpid()}_rank0{partial}\.\d+\.pt\.trace\.json\.gz", path.name)
 
 
-@pytest.mark.parametrize(("left", "expected"), [(0.0, [[2]]), (1e9, [[2, 3, 4], [7, 8, 9]])])
+@pytest.mark.parametrize(
+    ("left", "first", "expected"),
+    [(0.0, 1.0, [[2]]), (1000.0, 1.0, [[2, 3, 4], [7, 8, 9]]), (1000.0, 1000.0, [[2, 3, 4], [7, 8, 9]])],
+    ids=["over", "long", "long, though the first step is slow"],
+)
 def test_a_time_limit_that_few_steps_fit_into_shortens_the_schedule(
-    tmp_path: Path, left: float, expected: list[list[int]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: float, first: float, expected: list[list[int]]
 ) -> None:
+    times = iter([0.0, first, first + 1.0])  # when training began, and two steps ended
+    monkeypatch.setattr("strobe.callbacks.trace.time", SimpleNamespace(monotonic=lambda: next(times)))
+
     class Limit(Callback):
         def time_remaining(self) -> float:
             return left

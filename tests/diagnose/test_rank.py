@@ -10,6 +10,7 @@ from strobe.callbacks.columns import COLUMNS
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, gain, verdict
+from strobe.diagnose.symptoms import restarts
 from strobe.records.run import Record
 from strobe.records.steps import measure_steps
 from support.recorded import BESIDE, CALLBACK, CAUSES, RECORDED, causes, example, of, recorded, with_batches
@@ -73,6 +74,15 @@ def test_a_loader_that_is_made_anew_restarts_its_workers() -> None:
     assert (first.cause, first.overrides) == ("workers_restart", ("trainer.reload_dataloaders_every_n_epochs=0",))
 
 
+def test_workers_that_are_restarted_for_each_step_are_found() -> None:
+    record = example("workers_restart")
+    seconds, steps = record.summary["step_seconds"], record.summary["steps"]["measured"]
+    seconds["total"] += 0.62 - seconds["data_wait"]
+    seconds["data_wait"], record.summary["epoch_starts"] = 0.62, {"count": steps + 2, "data_wait": 0.62}
+    record.summary["overall_images_per_second"] = record.summary["batch_size"] / seconds["total"]
+    assert of("workers_restart", record)
+
+
 def test_all_that_starting_workers_slow_down_is_theirs_and_predicted(tmp_path: Path) -> None:
     """Epochs of six steps, whose first step is slow in each phase, and a gap after them in which the loader is made."""
     usual = {"forward": 0.005, "backward": 0.004, "optimizer": 0.001, "other": 0.001}
@@ -101,6 +111,9 @@ def test_all_that_starting_workers_slow_down_is_theirs_and_predicted(tmp_path: P
     largest, second = attribution(record, step)[:2]
     assert (largest.cause, largest.share) == ("workers_restart", pytest.approx(0.156 / 0.226, rel=0.05))
     assert second.cause == "computing"
+    record.summary["epoch_starts"]["extra"]["forward"] = 60.0  # what no worker is the cause of
+    assert (anew := restarts(record, step))
+    assert anew.computing == pytest.approx(2 * anew.wait)
     record.config["trainer"]["reload_dataloaders_every_n_epochs"] = 0  # the same steps of workers that stay
     assert not of("workers_restart", record)
 

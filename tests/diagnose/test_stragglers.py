@@ -1,5 +1,6 @@
 """What is said of several ranks, and that the wait for one of them is no other cause's."""
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -61,7 +62,9 @@ def test_turns_growth_and_uneven_batches_are_told_apart() -> None:
 @pytest.mark.parametrize("phase", ["data_wait", "forward", "callbacks", "optimizer"])
 def test_neither_the_wait_nor_the_slow_rank_s_extra_work_is_another_cause(phase: str, slow: int) -> None:
     record = record_of(case(lambda rank, step: LATE * (rank == slow), phase=phase))
-    lingers = {"name": "Slow", "kind": "callback", "calls": 117, "longest": 0.3}
+    if record.summary["ranks"]["owner"]:
+        record.summary["ranks"]["owner"] = "callbacks/Slow 2"
+    lingers = {"name": "Slow 2", "kind": "callback", "calls": 117, "longest": 0.3}
     record.summary["callbacks"] = [lingers | {"mean": record.summary["step_seconds"]["callbacks"]}]
     findings = diagnose(record)
     assert [finding.cause for finding in findings] == ["straggler"]
@@ -99,6 +102,19 @@ def test_a_missing_rank_and_missing_steps_are_told() -> None:
     made.rows[3] = dict(list(made.rows[3].items())[:63])
     (finding, *_) = diagnose(record_of(made))
     assert "All ranks have rows of 51% of the steps, and only these count." in finding.evidence
+
+
+def test_of_ranks_that_all_have_rows_none_is_missed() -> None:
+    """Ranks that exchange for long, of which one was killed a little before the others."""
+    made = case(noise=0.05)
+    for row in chain.from_iterable(found.values() for found in made.rows.values()):
+        row.update({name: row[name] + 0.05 for name in ("total", "backward", "exposed_wait", "wait_backward")})
+    made.rows[1] = dict(list(made.rows[1].items())[:110])
+    record = record_of(made)
+    assert 0 < (record.number("ranks", "coverage") or 0) < 1
+    assert "straggler" not in [finding.cause for finding in diagnose(record)]
+    record.summary["ranks"]["waits"] = None
+    assert "Whether ranks waited for each other is not known" in verdict(record, diagnose(record))
 
 
 def test_ranks_that_differ_by_chance_lead_to_no_finding() -> None:

@@ -149,6 +149,8 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     assert python.is_relative_to(tmp_path / "cache")
     assert repository.interpreter("other") == str(python)  # from the cache
     assert (tmp_path / "asked").read_text().split() == ["venv", "pip", "venv", "pip"]
+    (project / "pyproject.toml").write_text('[project.optional-dependencies]\napp = ["hydra-core"]\n')
+    assert "--commit fast requires other packages" in refusal(lambda: repository.interpreter("fast"), DataError)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from strobe.attach.record import begin
 from strobe.errors import DataError
 from strobe.records.files import BEGUN
-from strobe.records.joining import is_whole, join_ranks, note_failure, recover, what_failed
+from strobe.records.joining import is_whole, join_ranks, last_steps, note_failure, recover, what_failed
 from strobe.report.__main__ import main
 
 HEAD = "step,epoch,images,updates,profiled,total,data_wait,forward,exposed_wait\n"
@@ -82,6 +83,7 @@ def test_a_run_that_began_again_where_another_ended_is_not_that_one(died: Path) 
         ({1: GONE}, ValueError("own"), {"type": "ValueError", "message": "own"}),
         ({1: GONE}, None, None),
         ({1: TimeoutError("timed out")}, GONE, {"type": "TimeoutError", "message": "timed out (on rank 1)", "rank": 1}),
+        ({1: ValueError("its")}, ValueError("own"), {"type": "ValueError", "message": "own"}),
         ({1: ValueError("its")}, KeyboardInterrupt(), {"type": "KeyboardInterrupt", "message": ""}),
     ],
 )
@@ -95,6 +97,11 @@ def test_the_error_is_that_of_the_rank_that_failed_first(
 
 def test_a_rank_that_has_gone_is_named_by_its_rows(died: Path) -> None:
     assert "(The rows of rank 1 end at step 19" in (what_failed(died, GONE) or {})["message"]
+
+
+def test_rows_of_an_earlier_training_with_more_ranks_are_no_rank_s(died: Path) -> None:
+    begin({"world_size": 2}, died)
+    assert last_steps(died) == {0: 29, 1: 19}
 
 
 def test_a_single_process_has_no_ranks(died: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.records.ranks import FEWEST, measure_ranks, summarised
+from strobe.records.joining import measure_ranks
+from strobe.records.ranks import FEWEST, summarised
 from support.straggling import BASE, Case, Rows, case
 
 LENGTHS = np.random.default_rng(6).uniform(0.5, 2, (4, 400))
@@ -84,6 +85,7 @@ def test_ranks_that_differ_by_chance_are_not_called_slow(ranks: int, noise: floa
 
 def test_the_start_of_growth_the_share_of_steps_and_the_callback_are_told() -> None:
     assert told(becoming(2, 0).rows)["since_step"] == pytest.approx(60, abs=6)
+    assert told(becoming(2, 0).rows)["extra_seconds"] == pytest.approx(BASE, rel=0.1)
     assert told(now_and_then(2, 0).rows)["extra_seconds"] == pytest.approx(BASE / 2, rel=0.1)
     assert told(constant(2, 0).rows)["share"] == pytest.approx(1.0, abs=0.05)
     assert told(alternating(4, 0).rows)["share"] == pytest.approx(1.0, abs=0.05)
@@ -153,6 +155,15 @@ def write(rows: Rows, folder: Path) -> None:
             lines = csv.DictWriter(file, next(iter(found.values())))
             lines.writeheader()
             lines.writerows(found.values())
+
+
+def test_of_a_long_run_the_last_steps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strobe.records.joining.MOST_ROWS", 160)
+    monkeypatch.setattr("strobe.records.joining.FEWEST_JOINED", 10)
+    monkeypatch.setattr("strobe.records.steps.LONGEST_ROW", 320)
+    write(becoming(2, 0).rows, tmp_path)
+    found = measure_ranks(tmp_path, 2) or {}
+    assert (found["steps"], found["coverage"], found["heat"]["steps"][0]) == (77, 1.0, 43)
 
 
 def test_the_files_of_all_ranks_are_joined_by_step_and_missing_ones_told(tmp_path: Path) -> None:

@@ -178,6 +178,20 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     assert few["quarters"]["seconds"] == pytest.approx([0.1083, 0.1333, 0.1583, 0.1833], rel=1e-3)
 
 
+def test_first_steps_of_epochs_are_compared_with_their_like(tmp_path: Path) -> None:
+    """Epochs of eight steps: the last has a small batch, and the first waits for other ranks; one epoch is slow."""
+    with (tmp_path / "steps.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, [*COLUMNS, "wait_forward"], restval=0)
+        rows.writeheader()
+        for step in range(48):
+            epoch, place = divmod(step, 8)
+            row = {"step": step, "epoch": epoch, "images": 2 if place == 7 else 32, "updates": 1}
+            waits = 5.0 * (place == 0)
+            forward = (0.1 if place == 7 else 1.0) + waits + 3.0 * (epoch == 4 and place < 4)
+            rows.writerow(row | {"forward": forward, "total": forward, "wait_forward": waits})
+    assert measure_steps(tmp_path / "steps.csv")["epoch_starts"]["extra"]["forward"] == pytest.approx(0.0)
+
+
 def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) -> None:
     path, rows = tmp_path / "steps.csv", [(step % 8 == 7, 0.5 if step % 8 == 7 else 0.1) for step in range(83)]
     lines = [f"{step},0,8,{int(updated)},0,{total},{total}" for step, (updated, total) in enumerate(rows)]

@@ -301,8 +301,9 @@ def test_ranks_have_a_heat_map_and_a_table() -> None:
 
 def test_of_rank_0_alone_the_page_says_what_is_not_known() -> None:
     alone = dict.fromkeys(stragglers()["ranks"]) | {"ranks": [0], "world_size": 2}
-    assert "what they do for each other is not known" in page_of(stragglers() | {"ranks": alone}).text
-    assert "what they do for each other is not known" in page_of(stragglers() | {"ranks": None}).text
+    assert "Only rank 0 was recorded: what" in page_of(stragglers() | {"ranks": alone}).text
+    assert "How long ranks wait for each other" in page_of(stragglers() | {"ranks": alone | {"ranks": [0, 1]}}).text
+    assert "Only rank 0 was recorded: what" in page_of(stragglers() | {"ranks": None}).text
     assert "ranks" not in page_of(complete()).sections
 
 

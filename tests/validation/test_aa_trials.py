@@ -88,6 +88,7 @@ def test_a_single_trial_is_judged_at_the_look_that_would_have_ended_it() -> None
         (("fails=start",), "The configuration cannot train: there is no data"),
         (("fails=later",), "A training broke off: it ended"),
         (("--minutes", "0"), "must be above 0"),
+        (("--from", "tests"), "tests has no trials to read; give a folder that --trials --keep has made"),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -279,7 +279,7 @@ def test_the_newest_run_is_shown_with_its_commands(
     main([])
     said = capsys.readouterr().out
     assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)
-    assert "\ncurves    python -m strobe.view 'outputs/runs/new one' --tensorboard\n" in said
+    assert "\ncurves    strobe view 'outputs/runs/new one' --tensorboard\n" in said
 
 
 def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Imported first by each command of the application: where its packages are missing, it ends with what to install."""
+"""Imported first by each command of the application: where its packages are missing, it ends with how to get them."""
 
 import sys
 from importlib.util import find_spec
@@ -21,4 +21,7 @@ def is_missing(name: str) -> bool:
 
 if missing := [name for name in PACKAGES if is_missing(name)]:
     told = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-    sys.exit(f"This command needs packages that are not installed ({told}): pip install 'lightning-strobe[app]'")
+    sys.exit(
+        f"This command needs packages that are not installed ({told}), and a checkout of Strobe's repository: "
+        "run make setup there, or pip install -e '.[app]'"
+    )

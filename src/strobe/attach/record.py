@@ -17,6 +17,7 @@ from strobe.measure import contention, environment
 from strobe.measure.environment import usable_cores
 from strobe.records.files import BEGUN, size_of, write_summary
 from strobe.records.joining import IMPATIENCE, PATIENCE, join_ranks, what_failed
+from strobe.records.ranks import rank_files
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
@@ -47,7 +48,11 @@ def summarise(
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
     batches, world = trainer and trainer.num_training_batches, trainer and trainer.world_size
-    ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
+    ranks = None
+    try:
+        ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
+    except Exception:  # the rest of the record is kept
+        log.exception("The ranks' rows were not joined, by an error of this program")
     return {
         "schema": SCHEMA,
         "status": status,
@@ -96,6 +101,9 @@ def save(summary: dict[str, Any], run_dir: Path) -> None:
 def begin(summary: dict[str, Any], run_dir: Path) -> None:
     """Keep what is known of a training that begins, for a report where it is killed; see ``strobe.records.joining``."""
     with suppress(OSError):  # which the record's own writing will tell
+        for rank, path in rank_files(run_dir).items():
+            if rank >= (summary["world_size"] or 1):  # of an earlier training with more ranks
+                path.unlink()
         write_summary(run_dir / BEGUN, summary)
 
 

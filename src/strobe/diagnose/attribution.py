@@ -188,6 +188,10 @@ def held(record: Record, step: Step) -> dict[str, float]:
         if as_number(used.get(phase)) is not None
     }
     shares = {phase: max(0.0, 1 - (as_number(used[phase]) or 0.0) - others) / (1 - others) for phase in spent}
+    ranks = aside(record)  # waits for other ranks are no waits for this process's threads
+    slept = {phase: max(0.0, shares[phase] * seconds - ranks[phase]) for phase, seconds in spent.items()}
+    spent = {phase: max(0.0, seconds - ranks[phase]) for phase, seconds in spent.items()}
+    shares = {phase: slept[phase] / seconds if seconds else 0.0 for phase, seconds in spent.items()}
     found = {}
     for phase, seconds in spent.items():
         elsewhere = sum(spent.values()) - seconds
@@ -237,7 +241,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     """The phase that makes a few steps far longer than the others, and its cost in seconds of a mean step.
 
     Callbacks are left out, because they are reported by name. Waiting once in as many steps as there are workers is
-    normal.
+    normal; what restarting workers cost is not counted again.
     """
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
@@ -245,11 +249,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if taken(record) and not record.items("uneven", "files", "slow"):  # other processes explain it
         return "", 0.0
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
-    anew = restarts(record, step)
-    known = anew is not None and (phase == "data_wait" or anew.seconds > extra / 2)
-    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or known:
+    begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
+    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
-    extra -= aside(record).get(phase, 0.0)
+    extra -= aside(record).get(phase, 0.0) + begun
     return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
 
 
@@ -282,7 +285,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
     free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0
     for hook in hooks(record):
-        theirs = elsewhere["callbacks"] - lost if f"{OWNED}{hook.name}" == record.text("ranks", "owner") else 0.0
+        owns = record.text("ranks", "owner") in [f"{OWNED}{name}" for name in hook.names]
+        theirs = elsewhere["callbacks"] - lost if owns else 0.0
         yield Part(hook.cause, hook.name, hook.name, hook.mean * free - theirs)
     for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
         yield Part(cause, "", name, max(0.0, record.number("between_seconds", gap) or 0.0))

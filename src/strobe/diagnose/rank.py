@@ -314,6 +314,8 @@ def _alone(record: Record) -> str:
     """A sentence where several ranks trained, and what they waited for each other was not recorded."""
     if (record.count("world_size") or 1) < 2 or record.mapping("ranks", "waits"):
         return ""
+    if len(record.items("ranks", "ranks")) > 1:
+        return " Whether ranks waited for each other is not known: their steps are few, or do not tell."
     return " Whether it waited for other ranks is not known: only rank 0 was recorded."
 
 

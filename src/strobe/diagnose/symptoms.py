@@ -16,6 +16,7 @@ TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
 FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
+MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
@@ -107,6 +108,7 @@ class Restarts:
     """
 
     wait: float
+    begun: float  # what the first steps of epochs wait beyond others, also where persistent workers would load
     phases: Mapping[str, float]  # of computing
     between: float
 
@@ -125,7 +127,7 @@ def restarts(record: Record, step: Step) -> Restarts | None:
     """What restarting workers costs; None if they are not restarted, or it costs nothing.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
-    queues on the cores of training.
+    queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
     """
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
@@ -133,18 +135,22 @@ def restarts(record: Record, step: Step) -> Restarts | None:
     if not step.workers or not anew or start is None or not count or not measured:
         return None
     one_batch, share = step.images * step.pace, min(1.0, count / measured)
-    wait = max(0.0, start - max(one_batch * step.workers, usual_wait(record, step)))
+    usual = usual_wait(record, step)
+    wait = max(0.0, start - max(one_batch * step.workers, usual))
     known = record.mapping("epoch_starts", "extra").items()
     extra = {
         phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
     }
     queued = step.images * step.workers * (record.whole("engine.prefetch_factor") or 2)
-    filling = queued * (step.loader_cpu or 0.0) / step.cores if step.cores else 0.0
     total = sum(extra.values())
-    kept = share * max(0.0, 1 - filling / total) if wait and total else 0.0
+    filling = 0.0
+    if step.cores:  # where it is not known how long a batch computes, all may be that
+        filling = total if step.loader_cpu is None else queued * step.loader_cpu / step.cores
+    kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
     between = (record.number("epoch_starts", "between") or 0.0) * share if reloaded else 0.0
     found = Restarts(
         wait * share,
+        max(0.0, start - usual) * share,
         {phase: kept * seconds for phase, seconds in extra.items()},
         min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
     )
@@ -152,10 +158,10 @@ def restarts(record: Record, step: Step) -> Restarts | None:
 
 
 def usual_wait(record: Record, step: Step) -> float:
-    """Seconds that a step waits, other than the first of an epoch."""
+    """Seconds that a step waits, other than the first of an epoch; 0 where there is no other."""
     start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
     measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
-    return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else mean
+    return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else 0.0
 
 
 def steady_waiting(record: Record, step: Step) -> float:

@@ -101,7 +101,8 @@ class Repository:
 
     def _required(self, commit: str) -> tuple[str | None, object]:
         project = tomllib.loads(self._read(commit, PROJECT) or "").get("project", {})
-        return self._read(commit, LOCK), (project.get("requires-python"), project.get("dependencies"))
+        extra = project.get("optional-dependencies", {}).get("app")  # what train.py needs
+        return self._read(commit, LOCK), (project.get("requires-python"), project.get("dependencies"), extra)
 
     def _read(self, commit: str, name: str) -> str | None:
         if commit != WORKING_TREE:

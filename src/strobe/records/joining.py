@@ -1,5 +1,6 @@
 """What a training left behind, put together without asking anybody: ranks, or all of it, may have died."""
 
+import csv
 import json
 import os
 import re
@@ -9,14 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strobe.callbacks.columns import GAPS, OWNED, PHASES
 from strobe.records.files import BEGUN
-from strobe.records.ranks import FOLDER, measure_ranks, rank_files
+from strobe.records.ranks import FOLDER, SIZES, WAIT, rank_files, summarised
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
-from strobe.records.steps import measure_steps
+from strobe.records.steps import measure_steps, read_rows
 
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
 EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"^Dist\w*Error|gloo|NCCL|ProcessGroup|c10d")  # in an error by which a rank learns of another's end
+WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
+MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
 TAIL = 1 << 16  # bytes, which hold a row
 
 
@@ -32,6 +36,28 @@ def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) 
         time.sleep(EVERY)
     found = measure_ranks(run_dir, world_size)
     return found and found | {"last_steps": {str(rank): step for rank, step in last.items()}}
+
+
+def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
+    """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
+
+    See docs/runs.md. Of a long run the last steps are joined, ``MOST_ROWS`` of all ranks together. Warm-up steps, and
+    those that a profiler disturbed on any rank, are left out. Where the rows do not say how long a rank waited, only
+    ``ranks``, ``steps`` and ``coverage`` are known.
+    """
+    rows: dict[int, dict[int, dict[str, float]]] = {}
+    if world_size is None or world_size < 2:
+        return None
+    last = max(FEWEST_JOINED, MOST_ROWS // world_size)
+    for rank, path in rank_files(run_dir).items():
+        with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
+            if rank < world_size and (found := read_rows(path, last=last, wanted=_is_wanted)):
+                rows[rank] = {int(row["step"]): row for row in found}
+    return summarised(rows, world_size) if 0 in rows else None
+
+
+def _is_wanted(column: str) -> bool:
+    return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
 
 
 def last_steps(run_dir: Path) -> dict[int, int | None]:
@@ -54,10 +80,12 @@ def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
 
 
 def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
-    """The ``error`` of the rank that failed first, whose key ``rank`` names it; without a note of one, this error.
+    """The ``error`` of a training: this one, or that of the rank that failed first, whose key ``rank`` names it.
 
-    An error by which a rank learns that another has gone is nobody's own: it is followed by whose rows end early.
+    An error by which a rank learns that another has gone is nobody's own: where no note tells more, it is followed by
+    whose rows end early.
     """
+    gone = error is not None and GONE.search(f"{type(error).__name__}: {error}")
     notes = []
     for path in (run_dir / FOLDER).glob("*-error.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -66,12 +94,12 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
             if not GONE.search(f"{note['type']}: {message}"):
                 known = {"type": note["type"], "message": f"{message} (on rank {rank})", "rank": rank}
                 notes.append((float(note["time"]), known))
-    if notes and (error is None or isinstance(error, Exception)):
+    if notes and (error is None or gone):
         return min(notes, key=lambda each: each[0])[1]
     if error is None:
         return None
     message = str(error)
-    if GONE.search(f"{type(error).__name__}: {message}") and (said := ends_early(last_steps(run_dir))):
+    if gone and (said := ends_early(last_steps(run_dir))):
         message = f"{message} ({said})"
     return {"type": type(error).__name__, "message": message}
 

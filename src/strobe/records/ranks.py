@@ -5,10 +5,8 @@ work is its step less ``exposed_wait``, in which it waited. The slow-down, the m
 the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section 3).
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +18,6 @@ from numpy.typing import NDArray
 from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.statistics import independent, mean_ratio
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.records.steps import read_rows
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
 FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
@@ -54,33 +51,20 @@ def rank_files(run_dir: Path) -> dict[int, Path]:
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
-def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
-    """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
-
-    See docs/runs.md. Warm-up steps, and those that a profiler disturbed on any rank, are left out. Where the rows do
-    not say how long a rank waited, only ``ranks`` and ``coverage`` are known.
-    """
-    rows = {}
-    for rank, path in rank_files(run_dir).items() if world_size and world_size > 1 else ():
-        with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            if rank < (world_size or 0) and (found := read_rows(path)):
-                rows[rank] = {int(row["step"]): row for row in found}
-    return summarised(rows, world_size) if world_size and 0 in rows else None
-
-
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
-    """The same from the rows."""
+    """What ``measure_ranks`` tells, from the rows of each rank."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
-    counted = [
-        step
-        for step in shared
-        if not any(row["profiled"] or not needed <= row.keys() for row in (found[step] for found in rows.values()))
+    whole = [
+        {step for step in shared if not found[step].get("profiled", 1.0) and needed <= found[step].keys()}
+        for found in rows.values()
     ]
+    counted = sorted(set.intersection(*whole))
     record: dict[str, Any] = {
         "world_size": world_size,
         "ranks": list(rows),
+        "steps": len(steps),
         "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
         **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
@@ -313,7 +297,7 @@ class _Joined:
         """By how much more of each the slow ranks have than the others, per step."""
         weights = slow / np.maximum(slow.sum(axis=0), 1) - ~slow / np.maximum((~slow).sum(axis=0), 1)
         weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
-        return {name: float((each * weights).sum()) / len(self.steps) for name, each in values.items()}
+        return {name: float((each * weights).sum()) / slow.shape[1] for name, each in values.items()}
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
         """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
@@ -326,15 +310,16 @@ class _Joined:
         often = (self.own == self._peak).mean(axis=1)
         slow = [rank for rank, each in zip(self.names, found.slow, strict=True) if each.any()]
         first = int(np.argmax(np.where(found.slow.any(axis=1), often, -1.0)))
-        extra = self._extra(found.slow, self.phases)
+        late, part = found.slow.any(axis=0), slice(found.since, None)  # what grows is told since it began
+        extra = self._extra(found.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
         phase = max(extra, key=lambda name: extra[name])
         columns = sorted({name for row in self.rows.values() for name in row[0] if name.startswith(OWNED)})
-        owned = self._extra(found.slow, {name: self.column(name) for name in columns}) if phase == "callbacks" else {}
+        hooks = {name: self.column(name)[:, part] for name in columns} if phase == "callbacks" else {}
+        owned = self._extra(found.slow[:, part], hooks)
         owner = max(owned, key=lambda name: owned[name], default=None)
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
         speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        late = found.slow.any(axis=0)
         if found.pattern != "alternating":
             group = found.slow[:, 0]
             more = self.own[group].max(axis=0) - self.own[~group].max(axis=0)

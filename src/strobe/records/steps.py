@@ -2,8 +2,9 @@
 
 import csv
 import statistics
-from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, compress, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ CALLED = 0.1  # of the longest: a hook that only checks whether there is work ta
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
+LONGEST_ROW = 4096  # bytes: from so many for each row that is wanted, the end of a file is read
+FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost may be chance
 OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
 ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
@@ -127,19 +130,26 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 def _epoch_starts(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
     """How long the first step of an epoch waits for data; what its beginning costs beyond what its other steps take.
 
-    The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, summed
-    over the first steps of an epoch: ``OPENING`` of them, or half in a shorter one. ``between`` lies before them, and
-    is neither a validation nor anybody's hook.
+    The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
+    waits for other ranks, summed over the first steps of a typical epoch: ``OPENING`` of them, or half in a shorter
+    one; None with fewer than ``FEWEST_EPOCHS``. Steps are compared with those of as many images and updates.
+    ``between`` lies before them, and is neither a validation nor anybody's hook.
     """
+
+    def own(row: dict[str, float], phase: str) -> float:
+        return row.get(phase, 0.0) - row.get(f"wait_{phase}", 0.0)
+
     found = [list(steps) for _, steps in groupby(rows, key=lambda row: row["epoch"])]
     epochs = [steps for steps in found[1:] if not any(row["profiled"] for row in steps)]
     firsts = [(steps[:place], steps[place:]) for steps in epochs if (place := min(OPENING, len(steps) // 2))]
-    others = [row for _, rest in firsts for row in rest]
-    usual = {phase: statistics.fmean(row.get(phase, 0.0) for row in others) if others else 0.0 for phase in PHASES}
-    extra = {
-        phase: statistics.fmean(sum(row.get(phase, 0.0) - usual[phase] for row in first) for first, _ in firsts)
-        for phase in (PHASES if firsts else ())
-    }
+    others = defaultdict[tuple[float | None, float], list[dict[str, float]]](list)
+    for row in chain.from_iterable(rest for _, rest in firsts):
+        others[_kind(row)].append(row)
+    extra: dict[str, float] = {}
+    for phase in PHASES if len(firsts) >= FEWEST_EPOCHS else ():
+        usual = {kind: statistics.median(own(row, phase) for row in some) for kind, some in others.items()}
+        more = [sum(own(row, phase) - usual.get(_kind(row), own(row, phase)) for row in first) for first, _ in firsts]
+        extra[phase] = statistics.median(more)
     gaps = [
         before.get("between", 0.0) - sum(value for name, value in before.items() if name.startswith(AFTER))
         for before, after in pairwise(rows)
@@ -157,6 +167,11 @@ def _half(values: Sequence[float]) -> int:
     """How many of the largest make up half of the sum."""
     sums, half = accumulate(sorted(values, reverse=True), initial=0.0), sum(values) / 2
     return sum(1 for before in sums if before < half)
+
+
+def _kind(row: dict[str, float]) -> tuple[float | None, float]:
+    """Steps of one kind take as long: their images and updates."""
+    return row.get("images"), _updates(row)
 
 
 def _updates(row: dict[str, float]) -> float:
@@ -217,10 +232,27 @@ def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -float(str(one["mean"])))
 
 
-def read_rows(path: Path) -> list[dict[str, float]]:
-    """The complete rows, without their empty cells; a killed run's last row may be cut."""
+def read_rows(
+    path: Path, *, last: int | None = None, wanted: Callable[[str], bool] | None = None
+) -> list[dict[str, float]]:
+    """The complete rows, or at most the ``last`` so many, without empty cells; a killed run's last row may be cut.
+
+    Only columns that are ``wanted`` are read, if that is given.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     if not path.is_file():
         return []
-    with path.open(newline="") as file:
-        whole = [line for line in file if line.endswith("\n")]
-    return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(whole)]
+    with path.open("rb") as file:
+        head = file.readline()
+        if last is not None and (start := path.stat().st_size - last * LONGEST_ROW) > len(head):
+            file.seek(start)
+            file.readline()  # what is left of a row
+        lines = deque((line.decode() for line in file if line.endswith(b"\n")), maxlen=last)
+    names, *rows = csv.reader([head.decode(), *lines])
+    if any(len(row) > len(names) for row in rows):
+        raise ValueError(f"{path} has rows that are longer than its header")
+    kept = [wanted is None or wanted(name) for name in names]
+    cells = (compress(zip(names, row, strict=False), kept) for row in rows if row)
+    return [{name: float(value) for name, value in row if value} for row in cells]

@@ -22,7 +22,9 @@ def ranks(record: Record) -> Section:
         rank: seconds for rank, value in record.mapping("ranks", "own_seconds").items() if (seconds := as_number(value))
     }
     if not own:
-        told = "Only rank 0 was recorded, or nothing of how long ranks wait: what they do for each other is not known."
+        told = "Only rank 0 was recorded: what the ranks do for each other is not known."
+        if len(known) > 1:
+            told = "How long ranks wait for each other is not known: their steps are few, or do not tell."
         return Section("ranks", "Ranks", "", note(told) if (record.count("world_size") or 1) > 1 else [])
     shown = sorted(sorted(own, key=lambda rank: -own[rank])[:MOST], key=lambda rank: (len(rank), rank))
     slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))

@@ -329,13 +329,16 @@ def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
 
 def _of_trials(folder: Path, _: argparse.Namespace, console: Console) -> bool:
     """Print what the trials in a folder come to; whether the aim is reached, as far as they tell."""
-    path = folder / TRIALS
-    return told(json.loads(path.read_text()) if path.is_file() else [], console)
+    try:
+        found = json.loads((folder / TRIALS).read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} has no trials to read; give a folder that --trials --keep has made") from error
+    return told(found, console)
 
 
 def told(found: Sequence[Sequence[float]], console: Console) -> bool:
-    """Print how many were false alarms, with the interval of their share; False if it lies above the aim."""
-    good = True
+    """Print how many were false alarms, with the interval of their share; False if there is none or it is too high."""
+    good = bool(found)
     each = [str(single(ratios).verdict) for ratios in found]
     strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
     whole = [strict[at : at + PROPOSALS] for at in range(0, len(strict) - PROPOSALS + 1, PROPOSALS)]

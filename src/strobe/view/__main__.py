@@ -70,9 +70,9 @@ def _print(path: Path, *, browser: bool) -> None:
             _print_run(run, alone=run == path)
     name = shlex.quote(str(path))
     if (report.is_file() or runs != [path]) and traces_in(path):  # else the run's record named this one
-        print(f"traces    python -m strobe.view {name} --perfetto")
+        print(f"traces    strobe view {name} --perfetto")
     if has_events(path):
-        print(f"curves    python -m strobe.view {name} --tensorboard")
+        print(f"curves    strobe view {name} --tensorboard")
 
 
 def _print_run(run: Path, *, alone: bool) -> None:

@@ -1,16 +1,18 @@
 """An interrupted run that is resumed ends exactly where an uninterrupted one does."""
 
+import logging
 import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 
-from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, wanted
+from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, unkept, wanted, write_held
 from strobe.app.config.compose import composed, in_sweep
 from strobe.records.files import size_of
 from support.files import plant
@@ -81,10 +83,15 @@ def test_ctrl_c_and_resume(
 @pytest.mark.parametrize(
     ("seconds", "kept"), [(SHORT - 1, set()), (SHORT, {"best.ckpt"}), (LONG, {"best.ckpt", "last.ckpt"})]
 )
-def test_what_a_completed_run_keeps(tmp_path: Path, seconds: float, kept: set[str]) -> None:
+def test_what_a_completed_run_keeps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float, kept: set[str]
+) -> None:
+    caplog.set_level(logging.INFO)
+    assert set(unkept(seconds)) == {"best.ckpt", "last.ckpt"} - kept
     plant(tmp_path / "checkpoints", {"best.ckpt": b"weights", "last.ckpt": b"all"})
     tidy(tmp_path / "checkpoints", seconds, began=time.time() + 60)  # an earlier run's stay
     assert len(list(tmp_path.rglob("*.ckpt"))) == 2
+    assert (". checkpoints/ still holds those of an earlier run" in caplog.text) == (not kept)
     tidy(tmp_path / "checkpoints", seconds, began=0.0)
     assert {path.name for path in tmp_path.rglob("*.ckpt")} == kept
     assert (tmp_path / "checkpoints").exists() == bool(kept)
@@ -117,19 +124,29 @@ def test_a_short_run_tests_its_best_weights_and_writes_none(train: Train, monkey
 
 
 def test_checkpoints_are_written_once_a_minute_as_they_were_saved(tmp_path: Path) -> None:
-    own, other = tmp_path / "own" / "last.ckpt", tmp_path / "users" / "last.ckpt"
+    own, others = tmp_path / "own" / "last.ckpt", [tmp_path / "users" / "last.ckpt", tmp_path / "own" / "epoch=0.ckpt"]
     held, weights = Held(own.parent), torch.zeros(3)
-    for path in (own, other):
+    for path in (own, own.with_name("best.ckpt"), *others):
         held.save_checkpoint({"weights": weights}, str(path))
-    assert other.is_file()
+    assert all(path.is_file() for path in others)
     assert not own.exists()
+    held.remove_checkpoint(str(own.with_name("best.ckpt")))
     weights += 1
     held.write()
     assert torch.equal(torch.load(own)["weights"], torch.zeros(3))
+    assert not own.with_name("best.ckpt").exists()
     held._written -= SHORT
     held.save_checkpoint({"weights": weights}, str(own))
     assert torch.equal(held.load_checkpoint(own)["weights"], torch.ones(3))
     assert not held.held
+
+
+def test_what_a_run_does_not_keep_is_not_written_at_its_end(tmp_path: Path) -> None:
+    trainer: Any = SimpleNamespace(strategy=SimpleNamespace(checkpoint_io=Held(tmp_path)))
+    for name in ("best.ckpt", "last.ckpt"):
+        trainer.strategy.checkpoint_io.save_checkpoint({}, str(tmp_path / name))
+    write_held(trainer, but=unkept(SHORT))
+    assert [path.name for path in tmp_path.iterdir()] == ["best.ckpt"]
 
 
 @pytest.mark.parametrize(

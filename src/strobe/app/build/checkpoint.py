@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from strobe.errors import ConfigError, DataError
 from strobe.present.format import counted
 
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
+BEST, LAST = "best.ckpt", "last.ckpt"
 MEGABYTES = {"none": 2, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,10 @@ class Checkpoints(ModelCheckpoint):
 
 
 class Held(TorchCheckpointIO):
-    """Keeps what is saved into ``folder`` in memory and writes it once a minute: a short run waits for no disk."""
+    """Keeps Strobe's own checkpoints in memory and writes them once a minute: a short run waits for no disk.
+
+    Those are ``best.ckpt`` and ``last.ckpt`` in ``folder``; what a user's callback saves is written at once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -54,7 +59,7 @@ class Held(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Keep a copy, and write it if the last minute's are due."""
-        if Path(path).parent != self.folder:
+        if Path(path) not in (self.folder / BEST, self.folder / LAST):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         self.held[str(path)] = apply_to_collection(checkpoint, Tensor, lambda tensor: tensor.to("cpu", copy=True))
@@ -64,6 +69,11 @@ class Held(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, *given: Any, **options: Any) -> dict[str, Any]:
         """What is kept in memory, or else in the file."""
         return self.held.get(str(path)) or super().load_checkpoint(path, *given, **options)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Remove the file, and what waits to be written there."""
+        self.held.pop(str(path), None)
+        super().remove_checkpoint(path)
 
     def write(self) -> None:
         """Write all that is not written yet."""
@@ -79,9 +89,11 @@ def hold(trainer: Trainer, folder: Path) -> None:
         trainer.strategy.checkpoint_io = Held(folder)
 
 
-def write_held(trainer: Trainer) -> None:
-    """Write the checkpoints that wait in memory, if any do."""
+def write_held(trainer: Trainer, *, but: Collection[str] = ()) -> None:
+    """Write the checkpoints that wait in memory, if any do; those of the names ``but`` are forgotten."""
     if isinstance(held := trainer.strategy.checkpoint_io, Held):
+        for name in but:
+            held.held.pop(str(held.folder / name), None)
         held.write()
 
 
@@ -124,19 +136,26 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     return found
 
 
+def unkept(seconds: float) -> list[str]:
+    """The files that a completed run which trained for so long need not keep, where ``checkpoint.save=auto``."""
+    return [LAST] * (seconds < LONG) + [BEST] * (seconds < SHORT)
+
+
 def tidy(folder: Path, seconds: float, began: float) -> None:
-    """Remove files that a completed run that trained for so long need not keep, where ``checkpoint.save=auto``.
+    """Remove what a completed run need not keep.
 
     ``began``: when it started, Unix time; what an earlier run left in the same folder stays.
     """
-    dropped = ["last.ckpt"] * (seconds < LONG) + ["best.ckpt"] * (seconds < SHORT)
-    for path in (folder / name for name in dropped):
+    for path in (folder / name for name in unkept(seconds)):
         if path.is_file() and path.stat().st_mtime >= began:
             path.unlink()
     if seconds < SHORT:
         with contextlib.suppress(OSError):  # an earlier run's may lie there
             folder.rmdir()
-        log.info("Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best", seconds)
+        text = "Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best"
+        if any(path.stat().st_mtime < began for path in folder.glob("*.ckpt")):
+            text += f". {folder.name}/ still holds those of an earlier run"
+        log.info(text, seconds)
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = OUTPUTS) -> Path | None:

@@ -55,6 +55,8 @@ def train(
     Raises:
         KeyboardInterrupt: also on SIGTERM; the run was given 30 s to write its record, or less on a second request.
     """
+    if not (ROOT / "train.py").is_file():
+        return Ended("failed", "there is no train.py: this needs a checkout of Strobe's repository", 0.0, folder)
     folder = folder.absolute()
     path, output = folder / "summary.json", folder / OUTPUT
     before = _state(path)

@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from strobe.callbacks.lightnings import seconds_left, steps_left
+from strobe.callbacks.recording import warning_only
 from strobe.present.terminal import clock
 
 STEPS, SECONDS = 4, 5.0  # at least, before it says anything
@@ -46,12 +47,26 @@ class Forecast(Callback):
             return
         lengths = sorted(after - before for before, after in zip(self._ends, self._ends[1:], strict=False))
         step, self._ends = lengths[len(lengths) // 2], None
-        batches = sum(trainer.num_val_batches) / trainer.num_training_batches / trainer.check_val_every_n_epoch
-        left = min(seconds_left(trainer), steps_left(trainer) * step * (1 + VALIDATING * batches))
+        with warning_only("The estimate of how long training takes"):
+            self._tell(trainer, step)
+
+    def _tell(self, trainer: Any, step: float) -> None:
+        a_step = step * (1 + VALIDATING * validation_batches(trainer))
+        left = min(seconds_left(trainer), steps_left(trainer) * a_step)
         if left == math.inf:
             return
         text = f"About {clock(left)} of training left"
         if self._ceilings:
             after = ceilings_seconds(self._cfg, step)
-            text += f", then up to {clock(after)} to measure ceilings (ceilings=false leaves them out)"
+            text += f", then about {clock(after)} to measure ceilings (ceilings=false leaves them out)"
         log.info("%s", text)
+
+
+def validation_batches(trainer: Any) -> float:
+    """How many batches are validated for each one that is trained on; 0 where Lightning validates by the clock."""
+    every = trainer.val_check_batch
+    if every is None:
+        return 0.0
+    if every == math.inf:  # at the end of an epoch whose length is not known in advance
+        every = trainer.num_training_batches
+    return float(sum(trainer.num_val_batches) / every / (trainer.check_val_every_n_epoch or 1))

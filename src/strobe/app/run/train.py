@@ -21,11 +21,11 @@ from rich.console import Console
 
 from strobe.app.build.checkpoint import (
     MEGABYTES,
-    SHORT,
     best_of,
     find_checkpoint,
     require_fitting,
     tidy,
+    unkept,
     wanted,
     write_held,
 )
@@ -115,7 +115,7 @@ class Run:
             require_fitting(checkpoint, parts.model)
             log.info("Resuming from %s", checkpoint)
         if not in_sweep() and rank() == 0:
-            forecast = Forecast(cfg, ceilings=cfg.ceilings is not False and parts.trainer.world_size == 1)
+            forecast = Forecast(cfg, ceilings=cfg.ceilings is not False)
             parts.trainer.callbacks.append(forecast)  # type: ignore[attr-defined]
         if parts.data.generated:
             log.info("The data is generated: figures say nothing about real images")
@@ -137,8 +137,7 @@ class Run:
             best = best_of(parts.trainer)
             parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=best, verbose=False)
             self._keep_metrics()
-        if self.seconds >= SHORT:
-            write_held(parts.trainer)
+        write_held(parts.trainer, but=unkept(self.seconds))
 
     def _keep_metrics(self) -> None:
         assert self.parts is not None

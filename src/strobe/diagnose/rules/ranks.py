@@ -68,15 +68,15 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
 def _unknown(record: Record, step: Step) -> Finding | None:
     """Rank 0 waits, and the rows of others are missing: which rank is slow, if one is, nobody can tell."""
     found = record.mapping("ranks", "first", "waits").values()
-    waited, missing = sum(max(0.0, as_number(value) or 0.0) for value in found), _missing(record)
-    if not missing or waited < WAITING * step.seconds:
+    waited = sum(max(0.0, as_number(value) or 0.0) for value in found)
+    if not _absent(record) or waited < WAITING * step.seconds:
         return None
     most = step.seconds / max(step.seconds - waited, 1e-3 * step.seconds)
     return Finding(
         "straggler",
         f"Rank 0 waits {duration(waited)} of each step for other ranks",
         f"It waits for {percent(waited / step.seconds)} of the step, for a slower rank or for the exchange of "
-        f"gradients.{missing}",
+        f"gradients.{_missing(record)}",
         "Copy the files that the other ranks left (ranks/<rank>.csv) into this record's folder ranks, and make the "
         "report again (python -m strobe.report).",
         (),
@@ -141,15 +141,20 @@ def _number(rank: str) -> int:
 
 def _missing(record: Record) -> str:
     """A sentence on ranks, or steps, without rows; empty where all are there."""
-    world, known = record.count("ranks", "world_size") or 0, record.items("ranks", "ranks")
     coverage = record.number("ranks", "coverage")
-    if missing := [str(rank) for rank in range(min(world, 100_000)) if rank not in known]:
+    if missing := _absent(record):
         named = ", ".join(missing[:MOST_NAMED]) + " ..." * (len(missing) > MOST_NAMED)
         many = len(missing) > 1
         return f" Rank{'s' * many} {named} left no rows here: what {'they do' if many else 'it does'} is not known."
     if coverage is not None and coverage < 1:
         return f" All ranks have rows of {percent(coverage)} of the steps, and only these count."
     return ""
+
+
+def _absent(record: Record) -> list[str]:
+    """Ranks without rows."""
+    known = record.items("ranks", "ranks")
+    return [str(rank) for rank in range(min(record.count("ranks", "world_size") or 0, 100_000)) if rank not in known]
 
 
 def _advice(phase: str, owner: str | None, who: str) -> str:
