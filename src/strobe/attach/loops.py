@@ -13,9 +13,9 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch import distributed
 
 from strobe.attach.place import command, has_stopped, new_directory, tell
+from strobe.attach.ranks import rank, ranks
 from strobe.attach.record import begin, finish, summarise
 from strobe.attach.settings import keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import size_of
@@ -72,7 +72,7 @@ def _loop_of(asked: Asked) -> "Loop | None":
             loop = Loop(training, asked)
             training.begin(loop, sure=bool(same) and trains)
             return loop
-    if _rank() or not trains:
+    if rank() or not trains:
         return None
     loop = Loop(Training(asked), asked)
     loop.training.open(loop)
@@ -304,7 +304,7 @@ class Training:
     def _end_step(self) -> None:
         self.phases.end_step()
         self.phases.change(OWNED + MINE)
-        images = None if self.size is None else self.size * _ranks()
+        images = None if self.size is None else self.size * ranks()
         profiled, self.profiled = self.profiled, False
         if self.trace is not None:
             if self.schedule and self.step + 1 == self.schedule["wait"] and keeps_its_profiler():
@@ -348,7 +348,7 @@ class Training:
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
         device = _device(list(self.phases.optimizers)).type
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device)
-        summary |= self.known | {"devices": 1, "world_size": _ranks()}
+        summary |= self.known | {"devices": 1, "world_size": ranks()}
         return summary | {"script": command(), "settings": self.config}
 
     def _let_go(self) -> None:
@@ -401,15 +401,3 @@ def _reference(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:  # a list
         return lambda: thing
-
-
-def _in_group() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def _rank() -> int:
-    return distributed.get_rank() if _in_group() else int(os.environ.get("RANK", "0"))
-
-
-def _ranks() -> int:
-    return distributed.get_world_size() if _in_group() else 1
