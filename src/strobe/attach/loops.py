@@ -159,7 +159,7 @@ class Training:
         self.before = self.now = contention.read()
         self.next_reading = self.now.at + READ_EVERY
         device = _device(asked.optimizers)
-        self.clock = Clock(_device_clock(device))
+        self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own)
         self.place = new_directory(asked.directory)
         rows = StepRows(self.place / "steps.csv", [MINE], device=device.type == "cuda")
@@ -174,10 +174,8 @@ class Training:
         self.phases.watch_updates()
         begin(self._summary("failed", None), self.place)  # for a report where the process is killed
         if self.schedule and not keeps_its_profiler():
-            place = self.place
-            self.trace = LoopTrace(
-                place / "tensorboard", place / "tables", Schedule(**self.schedule), loop.asked.loader
-            )
+            place, schedule = self.place, Schedule(**self.schedule)
+            self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
             self.phases.parts.append(self.trace.ranges)
         self.clock.collect(True)
         self.begin(loop)
@@ -385,14 +383,6 @@ def _device(optimizers: Iterable[Any] | None) -> torch.device:
             for parameter in group["params"]:
                 return torch.device(parameter.device)
     return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
-
-
-def _device_clock(device: torch.device) -> DeviceClock | None:
-    """One of the stream in which that device is trained on, which need not be the current one."""
-    if device.type != "cuda":
-        return None
-    with torch.cuda.device(device):
-        return DeviceClock()
 
 
 def _reference(thing: Any) -> Callable[[], Any]:
