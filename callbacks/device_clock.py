@@ -30,8 +30,8 @@ class DeviceClock:
 
     All events go into the stream of `device` that is current when the clock is made, which also begins the first step.
     At most ``MOST_PENDING`` steps lie unread: beyond that, which the few thousand launches that a driver queues do not
-    allow unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of phase
-    in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
+    allow unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of
+    phase in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
 
     Events are made by `event`, as `torch.cuda.Event` by default.
     """
