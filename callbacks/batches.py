@@ -1,41 +1,62 @@
 """What can be told of a batch, however it is nested."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
+
+MOST = 1024  # parts of a batch that are looked at, so that a step pays for no long list
+SEVERAL = 32  # items, by which a list of images is known, and from which on the ends tell a list of numbers
+
+_PLAIN = (int, float, str, bytes)
 
 
 def size_of(batch: Any) -> int | None:
     """How many samples a batch has: the first dimension of the first tensor that has one, however it is nested.
 
     So Lightning has it (``extract_batch_size``), but for a list of images, as detectors take them, which counts its
-    items. None where no tensor tells.
+    items. None where no tensor tells, or none of the first parts of a large batch.
     """
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else None
-    if isinstance(batch, list | tuple) and _are_images(batch):
-        return len(batch)
-    return next((size for part in _parts(batch) if (size := size_of(part)) is not None), None)
+    budget = iter(range(MOST))
+    for part in _walk(batch, budget):
+        if isinstance(part, Tensor):
+            if part.ndim:
+                return len(part)
+        elif isinstance(part, list | tuple) and _are_images(part, budget):
+            return len(part)
+    return None
 
 
-def tensors_of(batch: Any) -> Iterator[Tensor]:
-    """All tensors of a batch."""
-    if isinstance(batch, Tensor):
-        yield batch
-    for part in _parts(batch):
-        yield from tensors_of(part)
+def elements_of(batch: Any) -> int | None:
+    """How many elements its tensors have; None if there may be more than were looked at."""
+    budget = iter(range(MOST))
+    elements = sum([part.numel() for part in _walk(batch, budget) if isinstance(part, Tensor)])
+    return elements if next(budget, None) is not None else None
 
 
-def _are_images(items: Sequence[Any]) -> bool:
+def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:
+    """A batch and its parts, each before its own, until the budget is used up."""
+    left = [batch]
+    for _ in budget:
+        yield (part := left.pop())
+        left += reversed(_parts(part))
+        if not left:
+            return
+
+
+def _are_images(items: Sequence[Any], budget: Iterator[int]) -> bool:
     """Whether each item holds a tensor of three dimensions first, of which one is its channels: 3, or 1 if sizes vary.
 
     A list of other tensors, such as inputs and targets, is a batch of which each tensor has all samples.
     """
     shapes = set[tuple[int, ...]]()
-    for item in items:
-        tensor = next((one for one in tensors_of(item) if one.ndim), None)
+    for item in items[:SEVERAL]:
+        parts = [item] if isinstance(item, Tensor) else _walk(item, budget)
+        tensor = next((one for one in parts if isinstance(one, Tensor) and one.ndim), None)
         if tensor is None or tensor.ndim != 3 or len(tensor) not in (1, 3):
             return False
         shapes.add(tuple(tensor.shape))
@@ -43,11 +64,14 @@ def _are_images(items: Sequence[Any]) -> bool:
     return channels == {3} or (channels == {1} and len(shapes) > 1)
 
 
-def _parts(batch: Any) -> Iterable[Any]:
+def _parts(batch: Any) -> list[Any]:
+    if isinstance(batch, Tensor):
+        return []
     if isinstance(batch, Mapping):
-        return batch.values()
+        return list(islice(batch.values(), MOST))
     if isinstance(batch, list | tuple):
-        return batch
+        plain = len(batch) > SEVERAL and isinstance(batch[0], _PLAIN) and isinstance(batch[-1], _PLAIN)
+        return [] if plain else list(batch[:MOST])
     if is_dataclass(batch):
         return [getattr(batch, one.name, None) for one in fields(batch)]
-    return ()
+    return []

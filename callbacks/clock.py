@@ -4,7 +4,6 @@ import gc
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
 from threading import get_ident
 from typing import Any
 
@@ -85,7 +84,7 @@ class Phases:
             self.leave(updated=True)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Lap:
     """What happened between two moments: nanoseconds of each phase, and of each ``callbacks/<name>``."""
 
@@ -97,7 +96,7 @@ class Lap:
     waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
     began: int = 0  # by time.perf_counter_ns
 
-    @cached_property
+    @property
     def phases(self) -> dict[str, float]:
         """Seconds of each of ``PHASES``."""
         return _by_phase(self.spent)
@@ -177,6 +176,8 @@ class Clock(Phases):
 
     def show(self, phase: str | None) -> None:
         """Charge what has passed to the phase that ends."""
+        if phase == self._current and phase != "data_wait":
+            return
         now = time.perf_counter_ns()
         spent, current = self._spent, self._current
         spent[current] = spent.get(current, 0) + now - self._since
@@ -261,6 +262,6 @@ class Clock(Phases):
 
 def _by_phase(spent: dict[str, int]) -> dict[str, float]:
     """Nanoseconds as seconds of each phase."""
-    seconds = {phase: spent.get(phase, 0) / 1e9 for phase in PHASES}
-    seconds["callbacks"] = sum(each for name, each in spent.items() if name.startswith(OWNED)) / 1e9
-    return seconds
+    found = {phase: spent.get(phase, 0) for phase in PHASES}
+    found["callbacks"] = sum(spent.values()) - sum(found.values())  # the rest are ``callbacks/<name>``
+    return {phase: each / 1e9 for phase, each in found.items()}

@@ -28,16 +28,16 @@ class DeviceClock:
     phase, because the host submits its work too slowly; `idle` is what passes outside the four phases, whether the
     device still has work from there or waits for the host, as it does for data. A trace tells how busy it was.
 
-    All events go into the stream that is current when the clock is made, which also begins the first step. At most
-    ``MOST_PENDING`` steps lie unread: beyond that, which the few thousand launches that a driver queues do not allow
-    unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of phase
-    in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
+    All events go into the stream of `device` that is current when the clock is made, which also begins the first step.
+    At most ``MOST_PENDING`` steps lie unread: beyond that, which the few thousand launches that a driver queues do not
+    allow unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of
+    phase in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
 
     Events are made by `event`, as `torch.cuda.Event` by default.
     """
 
-    def __init__(self, event: Callable[[], Any] | None = None) -> None:
-        self._stream = torch.cuda.current_stream() if event is None else None
+    def __init__(self, event: Callable[[], Any] | None = None, *, device: torch.device | None = None) -> None:
+        self._stream = torch.cuda.current_stream(device) if event is None else None
         self._new = event or partial(torch.cuda.Event, enable_timing=True)
         self._unused: list[Any] = []
         # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 from torch.profiler import ProfilerActivity
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .clock import Clock, Phases
 from .loading import Loading
@@ -52,13 +53,17 @@ class LoopPhases(Phases):
         # Each that was seen, and how many backward passes there were before its latest update.
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
-        self._clock, self._named, self._may_update = clock, named, may_update
+        self._clock, self._may_update = clock, may_update
+        self._named = None if named is None else weakref.WeakSet(named)
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
         self._watched, self._missed = 0, False  # steps with hooks on all; an update without a backward pass
-        self.watch_updates()
-        for optimizer in named or ():
+
+    def watch_updates(self) -> None:
+        """Begin to follow the thread that calls this."""
+        super().watch_updates()
+        for optimizer in self._named or ():
             self._learn(optimizer)
 
     def show(self, phase: str | None) -> None:
@@ -101,6 +106,8 @@ class LoopPhases(Phases):
                 return None
             if optimizer not in self.optimizers:
                 self._learn(optimizer)
+                if self._watched == LEARN:
+                    self._watched = 0  # its parameters' hooks are to be thinned out, too
             elif self.optimizers[optimizer] == self.passes:
                 self._missed = True
             if self._stack[-1:] == ["forward"]:
@@ -127,7 +134,7 @@ class LoopPhases(Phases):
 
     def _counts(self, optimizer: Any) -> bool:
         mine = self.failure is None and not self.is_elsewhere()
-        return mine and (self._named is None or any(optimizer is one for one in self._named))
+        return mine and (self._named is None or optimizer in self._named)
 
     def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def computing() -> Any:
@@ -148,7 +155,7 @@ class LoopPhases(Phases):
             self.learned += 1
         for parameter in _parameters(optimizer):
             key = id(parameter)
-            if key not in self._parameters:
+            if key not in self._parameters and not _may_be_swapped(parameter):
                 self._parameters[key] = weakref.ref(parameter, partial(self._lost, key))
             if parameter.requires_grad and parameter.is_leaf and key not in self._gradients:
                 self._gradients[key] = parameter.register_post_accumulate_grad_hook(self._gradient)
@@ -250,6 +257,19 @@ class LoopTrace:
         self._loading.close()
         if tracer.steps:
             self._operators.write(self._tables)
+
+    def abandon(self) -> None:
+        """Stop, whatever state an error left, and write nothing."""
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            tracer.abandon()
+            self._loading.switch(False)
+            self._loading.close()
+
+
+def _may_be_swapped(parameter: Any) -> bool:
+    """Whether `torch.utils.swap_tensors` may be called on it, which refuses what has weak references."""
+    return bool(is_traceable_wrapper_subclass(parameter) or torch.__future__.get_swap_module_params_on_conversion())
 
 
 def _parameters(optimizer: Any) -> list[Any]:

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .clock import Clock, Lap
-from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, RANKS
+from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, PHASES, RANKS
 from .threads import ThreadsBeside
 from .waits import Waits
 
@@ -22,17 +22,22 @@ ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at leas
 PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 
+_SECONDS = ",%.7f"
+_STEP = _SECONDS * len(("total", *PHASES))
+_GAPS, _NO_GAPS = _SECONDS * len(GAPS), ",0.0" * len(GAPS)
+_CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN)), "," * len((*CPU, *MAIN))
 
-@dataclass
+
+@dataclass(slots=True)
 class Row:
     """A step that is not written yet: what follows it is not known, or its device is not done."""
 
     head: Sequence[Any]  # from `step` to the memory
     lap: Lap
     among: Sequence[Any]  # ``RANKS``
-    gaps: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GAPS, 0.0))
+    gaps: list[float] | None = None  # seconds of ``GAPS``
     device: Mapping[str, float] | None = None
-    after: dict[str, float] = field(default_factory=dict)  # seconds of each owner of hooks, of those in the gaps
+    after: list[float] | None = None  # seconds of each owner of hooks, of those in the gaps
 
 
 class StepRows:
@@ -44,56 +49,49 @@ class StepRows:
     def __init__(
         self, path: Path, owners: Sequence[str], *, between: Sequence[str] = (), device: bool, ranks: bool = False
     ) -> None:
-        self._owners, self._between = owners, between
+        self._owners = [OWNED + owner for owner in owners]
+        self._between, self._no_after = between, ",0.0" * len(between)
         self._device = (*DEVICE, *[EXPOSED] * ranks) if device else ()
         self._waiting: deque[Row] = deque()
+        self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
         self._file = path.open("w", newline="", buffering=1 << 16)
-        self._csv = csv.writer(self._file)
         names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
-        self._csv.writerow(
-            [*COLUMNS, *names, *(OWNED + owner for owner in owners), *(AFTER + owner for owner in between)]
-        )
+        csv.writer(self._file).writerow([*COLUMNS, *names, *self._owners, *(AFTER + owner for owner in between)])
         self._file.flush()
         self._flushed = time.monotonic()
 
     def add(self, head: Sequence[Any], lap: Lap, among: Sequence[Any] = ()) -> None:
         """A step has ended: those before it are followed by nothing more."""
-        self._waiting.append(Row(head, lap, among))
+        self._waiting.append(row := Row(head, lap, among))
+        if self._device:
+            self._untold.append(row)
 
     def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
         """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
         if self._waiting:
             row = self._waiting[-1]
-            row.gaps = {name: row.gaps[name] + gaps.get(name, 0.0) for name in GAPS}
-            for name in self._between:
-                row.after[name] = row.after.get(name, 0.0) + (lap.owned(name) if lap else 0.0)
+            row.gaps = _sum(row.gaps, [gaps.get(name, 0.0) for name in GAPS])
+            if lap is not None:
+                row.after = _sum(row.after, [lap.owned(name) for name in self._between])
 
     def tell(self, device: Iterable[Mapping[str, float]]) -> None:
         """The device's seconds of the next steps of which they were not known."""
-        unknown = [row for row in self._waiting if row.device is None]
-        for row, seconds in zip(unknown, device, strict=False):
-            row.device = seconds
+        for seconds in device:
+            if self._untold:
+                self._untold.popleft().device = seconds
 
-    def write(self, *, last: bool = False) -> None:
-        """Write the rows about which all is known, many at once, which costs least; at the `last` moment all."""
-        now = time.monotonic()
+    def write(self, now: float, *, last: bool = False) -> None:
+        """Write the rows about which all is known, many at once, which costs least; at the `last` moment all.
+
+        ``now`` is by time.monotonic.
+        """
         if not last and len(self._waiting) < AT_ONCE and now - self._flushed <= FLUSH_SECONDS:
             return
         while self._waiting:
             row = self._waiting[0]
             if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
                 break
-            self._waiting.popleft()
-            phases = row.lap.phases
-            cpu, main = (row.lap.cpu or dict.fromkeys(CPU)).values(), (row.lap.main or dict.fromkeys(MAIN)).values()
-            values: list[Any] = [sum(phases.values()), *phases.values(), *row.gaps.values(), *cpu, *main]
-            values += [row.lap.collecting, *row.among]
-            values += [row.device.get(name) if row.device else None for name in self._device]
-            values += [row.lap.owned(owner) for owner in self._owners]
-            values += [row.after.get(owner, 0.0) for owner in self._between]
-            self._csv.writerow(
-                [*row.head, *[f"{value:.7f}" if value and type(value) is float else value for value in values]]
-            )
+            self._file.write(self._line(self._waiting.popleft()))
         if now - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now
@@ -101,7 +99,27 @@ class StepRows:
     def close(self) -> None:
         """Write what is left."""
         with self._file:
-            self.write(last=True)
+            self.write(time.monotonic(), last=True)
+
+    def _line(self, row: Row) -> str:
+        lap = row.lap
+        cpu, main, phases = lap.cpu, lap.main, lap.phases.values()
+        line = ",".join(["" if value is None else str(value) for value in row.head])
+        line += _STEP % (sum(phases), *phases)
+        line += _GAPS % tuple(row.gaps) if row.gaps else _NO_GAPS
+        line += _CPU % (*cpu.values(), *main.values()) if cpu and main else _NO_CPU
+        line += _SECONDS % lap.collecting
+        for value in (*row.among, *[row.device and row.device.get(name) for name in self._device]):
+            line += "," if value is None else _SECONDS % value if isinstance(value, float) else f",{value}"
+        for owner in self._owners:
+            line += _SECONDS % (lap.spent.get(owner, 0) / 1e9)
+        for seconds in row.after or ():
+            line += _SECONDS % seconds
+        return line + (self._no_after if row.after is None else "") + "\r\n"
+
+
+def _sum(before: list[float] | None, more: list[float]) -> list[float]:
+    return more if before is None else [one + other for one, other in zip(before, more, strict=True)]
 
 
 class MemoryWatch:
@@ -110,9 +128,8 @@ class MemoryWatch:
     def __init__(self) -> None:
         self._began = self._next = time.monotonic()
 
-    def held(self) -> tuple[int | None, int | None]:
+    def held(self, now: float) -> tuple[int | None, int | None]:
         """Bytes of this process, and of the largest that it started, such as loader workers; None where not asked."""
-        now = time.monotonic()
         if now < self._next:
             return None, None
         self._next = now + max(ASKED_SECONDS, ASKED_SHARE * (now - self._began))
@@ -145,15 +162,15 @@ class StepLog:
 
     def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
         """End the step, and begin the next one."""
-        lap = self.clock.lap()
+        lap, now = self.clock.lap(), time.monotonic()
         among = self._waits.of(lap, batch) if self._waits else ()
-        self.threads.look()
+        self.threads.look(now)
         self._recent.append((images or 0, lap, 0.0))
         if self._rows is not None:
-            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held()], lap, among)
+            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held(now)], lap, among)
             if self.clock.device is not None and (told := self.clock.device.ready()):
                 self._rows.tell(told)
-            self._rows.write()
+            self._rows.write(now)
         return lap
 
     def live(self) -> tuple[float, float] | None:

@@ -62,7 +62,9 @@ class StepRecorder(Callback):
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
         self._validating = 0
-        self._recording = False
+        self._profilers: list[Any] = []
+        self._recording = False  # whether a profiler recorded when the step began
+        self._ranks = trainer.world_size
         checkpoints = checkpoint_names(trainer)
         loggers = dict.fromkeys(type(logger).__name__ for logger in trainer.loggers)
         mine = {*checkpoints, type(self).__name__}
@@ -75,8 +77,10 @@ class StepRecorder(Callback):
             self._waits.install()
         self._log = StepLog(self._clock, rows, checkpoints, self._waits)
 
-    def on_train_start(self, *_: Any) -> None:
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
+        self._profilers = [one for one in trainer.callbacks if hasattr(one, "recording")]
+        self._recording = self._is_recorded()
         if self._log is not None:
             self._log.threads = ThreadsBeside()
         self._begin()
@@ -95,19 +99,16 @@ class StepRecorder(Callback):
         if not trainer.sanity_checking:
             self._begin(validation=(time.perf_counter_ns() - self._validating) / 1e9)
 
-    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        """Note whether a profiler records this step."""
-        self._recording = _recording(trainer)
-
     def on_train_batch_end(self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any) -> None:
         """End the step."""
         if self._clock is None or self._log is None:
             return
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
-        profiled = self._recording or _recording(trainer)
+        before, self._recording = self._recording, self._is_recorded()
+        profiled = before or self._recording
         size, self.batch_size = self.batch_size or size_of(batch), None
         step = trainer.fit_loop.epoch_loop.total_batch_idx
-        images = None if size is None else size * trainer.world_size
+        images = None if size is None else size * self._ranks
         lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, batch=batch)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
@@ -126,6 +127,9 @@ class StepRecorder(Callback):
     def threads(self) -> ThreadsBeside:
         """What the process computes beside the thread that trains."""
         return self._log.threads if self._log else ThreadsBeside()
+
+    def _is_recorded(self) -> bool:
+        return any(one.recording is True for one in self._profilers)
 
     def _before_backward(self, trainer: Any, pl_module: LightningModule, loss: Any) -> None:
         if self._waits is not None:
@@ -210,7 +214,3 @@ def _log_metrics(trainer: Trainer, what: str) -> None:
     if trainer.is_global_zero:
         values = ", ".join(f"{name} {float(value):.4f}" for name, value in sorted(metrics.items()))
         _log.info("%s: %s", what, values)
-
-
-def _recording(trainer: Any) -> bool:
-    return any(getattr(callback, "recording", False) is True for callback in trainer.callbacks)

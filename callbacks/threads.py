@@ -23,9 +23,9 @@ class ThreadsBeside:
         self._looked = 0.0
         self._threads: dict[int, _Thread] = {}
 
-    def look(self) -> None:
-        """Read their clocks, unless that was done a moment ago."""
-        if (now := time.monotonic()) - self._looked < EVERY:
+    def look(self, now: float) -> None:
+        """Read their clocks, unless that was done a moment before ``now``, by time.monotonic."""
+        if now - self._looked < EVERY:
             return
         own, first = threading.get_native_id(), self._began is None
         self._began, self._looked = self._began or now, now

@@ -1,7 +1,7 @@
 """How long one rank of several waits for the others: at the end of a backward pass, and in other collectives."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from .batches import tensors_of
+from .batches import elements_of
 from .clock import Clock, Lap
 from .columns import PHASES
 
@@ -35,7 +35,7 @@ class Waits:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._timed: list[tuple[Any, str, Any, Any]] = []  # owner, name, what it was, and what it is now
+        self._timed: list[tuple[Any, str, Any]] = []  # owner, name, and what stands there now
         self._passes = 0  # backward passes that were timed since the last step ended
         self._unix = time.time_ns() - time.perf_counter_ns()
 
@@ -52,13 +52,14 @@ class Waits:
             if (was := vars(owner).get(name)) is not None:
                 now = self._in_time(was)
                 setattr(owner, name, now)
-                self._timed.append((owner, name, was, now))
+                self._timed.append((owner, name, now))
 
     def remove(self) -> None:
-        """Leave everything as it was, but for what somebody else has replaced meanwhile."""
-        for owner, name, was, now in reversed(self._timed):
-            if vars(owner).get(name) is now:
-                setattr(owner, name, was)
+        """Leave everything as it was, but for what somebody else has replaced, such as a recorder that goes on."""
+        for owner, name, now in self._timed:
+            now.ended = True
+            while hasattr(found := vars(owner).get(name), "ended"):
+                setattr(owner, name, found.__wrapped__)
         self._timed = []
 
     def watch(self, loss: Any) -> None:
@@ -66,13 +67,12 @@ class Waits:
         if isinstance(loss, Tensor) and loss.requires_grad:
             hook: Any = loss.register_hook(lambda _: self._begins(hook))  # type: ignore[no-untyped-call]
 
-    def of(self, lap: Lap, batch: Any) -> list[Any]:
+    def of(self, lap: Lap, batch: Any) -> Sequence[Any]:
         """``RANKS`` of a step that has ended. A backward pass that Lightning does not know of has no known wait."""
         passes, self._passes = self._passes, 0
         waits: list[Any] = list(lap.waits.values()) if lap.waited else _NONE
         exposed = sum(waits) if passes or not lap.updates else None
-        elements = sum([tensor.numel() for tensor in tensors_of(batch)])
-        return [exposed, *waits, elements, f"{(self._unix + lap.began) / 1e9:.6f}"]
+        return [exposed, *waits, elements_of(batch), f"{(self._unix + lap.began) / 1e9:.6f}"]
 
     def _begins(self, hook: Any) -> None:
         """Within the backward pass: be told when the last local gradient is there."""
@@ -90,7 +90,7 @@ class Waits:
             self._clock.waited()
             self._passes += 1
 
-    def _in_time(self, collective: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_time(self, collective: Callable[..., Any]) -> Any:
         clock = self._clock
 
         @wraps(collective)

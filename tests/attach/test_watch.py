@@ -1,11 +1,14 @@
 """``strobe.watch``: loops that scripts write themselves, without Lightning."""
 
 import csv
+import gc
 import json
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +223,108 @@ def test_epochs_are_one_training(again: bool, validated: str, standstill: Stands
     for gap in ("validation", "between"):  # what follows the last epoch may be anything
         whole = sum(float(row[gap]) for row in rows(str(place)))
         assert whole == pytest.approx(2 * STEPS * STEP if gaps.get(validated) == gap else 0)
+
+
+@pytest.mark.parametrize("first", ["evaluation", "training"])
+@pytest.mark.parametrize("outside", [True, False], ids=["the loop without gradients", "its body"])
+def test_an_evaluation_is_no_training_in_whatever_order(first: str, outside: bool, standstill: Standstill) -> None:
+    loop = Loop(standstill)
+    loaders = {"training": loop.loader(), "evaluation": loaded(TensorDataset(torch.ones(12, 8)))}
+
+    def run(what: str) -> None:
+        train = what == "training"
+        with torch.set_grad_enabled(train or not outside):
+            for batch in strobe.watch(loaders[what], optimizer=loop.optimizer, directory="here"):
+                with torch.set_grad_enabled(train):
+                    loss = loop.loss(batch)
+                if train:
+                    loss.backward()
+                    loop.optimizer.step()
+
+    for what in (first, "training", "evaluation", "training"):
+        run(what)
+    loops.close()
+    epochs = 2 + (first == "training")
+    assert [row["updates"] for row in rows()] == ["1"] * STEPS * epochs
+    assert (record()["data"], {path.name for path in Path().iterdir()}) == ("Items", {"here"})
+
+
+@pytest.mark.parametrize("begun", [0, 1], ids=["before the loop", "in it"])
+def test_a_script_that_uses_the_profiler_itself_keeps_it(
+    begun: int, standstill: Standstill, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = Loop(standstill)
+    theirs = None if begun else torch.profiler.profile()
+    for number, batch in enumerate(strobe.watch(loop.loader(), directory="here", trace=True)):
+        loop.step(batch)
+        if number == 0:
+            theirs = theirs or torch.profiler.profile()
+            theirs.start()
+    assert theirs is not None
+    theirs.stop()
+    loops.close()
+    del theirs
+    gc.collect()  # or the next test finds it
+    assert (record()["status"], record()["traces"], len(rows())) == ("completed", [], STEPS)
+    assert capsys.readouterr().err.count("Strobe records no trace: the script uses torch.profiler itself.") == 1
+
+
+def test_an_error_of_its_own_leaves_no_profiler_running_and_no_hook(
+    standstill: Standstill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ArithmeticError("Strobe's own")
+
+    loop = Loop(standstill)
+    watched = strobe.watch(loop.loader(), directory="here", trace={"wait": 0})
+    for number, batch in enumerate(watched):
+        loop.step(batch)
+        if number == 2:
+            assert torch._C._autograd._profiler_enabled()
+            monkeypatch.setattr(StepLog, "end_step", fails)
+    assert not torch._C._autograd._profiler_enabled()
+    loop.train(watched)
+    assert not [path for path in Path().iterdir() if path.name != "here"]
+    assert all(not parameter._post_accumulate_grad_hooks for parameter in loop.model.parameters())
+
+
+def test_another_thread_that_asks_for_batches_ends_the_measuring(
+    standstill: Standstill, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = Loop(standstill)
+    batches = iter(strobe.watch(loop.loader(), directory="here"))
+    for number in range(STEPS):
+        if number <= 3:
+            batch = next(batches)
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                batch = pool.submit(next, batches).result()
+        loop.step(batch)
+    loops.close()
+    assert "another thread asks for the batches" in " ".join(capsys.readouterr().err.split())
+    assert len(rows()) == 3
+
+
+def test_hooks_of_an_optimizer_that_comes_late_are_thinned_out(standstill: Standstill) -> None:
+    loop = Loop(standstill)
+    late = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
+    for number, batch in enumerate(strobe.watch(loop.loader(), directory="here")):
+        loop.step(batch)
+        if number == LEARN + 1:
+            other = torch.optim.SGD(late.parameters(), lr=0.1)
+        if number > LEARN:
+            late(first(batch)).square().mean().backward()
+            other.step()
+    assert sum(bool(one._post_accumulate_grad_hooks) for one in late.parameters()) == 1
+
+
+def test_named_optimizers_are_not_kept_alive(standstill: Standstill) -> None:
+    loop = Loop(standstill)
+    loop.train(strobe.watch(loop.loader(), optimizer=loop.optimizer, directory="here"))
+    optimizer = weakref.ref(loop.optimizer)
+    del loop
+    gc.collect()
+    assert optimizer() is None
 
 
 @pytest.mark.parametrize("shared", ["a loader", "nothing"])

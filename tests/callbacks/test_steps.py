@@ -19,13 +19,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import rows as step_rows
 from strobe.callbacks import threads
-from strobe.callbacks.batches import size_of
+from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Lap
 from strobe.callbacks.columns import COLUMNS, GAPS, PHASES
 from strobe.callbacks.phases import PhaseClock
 from strobe.callbacks.rows import StepRows
 from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.waits import Waits
 from strobe.records.steps import measure_steps
 from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
 
@@ -194,6 +195,10 @@ def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
     assert [row["images"] for row in rows] == [""] * 6
 
 
+CYCLE: list[Any] = []
+CYCLE += [CYCLE, CYCLE]
+
+
 def images(channels: int, *sizes: int) -> list[torch.Tensor]:
     return [torch.empty(channels, 8, size) for size in sizes]
 
@@ -210,10 +215,40 @@ def images(channels: int, *sizes: int) -> list[torch.Tensor]:
         ((images(3, 8, 8), images(1, 8, 8)), 2),
         ({"text": torch.empty(300), "offsets": torch.empty(8)}, 300),  # the first one, as Lightning has it
         (["a", {"n": torch.tensor(1.0)}], None),
+        ((list(range(5000)), torch.empty(6, 4)), 6),
+        ([[[1, 2], [3, 4]] for _ in range(5000)], None),  # no step pays for them
+        (CYCLE, None),
     ],
 )
 def test_a_batch_is_as_large_as_its_tensors_or_its_list_of_images(batch: Any, size: int | None) -> None:
     assert size_of(batch) == size
+
+
+def test_elements_of_a_batch_are_all_or_unknown() -> None:
+    assert elements_of([{"a": torch.empty(2, 3)}, torch.empty(4)]) == 10
+    assert elements_of([torch.empty(2)] * 2000) is None
+
+
+def test_of_two_recorders_neither_leaves_anything_behind(tmp_path: Path) -> None:
+    logger = CSVLogger(tmp_path)
+    recorders = [StepRecorder(tmp_path / name) for name in ("one.csv", "two.csv")]
+    trainer = fit(*recorders, logger=[logger, logger], log_every_n_steps=6)
+    assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+    assert not {"log_metrics", "save"} & vars(logger).keys()
+    assert [column(each, "step") for each in recorders] == [list(range(6))] * 2
+
+
+def test_collectives_are_as_before_when_two_have_timed_them() -> None:
+    from torch._C._distributed_c10d import Work
+
+    before = vars(Work)["wait"]
+    first, second = Waits(PhaseClock()), Waits(PhaseClock())
+    for one in (first, second):
+        one.install()
+    first.remove()
+    assert vars(Work)["wait"] is not before
+    second.remove()
+    assert vars(Work)["wait"] is before
 
 
 def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +338,7 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
         rows.add([number, 0, 4, 1, 0, None, None], Lap({"forward": 1}, 1))
         if not late:
             rows.tell([{"total": number + 1.0}])
-        rows.write()
+        rows.write(time.monotonic())
     if late:
         rows.tell([{"total": 1.0}, {"total": 2.0}])
     rows.close()

@@ -1,7 +1,6 @@
 """The callback for any Trainer: it records a training, and says at its end where the time went."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Integral
@@ -13,7 +12,7 @@ from torch.compiler import is_compiling
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, finish, summarise
-from strobe.attach.settings import profiles_itself, schedule_of, settings_of, what_is_trained
+from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
@@ -64,7 +63,7 @@ class Strobe(Callback):
     @property
     def recording(self) -> bool:
         """Whether a profiler records the current step."""
-        return any(getattr(part, "recording", False) for part in self._parts)
+        return len(self._parts) > 1 and bool(self._parts[0].recording)  # the tracer comes first
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
@@ -80,8 +79,6 @@ class Strobe(Callback):
     on_train_epoch_start = _passed_on("on_train_epoch_start")
     on_validation_start = _passed_on("on_validation_start")
     on_validation_end = _passed_on("on_validation_end")
-    on_train_batch_start = _passed_on("on_train_batch_start")
-    on_train_batch_end = _passed_on("on_train_batch_end")
     on_train_end = _passed_on("on_train_end")
     _among_ranks = _passed_on("on_before_backward")  # a hook of every step, which one process does not need
 
@@ -95,6 +92,14 @@ class Strobe(Callback):
             self._guarded(self._each, trainer, "on_train_start", *given)
         if self._parts:
             self._guarded(self._listen, trainer)
+
+    def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+        """End the step; written out, as it is the one hook of every step."""
+        try:
+            for part in self._parts:
+                part.on_train_batch_end(trainer, *given)
+        except Exception as error:
+            self._fail(trainer, error)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
@@ -128,9 +133,8 @@ class Strobe(Callback):
 
     def _make_way(self, trainer: Any) -> None:
         """Leave torch.profiler, of which a process can run one, to a script that uses it itself."""
-        if profiles_itself(trainer):
+        if keeps_its_profiler(trainer.profiler):
             self._parts = [part for part in self._parts if not isinstance(part, TraceProfiler)]
-            print("Strobe records no trace: the script uses torch.profiler itself.", file=sys.stderr)
 
     def _each(self, trainer: Any, hook: str, *given: Any, **named: Any) -> None:
         for part in self._parts:
@@ -186,11 +190,14 @@ class Strobe(Callback):
         try:
             work(trainer, *given, **named)
         except Exception as error:
-            for part in self._parts:
-                with contextlib.suppress(Exception):
-                    part.on_exception(trainer, None, error)
-            self._let_go()
-            tell(error, self.place, trainer.global_rank)
+            self._fail(trainer, error)
+
+    def _fail(self, trainer: Any, error: Exception) -> None:
+        for part in self._parts:
+            with contextlib.suppress(Exception):
+                part.on_exception(trainer, None, error)
+        self._let_go()
+        tell(error, self.place, trainer.global_rank)
 
 
 def _metrics(trainer: Any) -> dict[str, float]:

@@ -13,11 +13,11 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch import distributed
 
-from strobe.attach.place import command, new_directory, tell
+from strobe.attach.place import command, has_stopped, new_directory, tell
+from strobe.attach.ranks import rank, ranks
 from strobe.attach.record import begin, finish, summarise
-from strobe.attach.settings import loading_of, what_is_loaded
+from strobe.attach.settings import keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
@@ -27,10 +27,11 @@ from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
+from strobe.records.files import BEGUN
 
 MINE = "Strobe"  # owns the time that recording takes
 MANY = 4  # optimizers of one training, from which on it makes them as it goes
-READ_EVERY = 1.0  # seconds between two readings of the machine, which take milliseconds
+READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings of the machine: seconds at least, and their share of time
 _open: list["Training"] = []  # at most one
 
 
@@ -47,23 +48,34 @@ class Asked:
 
 def loop_of(asked: Asked) -> "Loop | None":
     """A loop of the training that it belongs to; None where nothing is to be recorded."""
+    if has_stopped():
+        return None
+    try:
+        return _loop_of(asked)
+    except Exception as error:
+        tell(error, None)
+        return None
+
+
+def _loop_of(asked: Asked) -> "Loop | None":
+    trains = torch.is_grad_enabled()  # or it is an evaluation
     for training in list(_open):
         if training.pid != os.getpid():
             _open.remove(training)  # of the process that this one was forked from
         elif training.thread != get_ident():
             return None
-        elif (same := training.is_of(asked)) is False:
+        elif (same := training.is_of(asked)) is False and trains:
             training.end()
+        elif same is None and trains and training.has_only_evaluated:
+            training.drop()
         else:
             loop = Loop(training, asked)
-            training.begin(loop, sure=bool(same))
+            training.begin(loop, sure=bool(same) and trains)
             return loop
-    if _rank():
+    if rank() or not trains:
         return None
-    training = Training(asked)
-    _open.append(training)
-    loop = Loop(training, asked)
-    training.begin(loop)
+    loop = Loop(Training(asked), asked)
+    loop.training.open(loop)
     return loop
 
 
@@ -102,18 +114,23 @@ class Loop(Iterator[Any]):
             self._tell(Training.end_loop)
             raise
         except BaseException as error:
-            self.training.end(error)
+            self._tell(Training.broke, error)
             raise
         self._tell(Training.fetched, batch)
         return batch
 
     def __del__(self) -> None:  # a loop that is left by `break`, or by an error
-        self._tell(Training.end_loop)
+        if (os.getpid(), get_ident()) == (self.training.pid, self.training.thread):
+            self._tell(Training.end_loop)
 
     def _tell(self, what: Callable[..., None], *given: Any) -> None:
         training = self.training
-        if training in _open:
+        if training not in _open:
+            return
+        if get_ident() == training.thread:
             training.guarded(what, training, self, *given)
+        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
+            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
 
 
 class Training:
@@ -122,25 +139,15 @@ class Training:
     def __init__(self, asked: Asked) -> None:
         loader = asked.loader
         self.pid, self.thread = os.getpid(), get_ident()
-        self.named, self.report = asked.optimizers, asked.report
+        self.named, self.report = asked.optimizers is not None, asked.report
         self.loader = _reference(loader)
         self.dataset = _reference(getattr(loader, "dataset", None))
         self.config = loading_of(loader) | {"loop": True}
         self.known = what_is_loaded(loader)
         with contextlib.suppress(Exception):
             self.known["batches_per_epoch"] = len(loader)
-        self.place = new_directory(asked.directory)
-        self.device = _device(asked.optimizers)
-        self.clock = Clock(DeviceClock() if self.device == "cuda" else None)
-        rows = StepRows(self.place / "steps.csv", [MINE], device=self.device == "cuda")
-        self.log = StepLog(self.clock, rows)
-        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own)
-        self.clock.collect(True)
+        self.schedule = asked.schedule
         self.trace: LoopTrace | None = None
-        if asked.schedule:
-            place = self.place
-            self.trace = LoopTrace(place / "tensorboard", place / "tables", Schedule(**asked.schedule), loader)
-            self.phases.parts.append(self.trace.ranges)
         self.active: Loop | None = None  # that trains now
         self.aside: Loop | None = None  # another one, of which nobody knows yet whether it trains
         self.stranger = False  # an update of the present loop belongs to another training
@@ -149,18 +156,54 @@ class Training:
         self.validation = 0.0
         self.fetched_one = self.profiled = False
         self.before_loop = 0  # updates
-        begin(self._summary("failed", None), self.place)  # for a report where the process is killed
         self.before = self.now = contention.read()
+        self.next_reading = self.now.at + READ_EVERY
+        device = _device(asked.optimizers)
+        self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
+        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own)
+        self.place = new_directory(asked.directory)
+        rows = StepRows(self.place / "steps.csv", [MINE], device=device.type == "cuda")
+        self.log = StepLog(self.clock, rows)
+
+    def open(self, loop: "Loop") -> None:
+        """Begin to record, with this loop."""
+        _open.append(self)
+        self.guarded(self._open, loop)
+
+    def _open(self, loop: "Loop") -> None:
+        self.phases.watch_updates()
+        begin(self._summary("failed", None), self.place)  # for a report where the process is killed
+        if self.schedule and not keeps_its_profiler():
+            place, schedule = self.place, Schedule(**self.schedule)
+            self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
+            self.phases.parts.append(self.trace.ranges)
+        self.clock.collect(True)
+        self.begin(loop)
 
     # --- what belongs to it
 
     def is_of(self, asked: Asked) -> bool | None:
         """Whether a loop is one of this training's; None if its updates will tell."""
-        if asked.optimizers is not None and (self.named or self.phases.optimizers):
-            return any(self.phases.knows(one) for one in asked.optimizers)
+        known = asked.optimizers is not None and (self.named or self.phases.optimizers)
+        if known and not any(self.phases.knows(one) for one in asked.optimizers or ()):
+            return False
         dataset = getattr(asked.loader, "dataset", None)
         same = self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset)
         return True if same else None
+
+    @property
+    def has_only_evaluated(self) -> bool:
+        """Whether nothing was trained in the loops so far, which are over."""
+        return not self.phases.updates and self.active is None and self.trace is None
+
+    def drop(self) -> None:
+        """Leave no record."""
+        self._let_go()
+        self.log.close()
+        for name in ("steps.csv", BEGUN):
+            (self.place / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something else
+            self.place.rmdir()
 
     def _is_its_own(self, optimizer: Any) -> bool:
         """An optimizer is about to step: with the first update of a loop it shows whose the loop is."""
@@ -183,8 +226,7 @@ class Training:
         self.active = self.aside = None
         self.end()
         loop.training = Training(loop.asked)
-        _open.append(loop.training)
-        loop.training.begin(loop)
+        loop.training.open(loop)
 
     # --- its loops
 
@@ -250,8 +292,9 @@ class Training:
             self.phases.change(None)
             self.log.begin()
             self.validation, self.fetched_one = 0.0, False
-            if time.monotonic() - self.now.at > READ_EVERY:
-                self.now = contention.read()
+            if (began := time.monotonic()) > self.next_reading:
+                self.now, ended = contention.read(), time.monotonic()
+                self.next_reading = ended + max(READ_EVERY, (ended - began) / READ_SHARE)
         elif loop.waits:
             self.phases.leave_until("data_wait")
             loop.waits = False
@@ -259,15 +302,21 @@ class Training:
     def _end_step(self) -> None:
         self.phases.end_step()
         self.phases.change(OWNED + MINE)
-        images = None if self.size is None else self.size * _ranks()
+        images = None if self.size is None else self.size * ranks()
         profiled, self.profiled = self.profiled, False
         if self.trace is not None:
+            if self.schedule and self.step + 1 == self.schedule["wait"] and keeps_its_profiler():
+                self.trace.abandon()
             self.trace.end_step()
             self.profiled = self.trace.recording
         self.log.end_step(self.step, self.epoch, images, profiled=profiled or self.profiled)
         self.step, self.fetched_one = self.step + 1, False
 
     # --- its end
+
+    def broke(self, _: "Loop", error: BaseException) -> None:
+        """A loader has failed, and the training with it."""
+        self.end(error)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the record, and print the verdict; a second time does nothing."""
@@ -277,6 +326,8 @@ class Training:
         self._let_go()
 
     def _end(self, error: BaseException | None) -> None:
+        if self.phases.failure is not None:
+            raise self.phases.failure
         if self.active is not None:
             self.end_loop(self.active)
         self._let_go()
@@ -293,9 +344,9 @@ class Training:
         finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        device = _device(list(self.phases.optimizers))
+        device = _device(list(self.phases.optimizers)).type
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device)
-        summary |= self.known | {"devices": 1, "world_size": _ranks()}
+        summary |= self.known | {"devices": 1, "world_size": ranks()}
         return summary | {"script": command(), "settings": self.config}
 
     def _let_go(self) -> None:
@@ -310,6 +361,9 @@ class Training:
         """End the measuring after an error of Strobe's own."""
         with contextlib.suppress(Exception):
             self._let_go()
+        if self.trace is not None:
+            with contextlib.suppress(Exception):
+                self.trace.abandon()
         with contextlib.suppress(Exception):
             self.log.close()
         tell(error, self.place)
@@ -322,13 +376,13 @@ class Training:
             self.fail(error)
 
 
-def _device(optimizers: Iterable[Any] | None) -> str:
-    """The kind of device that is trained on, by the parameters, or else by whether a GPU is in use."""
+def _device(optimizers: Iterable[Any] | None) -> torch.device:
+    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
     for optimizer in optimizers or ():
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                return str(parameter.device.type)
-    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+                return torch.device(parameter.device)
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def _reference(thing: Any) -> Callable[[], Any]:
@@ -337,15 +391,3 @@ def _reference(thing: Any) -> Callable[[], Any]:
         return weakref.ref(thing)
     except TypeError:  # a list
         return lambda: thing
-
-
-def _in_group() -> bool:
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def _rank() -> int:
-    return distributed.get_rank() if _in_group() else int(os.environ.get("RANK", "0"))
-
-
-def _ranks() -> int:
-    return distributed.get_world_size() if _in_group() else 1

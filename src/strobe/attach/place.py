@@ -49,6 +49,11 @@ def command() -> str:
     return shlex.join(["python", *sys.orig_argv[1:]])
 
 
+def has_stopped() -> bool:
+    """Whether an error of Strobe's own was said."""
+    return _said
+
+
 def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     """Say once that an error of Strobe's own ended its measuring; its traceback goes into the directory.
 

@@ -1,5 +1,6 @@
-"""One directory for all ranks of a training, named by rank 0 with no collective: none waits for a rank that failed."""
+"""Which rank this is, and one directory for all, named by rank 0 with no collective: none waits for one that failed."""
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
@@ -37,7 +38,19 @@ def shared_directory(trainer: Any, make: Callable[[], Path]) -> Path | None:
     return Path(found) if (found := store.get(key).decode()) else None
 
 
+def rank() -> int:
+    """The rank of this process, also before it has joined the others."""
+    return torch.distributed.get_rank() if _in_group() else int(os.environ.get("RANK", "0"))
+
+
+def ranks() -> int:
+    """How many have joined."""
+    return torch.distributed.get_world_size() if _in_group() else 1
+
+
+def _in_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _store() -> Any:
-    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
-        return None
-    return torch.distributed.distributed_c10d._get_default_store()
+    return torch.distributed.distributed_c10d._get_default_store() if _in_group() else None

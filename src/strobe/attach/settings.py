@@ -1,6 +1,7 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 import gc
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,14 +72,20 @@ def what_is_loaded(loader: Any) -> dict[str, Any]:
     }
 
 
-def profiles_itself(trainer: Any) -> bool:
-    """Whether the script has a torch.profiler, which may begin to record later on, or Lightning's profiler of it."""
-    own = getattr(trainer.profiler, "inner", trainer.profiler)  # the recorder's stands in for it
-    if any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__):
-        return True
+def keeps_its_profiler(trainers: Any = None) -> bool:
+    """Whether the script uses torch.profiler itself, of which a process can run one; says that it keeps it.
+
+    It may have one that begins to record later on, or Lightning's, which is the trainer's profiler.
+    """
+    own = getattr(trainers, "inner", trainers)  # the recorder's stands in for it
     # Asked for by its type: a lazy object may import what it stands for.
-    found = [one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile)]
-    return any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found)
+    found = (one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile))
+    keeps = any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__) or any(
+        not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found
+    )
+    if keeps:
+        print("Strobe records no trace: the script uses torch.profiler itself.", file=sys.stderr)
+    return keeps
 
 
 def _loaders(loader: Any) -> list[Any]:

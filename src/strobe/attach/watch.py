@@ -9,7 +9,6 @@ import torch
 
 from strobe.attach import loops
 from strobe.attach.entry import DIRECTORY, TRACE, is_set
-from strobe.attach.place import tell
 from strobe.attach.settings import schedule_of
 
 Batch = TypeVar("Batch")
@@ -59,11 +58,7 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Batch]:
-        recorded = None
-        try:
-            recorded = loops.loop_of(self._asked)
-        except Exception as error:
-            tell(error, None)
+        recorded = loops.loop_of(self._asked)
         if recorded is None:
             return iter(self.loader)
         recorded.batches = iter(self.loader)  # here, as without: it may draw random numbers

@@ -71,7 +71,8 @@ def peak_memory() -> dict[str, int | None]:
     """The most memory held so far, in bytes: by this process, and on its GPU."""
     return {
         "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
+        # Not `is_available`, after which a process that is forked cannot use the GPU.
+        "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
     }
 
 
