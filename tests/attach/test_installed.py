@@ -99,7 +99,7 @@ def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Pa
     again = run(tmp_path, python, "-m", "strobe.report", "loop")
     assert (again.returncode, page.is_file()) == (0, True), again.stderr
     refused = run(tmp_path, python, "-m", "strobe.tune")
-    assert re.fullmatch(r"This command needs .* pip install 'lightning-strobe\[app\]'\n", refused.stderr)
+    assert re.fullmatch(r"This command needs packages .* checkout of Strobe's repository: .*\n", refused.stderr)
     assert refused.returncode == 1
 
 

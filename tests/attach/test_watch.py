@@ -318,6 +318,17 @@ def test_hooks_of_an_optimizer_that_comes_late_are_thinned_out(standstill: Stand
     assert sum(bool(one._post_accumulate_grad_hooks) for one in late.parameters()) == 1
 
 
+def test_a_model_that_swaps_its_parameters_may_do_so(standstill: Standstill) -> None:
+    loop, before = Loop(standstill), torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        loop.train(strobe.watch(loop.loader(), directory="here"))
+        loop.model.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    assert {one.dtype for one in loop.model.parameters()} == {torch.float64}
+
+
 def test_named_optimizers_are_not_kept_alive(standstill: Standstill) -> None:
     loop = Loop(standstill)
     loop.train(strobe.watch(loop.loader(), optimizer=loop.optimizer, directory="here"))
