@@ -165,8 +165,8 @@ class StepRecorder(Callback):
 class ProgressBar(RichProgressBar):
     """Shows ``images/s`` and ``waiting``, the share of time that waits for data, of the latest steps and between them.
 
-    ``left`` is the time until training ends, with its validations. In a narrow terminal the module's own metrics are left
-    out, which would wrap.
+    ``left`` is the time until training ends, with its validations. In a narrow terminal the module's own metrics are
+    left out, which would wrap.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """
