@@ -149,7 +149,7 @@ def _held(pid: int | str | None) -> int | None:
 class StepLog:
     """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
 
-    Without ``rows`` nothing is written. Of the time between steps, what ``checkpoints`` own is told apart.
+    Without ``rows`` nothing is written. What the callbacks in ``checkpoints`` take between steps has its own column.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class StepLog:
         )
 
     def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
-        """Begin a step now; what passed since the last one ended is told in its row."""
+        """Begin a step now; the time since the last one ended goes into that one's row."""
         lap = self.clock.restart(epoch=epoch)
         if self._recent:  # the rate that a person sees holds what lies between steps too
             images, latest, after = self._recent.pop()

@@ -140,7 +140,7 @@ class StepRecorder(Callback):
         self._begin()
 
     def _begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
-        """Begin a step now; what passed since the last one ended is told in its row."""
+        """Begin a step now; the time since the last one ended goes into that one's row."""
         if self._clock is not None and self._log is not None:
             self._log.begin(validation, epoch=epoch)
 

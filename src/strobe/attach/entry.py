@@ -4,6 +4,8 @@ import os
 import sys
 from typing import Any
 
+from strobe.process.launch import rank
+
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
 GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory")
 
@@ -35,7 +37,7 @@ class FabricNote:
             return
         self._said = True
         loops = sys.modules.get("strobe.attach.loops")
-        if (loops is None or not loops.is_recording()) and os.environ.get("RANK", "0") == "0":
+        if (loops is None or not loops.is_recording()) and rank() == 0:
             print(
                 "Strobe does not see the batches of this Fabric training. Write: "
                 "for batch in strobe.watch(loader, optimizer=optimizer)",

@@ -149,7 +149,7 @@ class Training:
         self.schedule = asked.schedule
         self.trace: LoopTrace | None = None
         self.active: Loop | None = None  # that trains now
-        self.aside: Loop | None = None  # another one, of which nobody knows yet whether it trains
+        self.aside: Loop | None = None  # another one, until its first update shows whether it trains
         self.stranger = False  # an update of the present loop belongs to another training
         self.step, self.epoch = 0, -1
         self.size: int | None = None  # of the batch

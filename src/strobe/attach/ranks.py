@@ -1,6 +1,5 @@
 """Which rank this is, and one directory for all, named by rank 0 with no collective: none waits for one that failed."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed
+
+from strobe.process import launch
 
 PATIENCE = timedelta(seconds=30)  # in which rank 0 names it, or the others record nothing
 _fits = count()  # of this process, among several ranks; all have the same number in one training
@@ -40,7 +41,7 @@ def shared_directory(trainer: Any, make: Callable[[], Path]) -> Path | None:
 
 def rank() -> int:
     """The rank of this process, also before it has joined the others."""
-    return torch.distributed.get_rank() if _in_group() else int(os.environ.get("RANK", "0"))
+    return torch.distributed.get_rank() if _in_group() else launch.rank()
 
 
 def ranks() -> int:

@@ -29,7 +29,7 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         directory: Where the record goes; see ``Strobe``, as for ``trace`` and ``report``.
 
     Raises:
-        TypeError: ``loader`` is nothing to iterate over, or ``optimizer`` is none.
+        TypeError: ``loader`` cannot be iterated over, or ``optimizer`` is not a torch optimizer.
         ValueError: ``trace`` has an unknown key, or a number that is out of range.
     """
 

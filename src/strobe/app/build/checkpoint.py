@@ -84,7 +84,7 @@ class Held(TorchCheckpointIO):
 
 
 def hold(trainer: Trainer, folder: Path) -> None:
-    """Let checkpoints wait in memory; not with several ranks, of which only one saves but all load."""
+    """Keep checkpoints in memory first. Not with several ranks: only one saves, and all load."""
     if trainer.world_size == 1 and type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
         trainer.strategy.checkpoint_io = Held(folder)
 
@@ -98,7 +98,7 @@ def write_held(trainer: Trainer, *, but: Collection[str] = ()) -> None:
 
 
 def best_of(trainer: Trainer) -> str | None:
-    """The path of the best checkpoint, which may still wait in memory; None if there is none."""
+    """The path of the best checkpoint, on disk or still in memory; None if there is no such checkpoint."""
     path = getattr(trainer.checkpoint_callback, "best_model_path", "")
     held = trainer.strategy.checkpoint_io
     there = path and (Path(path).is_file() or (isinstance(held, Held) and path in held.held))

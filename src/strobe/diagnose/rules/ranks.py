@@ -7,7 +7,7 @@ from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, interval, percent
 from strobe.records.run import Figure, Record, as_number
 
-WAITING = 0.1  # of the step, by rank 0, from which on it is told though nobody knows for whom
+WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if the slow rank is not known
 MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
 MOST_NAMED = 4  # ranks
 _PLACES = {
