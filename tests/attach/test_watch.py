@@ -1,14 +1,9 @@
-"""``strobe.watch``: loops that scripts write themselves, without Lightning."""
+"""``strobe.watch``: loops that scripts write themselves, without Lightning, and the records of them."""
 
-import csv
-import gc
-import json
 import os
 import subprocess
 import sys
-import weakref
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,115 +13,14 @@ from lightning.fabric import Fabric
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import strobe
-from strobe.attach import loops, place
-from strobe.callbacks.loop import LEARN, LoopPhases
-from strobe.callbacks.rows import StepLog
+from strobe.attach import loops
 from support.fitting import Standstill, standstill
-from support.foreign import SLOW, STEP, Items, Stream, loaded
+from support.foreign import SLOW, STEP, Stream, loaded
 from support.places import ROOT
+from support.watched import STEPS, Loop, alone, record, rows
 
-__all__ = ["standstill"]
-ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
-STEPS = 12
-
-
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standstill: Standstill) -> Iterator[None]:
-    """A machine on which nothing else runs, an empty working directory, and no record that stays open."""
-    monkeypatch.setattr(loops.contention, "between", lambda *_: dict(ALONE))
-    monkeypatch.setattr(loops, "time", standstill)
-    monkeypatch.setattr(place, "_said", False)
-    monkeypatch.chdir(tmp_path)
-    yield
-    loops.close()
-
-
-def record(name: str = "here") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(name, "summary.json").read_text())
-    return found
-
-
-def rows(name: str = "here") -> list[dict[str, str]]:
-    with Path(name, "steps.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def first(batch: Any) -> torch.Tensor:
-    while not isinstance(batch, torch.Tensor):
-        batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
-    return batch
-
-
-class Loop:
-    """A model and its optimizers; a step computes for 1 ms, and `slow` is 4 ms slower."""
-
-    def __init__(self, clock: Standstill, slow: str = "", seed: int = 7) -> None:
-        torch.manual_seed(seed)
-        self.clock, self.slow = clock, slow
-        self.model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
-        self.optimizer.register_step_pre_hook(lambda *_: self.nap("optimizer"))
-
-    def nap(self, what: str) -> None:
-        if what in ("step", self.slow):
-            self.clock.nap(STEP if what == "step" else SLOW)
-
-    def loader(self, kind: Callable[[Items], Any] = loaded, **form: Any) -> Any:
-        return kind(Items(lambda: self.nap("data"), **form))
-
-    def loss(self, batch: Any) -> torch.Tensor:
-        self.nap("before")
-        self.nap("step")
-        loss: torch.Tensor = self.model(first(batch)).square().mean()
-        return loss
-
-    def step(self, batch: Any) -> None:
-        self.optimizer.zero_grad()
-        self.loss(batch).backward()
-        self.optimizer.step()
-        self.nap("after")
-
-    def train(self, watched: Any, epochs: int = 1) -> None:
-        for _ in range(epochs):
-            for batch in watched:
-                self.step(batch)
-
-    def accumulate(self, watched: Any) -> None:
-        for number, batch in enumerate(watched, 1):
-            self.loss(batch).backward()
-            if number % 3 == 0:
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-            self.nap("after")
-
-    def two(self, watched: Any) -> None:
-        other = torch.optim.SGD(self.model.parameters(), lr=0.01)
-        for batch in watched:
-            for optimizer in (self.optimizer, other):
-                optimizer.zero_grad()
-                self.loss(batch).backward()
-                optimizer.step()
-            self.nap("after")
-
-    def closure(self, watched: Any) -> None:
-        optimizer = torch.optim.LBFGS(self.model.parameters(), max_iter=2)
-        for batch in watched:
-
-            def compute(batch: Any = batch) -> torch.Tensor:
-                optimizer.zero_grad()
-                loss = self.loss(batch)
-                loss.backward()
-                return loss
-
-            optimizer.step(compute)
-
-    def unseen(self, watched: Any) -> None:
-        """Gradients that autograd gives to nobody's parameter."""
-        for batch in watched:
-            parameters = list(self.model.parameters())
-            for parameter, gradient in zip(parameters, torch.autograd.grad(self.loss(batch), parameters), strict=True):
-                parameter.grad = gradient
-            self.optimizer.step()
+__all__ = ["alone", "standstill"]
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 @pytest.mark.parametrize(
@@ -187,19 +81,6 @@ def test_each_batch_is_a_step_whatever_gives_it(loader: Any, form: Any, standsti
     assert {path.name for path in Path("here").iterdir()} == {"steps.csv", "summary.json"}
 
 
-@pytest.mark.parametrize("how", ["train", "accumulate", "two", "closure"])
-def test_weights_and_random_numbers_are_as_without(how: str, standstill: Standstill) -> None:
-    ended = []
-    for watched in (lambda loader: loader, lambda loader: strobe.watch(loader, directory="here", trace=True)):
-        loop = Loop(standstill)
-        getattr(loop, how)(watched(loop.loader(lambda items: loaded(items, shuffle=True))))
-        loops.close()
-        ended.append((loop.model.state_dict(), loop.optimizer.state_dict(), torch.get_rng_state()))
-    torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
-    assert record()["traces"]
-    assert all(not parameter._post_accumulate_grad_hooks for parameter in loop.model.parameters())
-
-
 @pytest.mark.parametrize("again", [True, False], ids=["a new watch each epoch", "one watch"])
 @pytest.mark.parametrize("validated", ["", "unwatched", "watched"])
 def test_epochs_are_one_training(again: bool, validated: str, standstill: Standstill) -> None:
@@ -247,95 +128,6 @@ def test_an_evaluation_is_no_training_in_whatever_order(first: str, outside: boo
     epochs = 2 + (first == "training")
     assert [row["updates"] for row in rows()] == ["1"] * STEPS * epochs
     assert (record()["data"], {path.name for path in Path().iterdir()}) == ("Items", {"here"})
-
-
-@pytest.mark.parametrize("begun", [0, 1], ids=["before the loop", "in it"])
-def test_a_script_that_uses_the_profiler_itself_keeps_it(
-    begun: int, standstill: Standstill, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loop = Loop(standstill)
-    theirs = None if begun else torch.profiler.profile()
-    for number, batch in enumerate(strobe.watch(loop.loader(), directory="here", trace=True)):
-        loop.step(batch)
-        if number == 0:
-            theirs = theirs or torch.profiler.profile()
-            theirs.start()
-    assert theirs is not None
-    theirs.stop()
-    loops.close()
-    del theirs
-    gc.collect()  # or the next test finds it
-    assert (record()["status"], record()["traces"], len(rows())) == ("completed", [], STEPS)
-    assert capsys.readouterr().err.count("Strobe records no trace: the script uses torch.profiler itself.") == 1
-
-
-def test_an_error_of_its_own_leaves_no_profiler_running_and_no_hook(
-    standstill: Standstill, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise ArithmeticError("Strobe's own")
-
-    loop = Loop(standstill)
-    watched = strobe.watch(loop.loader(), directory="here", trace={"wait": 0})
-    for number, batch in enumerate(watched):
-        loop.step(batch)
-        if number == 2:
-            assert torch._C._autograd._profiler_enabled()
-            monkeypatch.setattr(StepLog, "end_step", fails)
-    assert not torch._C._autograd._profiler_enabled()
-    loop.train(watched)
-    assert not [path for path in Path().iterdir() if path.name != "here"]
-    assert all(not parameter._post_accumulate_grad_hooks for parameter in loop.model.parameters())
-
-
-def test_another_thread_that_asks_for_batches_ends_the_measuring(
-    standstill: Standstill, capsys: pytest.CaptureFixture[str]
-) -> None:
-    loop = Loop(standstill)
-    batches = iter(strobe.watch(loop.loader(), directory="here"))
-    for number in range(STEPS):
-        if number <= 3:
-            batch = next(batches)
-        else:
-            with ThreadPoolExecutor(1) as pool:
-                batch = pool.submit(next, batches).result()
-        loop.step(batch)
-    loops.close()
-    assert "another thread asks for the batches" in " ".join(capsys.readouterr().err.split())
-    assert len(rows()) == 3
-
-
-def test_hooks_of_an_optimizer_that_comes_late_are_thinned_out(standstill: Standstill) -> None:
-    loop = Loop(standstill)
-    late = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
-    for number, batch in enumerate(strobe.watch(loop.loader(), directory="here")):
-        loop.step(batch)
-        if number == LEARN + 1:
-            other = torch.optim.SGD(late.parameters(), lr=0.1)
-        if number > LEARN:
-            late(first(batch)).square().mean().backward()
-            other.step()
-    assert sum(bool(one._post_accumulate_grad_hooks) for one in late.parameters()) == 1
-
-
-def test_a_model_that_swaps_its_parameters_may_do_so(standstill: Standstill) -> None:
-    loop, before = Loop(standstill), torch.__future__.get_swap_module_params_on_conversion()
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    try:
-        loop.train(strobe.watch(loop.loader(), directory="here"))
-        loop.model.double()
-    finally:
-        torch.__future__.set_swap_module_params_on_conversion(before)
-    assert {one.dtype for one in loop.model.parameters()} == {torch.float64}
-
-
-def test_named_optimizers_are_not_kept_alive(standstill: Standstill) -> None:
-    loop = Loop(standstill)
-    loop.train(strobe.watch(loop.loader(), optimizer=loop.optimizer, directory="here"))
-    optimizer = weakref.ref(loop.optimizer)
-    del loop
-    gc.collect()
-    assert optimizer() is None
 
 
 @pytest.mark.parametrize("shared", ["a loader", "nothing"])
@@ -409,74 +201,6 @@ def test_what_ends_the_training_is_in_its_record(
         train()
     assert (record()["status"], record()["error"]["type"], len(rows())) == (status, error.__name__, 5)
     assert Path("here/report.html").is_file()
-
-
-def test_what_is_watched_is_as_its_loader() -> None:
-    loader = loaded(TensorDataset(torch.ones(12, 8)))
-    watched = strobe.watch(loader)
-    assert (len(watched), watched.dataset, watched.sampler) == (3, loader.dataset, loader.sampler)
-    with pytest.raises(TypeError, match="no len"):
-        len(strobe.watch(batch for batch in loader))
-    with pytest.raises(TypeError, match="something to iterate over"):
-        strobe.watch(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="takes torch optimizers, not str"):
-        strobe.watch(loader, optimizer="adam")
-    with pytest.raises(ValueError, match="trace has warm"):
-        strobe.watch(loader, trace={"warm": 1})
-
-
-@pytest.mark.parametrize(
-    "broken", [(StepLog, "end_step"), (LoopPhases, "_learn"), (loops, "new_directory"), (loops, "finish")]
-)
-def test_its_own_error_is_said_once_and_training_goes_on(
-    broken: tuple[Any, str], standstill: Standstill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise ArithmeticError("Strobe's own")
-
-    monkeypatch.setattr(*broken, fails)
-    loop = Loop(standstill)
-    for _ in range(2):
-        loop.train(strobe.watch(loop.loader(), directory="here"))
-    loops.close()
-    assert loop.optimizer.state[next(loop.model.parameters())]["step"] == 2 * STEPS
-    assert capsys.readouterr().err.count("Strobe stopped measuring") == 1
-
-
-def test_few_parameters_say_when_a_backward_pass_begins_and_others_once_these_rest(standstill: Standstill) -> None:
-    loop = Loop(standstill)
-    early, late = loop.model[0], loop.model[2]
-    watched = strobe.watch(loop.loader(), directory="here")
-    hooked = []
-    for number, batch in enumerate(watched):
-        late.requires_grad_(number < 6)
-        loop.step(batch)
-        hooked.append(
-            [sum(bool(one._post_accumulate_grad_hooks) for one in part.parameters()) for part in (early, late)]
-        )
-    watched.close()
-    assert hooked[0] == [2, 2]
-    assert hooked[LEARN + 1][0] == 0
-    assert sum(hooked[-1]) == 1
-    assert hooked[-1][0] == 1
-
-
-def test_parameters_of_each_batch_are_followed_and_forgotten(standstill: Standstill) -> None:
-    watched = strobe.watch(Loop(standstill).loader(), directory="here")
-    for _ in range(2):
-        for batch in watched:
-            latent = torch.nn.Parameter(torch.zeros(8))
-            optimizer = torch.optim.SGD([latent], lr=0.1)
-            for _ in range(2):  # the first update shows whose parameters are trained
-                (latent + batch).square().mean().backward()
-                optimizer.step()
-            [training] = loops._open
-            assert len(training.phases._parameters) <= 2  # this one and, until it is collected, the one before
-    passes = training.phases.passes
-    watched.close()
-    assert passes >= 2 * STEPS
-    assert len(rows()) == 2 * STEPS
-    assert {row["updates"] for row in rows()} == {"2"}
 
 
 @pytest.mark.parametrize("watched", [True, False])
