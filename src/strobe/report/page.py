@@ -1,7 +1,7 @@
 """``report.html``: one self-contained file about a run, from its records alone. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from strobe.diagnose.rank import gain, is_measured
@@ -83,7 +83,9 @@ def render(
         environment(record),
         listing(files),
     ]
-    return rendered("report.html", {**head(record), "name": name, "sections": sections})
+    page = head(record)
+    title = ": ".join(filter(None, (PurePath(name).name, page["said"])))  # in a row of tabs the run comes first
+    return rendered("report.html", {**page, "title": title, "name": name, "sections": sections})
 
 
 def head(record: Record) -> dict[str, Any]:
@@ -95,10 +97,10 @@ def head(record: Record) -> dict[str, Any]:
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
         "kind": kind,
-        "message": message or "It came without a message.",
+        "message": message,
     }
     return {
-        "title": first,
+        "said": first,
         "what": " · ".join(subject(record)),
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,

@@ -212,7 +212,7 @@ def _alternatives(record: Record) -> list[Part]:
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
             rows.append((name, rate, told, _advised(record, step, entry, gain)))
     heads = ("Also measured", "#Images/s alone", "Against today", "Advised")
-    return [Table(heads, rows, "tried")] if rows else []
+    return [Table(heads, rows, stacked=True)] if rows else []
 
 
 def _advised(record: Record, step: Step | None, entry: Alternative, gain: float | None) -> Words:

@@ -91,9 +91,8 @@ def _tried(tuning: Tuning) -> kit.Section:
         name = kit.Text(change, "b" if trial["kept"] else "code")
         css = _CSS.get(COLOURS.get(trial["verdict"], "yellow"), "none")
         cells: tuple[str | kit.Text, ...] = (name, why, promised, measured, kit.Text(end, "b", css))
-        labels = ("Change", *(head.capitalize() for head in HEADS))
-        found.append([kit.Cell(cell, label=label) for cell, label in zip(cells, labels, strict=True)])
-    table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells stacked tried")
+        found.append(cells)
+    table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells tried", stacked=True)
     about = (
         "Each change trained in turns with the best so far. Measured: how many times as fast it is, with the interval."
     )
@@ -110,7 +109,8 @@ def _found(tuning: Tuning, first: Record) -> kit.Section:
     else:
         unproved = "" if proof["verdict"] == "faster" else f", {proof['verdict']}"
         told = f"The proof: {times(proof['ratio'])} as fast{unproved}."
-    parts: list[kit.Part] = [kit.Table(heads, values, "cells"), kit.Paragraph([kit.Text(told, "b"), _PROOF])]
+    table = kit.Table(heads, values, "cells", stacked=True)
+    parts: list[kit.Part] = [table, kit.Paragraph([kit.Text(told, "b"), _PROOF])]
     return kit.Section("found", "Given and found", "", parts if values else [], wide=True)
 
 
