@@ -197,7 +197,7 @@ def test_long_pictures_are_cut_and_say_so(count: int, speedups: int, phases: int
 def test_rates_are_called_what_they_count(units: tuple[str | None, ...], rates: str, each: str) -> None:
     record = comparison(2) | {"baseline": None, "operators": None}
     for cell, unit in zip(record["cells"], units, strict=True):
-        cell["unit"] = unit
+        cell |= {"unit": unit, "speedup": None}
     text = page_of(record).text
     for said in (
         f" {rates}. native",

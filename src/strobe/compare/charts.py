@@ -55,14 +55,14 @@ def over_batch(compared: Comparison) -> kit.Section:
             (
                 kit.named(knee["where"]),
                 kit.strong(knee["batch_size"]),
-                between(knee),
+                between(knee).partition(",")[0],
                 figure(knee["images_per_second"]),
                 str(knee["best_batch_size"]),
             )
             for knee in knees[: _MOST["knees"]]
         ]
         heads = ("Knee of", "#Batch size", "#Between", f"#{compared.unit.capitalize()} there", "#Fastest at batch size")
-        parts += [kit.Table(heads, rows, "knees"), *kit.more(len(knees) - _MOST["knees"], "knees")]
+        parts += [kit.Table(heads, rows, "knees", stacked=True), *kit.more(len(knees) - _MOST["knees"], "knees")]
     return kit.Section("batch", "Throughput over batch size", about, parts, wide=True)
 
 
@@ -296,19 +296,26 @@ def operators(compared: Comparison) -> kit.Section:
     rows = record["rows"][: _MOST["operators"]]
     sides = (("before_us", "s8"), ("after_us", "s1"))
     top = max(row[key] for row in rows for key, _ in sides) or 1.0
-    found: list[tuple[kit.Words, ...]] = []
+    found: list[tuple[kit.Words | kit.Cell, ...]] = []
     for row in rows:
         bars = [rect(0, 7 * at, row[key] / top, 6, f"bar {css}") for at, (key, css) in enumerate(sides)]
         figures = [duration(row[key] / 1e6) if row[key] else kit.Text("none", "span", "none") for key, _ in sides]
         change = row["change_us"]
         sign, css = ("+", "bad") if change > 0 else ("\u2212", "good") if change < 0 else ("", "none")
         told = kit.Text(f"{sign}{duration(abs(change) / 1e6)}", "b", css)
-        found.append((kit.named(row["name"], "code"), kit.Text(after=svg(13, "", bars, "meter")), *figures, told))
+        found.append(
+            (
+                kit.named(row["name"], "code"),
+                kit.Cell(kit.Text(after=svg(13, "", bars, "meter")), "meters"),
+                *figures,
+                told,
+            )
+        )
     device = _SIDES.get(record["device"], "the device")
     about = f"Own time on {device} for {compared.each}, of one traced run a side; the greatest change first."
     parts = [
         kit.Keys([kit.Key("key s8", f"before: {record['before']}"), kit.Key("key s1", f"after: {record['after']}")]),
-        kit.Table(("Operator", "", "#Before", "#After", "#Change"), found, "operators changed"),
+        kit.Table(("Operator", kit.Cell("", "meters"), "#Before", "#After", "#Change"), found, "operators changed"),
         *kit.more(len(record["rows"]) - len(rows), "operators"),
     ]
     return kit.Section("operators", title, about, parts, wide=True)

@@ -232,7 +232,7 @@ def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
         return kit.strong(times(cell.speedup.median), cell.speedup.factors) if cell.speedup else ""
 
     return [
-        _Column(compared.unit.capitalize(), rate),
+        _Column(compared.unit.capitalize(), rate, "figure pace"),
         _Column("", bar, "bars"),
         _Column("Speed-up", speedup),
         _Column("Verdict", lambda cell: [cell.judged, *_ending(cell, errors)], "judged"),
@@ -275,10 +275,11 @@ def _why(cell: Cell, errors: Sequence[str], over: int) -> list[kit.Cell]:
 def _reports(cell: Cell) -> list[kit.Text | str]:
     """A link to each run's report."""
     alone, left = len(cell.runs) == 1, len(cell.runs) - _MOST_RUNS
+    if not any(run["report"] for run in cell.runs):
+        return []
     found: list[kit.Text | str] = [
         kit.link(run["report"], "report" if alone else str(number))
         for number, run in enumerate(cell.runs[:_MOST_RUNS], 1)
-        if run["report"] or not alone
     ]
     return [*found, f"+{left:,}"] if left > 0 else found
 

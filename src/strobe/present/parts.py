@@ -62,8 +62,10 @@ class Table:
 
     @property
     def labels(self) -> list[str]:
-        """What stands above a figure where rows are stacked; nothing over the first."""
-        return ["", *(head.removeprefix("#") for head in self._heads[1:])] if self.stacked else []
+        """What stands above a figure where rows are stacked; nothing over the first, and of a key only its end."""
+        heads = ["", *(head.removeprefix("#") for head in self._heads[1:])] if self.stacked else []
+        ends = [head.rpartition(".")[2] for head in heads]
+        return ends if len({*ends}) == len({*heads}) else heads
 
     @property
     def _heads(self) -> list[str]:
