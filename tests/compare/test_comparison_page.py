@@ -200,7 +200,7 @@ def test_rates_are_called_what_they_count(units: tuple[str | None, ...], rates: 
         cell |= {"unit": unit, "speedup": None}
     text = page_of(record).text
     for said in (
-        f" {rates}. native",
+        f" {rates}. Highest",
         f"Highest {rates} ",
         f"{rates.capitalize()} ",
         f"ms {each}",
@@ -219,8 +219,8 @@ def test_where_rows_are_stacked_each_figure_has_its_heading_beside_it() -> None:
         assert labels[0] == ""
         if cell["images_per_second"]:
             assert len(labels) == len(heads)
-            assert all(head.startswith(label) for label, head in zip(labels[1:], heads[1:], strict=True))
-        assert {"loader", "data.batch_size", "Reports"} <= {*labels}
+            assert all(label in head for label, head in zip(labels[1:], heads[1:], strict=True))
+        assert {"loader", "batch_size", "Reports"} <= {*labels}
 
 
 def test_a_verdict_has_a_shape_and_a_word_besides_its_colour() -> None:
