@@ -296,7 +296,7 @@ def _place(frame: FrameType | None) -> dict[str, Any] | None:
 def _constructs(frame: FrameType, made: Any) -> bool:
     """Whether a frame is a constructor's of the object, or what Lightning wraps around one."""
     code = frame.f_code
-    if code.co_name == "wrapper" and code.co_filename.endswith(os.path.join("utilities", "data.py")):
+    if code.co_name == "wrapper" and code.co_filename.endswith("utilities/data.py"):
         return True
     return code.co_name == "__init__" and any(value is made for value in frame.f_locals.values())
 
