@@ -2,58 +2,21 @@
 
 import json
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any
 
 from strobe.probe import driver
+from strobe.probe.asked import ASKED, SIDES, Asked
+from strobe.probe.changes import WANTED
 from strobe.process.fork import Failure, FreshProcess, last_said, print_into
 
-ASKED = "STROBE_PROBE"  # variables of the environment: what is asked, as JSON
-CHANGES = "STROBE_CHANGES"  # a list of overrides, as JSON
-STEPS, LOADER, MODEL, TRANSFER = "steps", "loader", "model", "transfer"
-SIDES = (STEPS, LOADER, TRANSFER, MODEL)  # what can be measured, in this order; steps are those of ordinary training
 OUTPUT = "output.txt"  # of the script, in the record's folder
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the process of a script is asked to measure.
-
-    Attributes:
-        command: what follows ``python``.
-        folder: of the record.
-        scratch: a folder that is removed afterwards.
-        seconds: of each side, at most.
-        sides: of ``SIDES``.
-        pipe: number of the open file that leads to who asks.
-    """
-
-    command: tuple[str, ...]
-    folder: str
-    scratch: str
-    seconds: float
-    sides: tuple[str, ...]
-    pipe: int = -1
-
-    @classmethod
-    def read(cls) -> Self | None:
-        """What this process is asked; None if it is asked nothing."""
-        if not (text := os.environ.get(ASKED)):
-            return None
-        asked = json.loads(text)
-        return cls(**asked | {name: tuple(asked[name]) for name in ("command", "sides")})
-
-    @property
-    def line(self) -> str:
-        """The command as a person types it."""
-        return shlex.join(["python", *self.command])
 
 
 def probe_script(
@@ -87,7 +50,7 @@ def probe_script(
     until = time.monotonic() + timeout
     with TemporaryDirectory(prefix="strobe-") as scratch:
         asked = Asked(tuple(command), str(folder), scratch, seconds, tuple(sides))
-        variables = {**os.environ, CHANGES: json.dumps(list(changes))}
+        variables = {**os.environ, WANTED: json.dumps(list(changes))}
         words = str(Path.cwd()), asdict(asked), variables, str(folder / OUTPUT)
         with FreshProcess(_become, *words, guarded=True) as process:
             while not isinstance(said := process.receive(max(0.0, until - time.monotonic())), Failure):
