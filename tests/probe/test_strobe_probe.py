@@ -165,7 +165,7 @@ def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
     entry = alternative(record, side, ["engine.num_workers=2"])
     assert entry is not None
     assert entry["interval"][0] <= entry["rate"] <= entry["interval"][1]
-    assert entry["images_per_step"] == 3
+    assert entry["images_per_step"] is None  # as many as in the run: a list has no batch size
     assert alternative(record, other, []) is None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.probe.asked import ASKED, SIDES, Asked
+from strobe.probe.script import why_not
 from strobe.process.fork import Failure, FreshProcess, print_into
 
 SECONDS, PATIENCE = 0.4, 120.0
@@ -28,7 +29,7 @@ def probed(
             pass
     path = folder / "summary.json"
     record = json.loads(path.read_text()) if path.is_file() else {}
-    return (said.reason if isinstance(said, Failure) else said["reason"]), record
+    return (why_not(said, folder) if isinstance(said, Failure) else said["reason"]), record
 
 
 def _become(pipe: Connection, asked: dict[str, Any]) -> None:
