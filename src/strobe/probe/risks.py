@@ -14,7 +14,8 @@ OUTSIDE = {  # modules whose import tells
 }
 WRITING = (  # functions and methods by their last name
     *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmtree", "rmdir", "rename", "symlink_to"),
-    *("save", "savez", "save_file", "save_pretrained", "savefig", "dump", "to_csv", "to_parquet", "to_pickle"),
+    *("save", "savez", "save_file", "save_checkpoint", "save_pretrained", "savefig", "dump"),
+    *("to_csv", "to_parquet", "to_pickle"),
 )
 
 
