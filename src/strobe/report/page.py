@@ -19,6 +19,7 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.wording import (
+    ceiling_rates,
     command_of,
     entries,
     estimate_of,
@@ -139,7 +140,7 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
-        if share is not None or not record.text("script"):  # of which none is measured
+        if ceiling_rates(record):
             tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:

@@ -135,6 +135,7 @@ def ceilings(record: Record) -> Section:
     found = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
     if not found:
         reason = why or "They were not measured; ceilings=true measures them after training."
+        reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."
         told = why or (rate_of(record) and not record.text("script"))
         return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if told else [])
     if rate := rate_of(record):
