@@ -85,9 +85,9 @@ def _read(seconds: float | None, count: float | None) -> str:
 
 def slowing_down(record: Record, step: Step) -> Finding | None:
     """Steps get slower from quarter to quarter of the run, on a machine that nobody shares."""
-    if (grown := growth(record, step)) is None:
+    quarters, phase = growth(record, step) or ([], "")
+    if phase not in _PHASES:
         return None
-    quarters, phase = grown
     most = step.seconds / min(step.seconds, quarters[0])
     told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
