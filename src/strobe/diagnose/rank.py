@@ -4,7 +4,7 @@ import importlib
 import inspect
 import math
 import pkgutil
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -262,7 +262,7 @@ def _in_order(found: Sequence[Finding]) -> list[Finding]:
     So a configuration gets the same verdict, though each run measures a little less or more. What the same code costs
     within steps and between epochs counts together.
     """
-    lost = Counter[tuple[str, str]]()
+    lost = defaultdict[tuple[str, str], float](float)
     for one in found:
         lost[_owner(one)] += one.lost or 0.0
     ordered = sorted(found, key=lambda one: (-lost[_owner(one)], -(one.lost or 0.0), one.cause, one.subject))
