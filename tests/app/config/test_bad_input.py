@@ -148,6 +148,14 @@ def test_no_gpu(train: Train) -> None:
     assert not ended.directory.exists()
 
 
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_metric_that_nobody_logs(train: Train, kind: str) -> None:
+    watching = (f"+callbacks.watch._target_=lightning.pytorch.callbacks.{kind}", "+callbacks.watch.monitor=val_loss")
+    ended = train(*watching, "trainer.limit_val_batches=1")
+    refused(ended, "callbacks.watch.monitor=val_loss is not a metric of this run; choose one of ", "val/loss")
+    assert ended.summary["status"] == "failed"
+
+
 def add_class(tiles: Path, count: int) -> None:
     (tiles / "Few").mkdir()
     for tile in sorted(tiles.glob("AnnualCrop/*.tif"))[:count]:

@@ -1,4 +1,4 @@
-"""What ``--help`` prints: groups, choices, and of each key its value, meaning and bounds. Imports no torch."""
+"""What ``--help`` prints: groups, choices, and each key with its default, meaning and bounds. Imports no torch."""
 
 import dataclasses
 import inspect
@@ -25,10 +25,10 @@ OWN = {  # whose keys are not listed in the schema
 
 
 def text(name: str, asked: Sequence[str] = ()) -> str:
-    """The help of the command with the configuration ``name``, or of the groups that are ``asked`` for.
+    """The help for the configuration ``name``, or for the groups that are ``asked`` for.
 
     Raises:
-        ConfigError: there is no such group.
+        ConfigError: There is no such group.
     """
     with composing():
         given = [] if name != "bench" else ["suite=loading"]  # where nothing is chosen otherwise
@@ -48,7 +48,7 @@ def text(name: str, asked: Sequence[str] = ()) -> str:
 
 
 def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
-    """Each choice of a group, with its keys; those of the first that later choices repeat are left out there."""
+    """Each choice of a group, with its keys; keys that an earlier choice has listed are left out."""
     seen: set[str] = set()
     if group in OWN:
         yield OWN[group]
@@ -62,12 +62,12 @@ def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
 
 
 def _plain(cfg: DictConfig, groups: Sequence[str]) -> list[str]:
-    """Parts of the configuration that no choice is made for."""
+    """Parts of the configuration that have no choices."""
     return [str(key) for key in cfg if key not in (*groups, "hydra") and schema_of(cfg[key])]
 
 
 def _keys(node: Any, prefix: str) -> Iterator[str]:
-    """A line for each key of a part of the configuration: its value, what it means, and what fits."""
+    """A line for each key of a part of the configuration: default, meaning and bounds."""
     kind = schema_of(node)
     rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
@@ -87,14 +87,14 @@ def _fits(rules: Any) -> str:
 
 
 def schema_of(node: Any) -> Any:
-    """The dataclass that describes this part of the configuration; None for a plain value or an untyped part."""
+    """The schema of this part of the configuration; None for a plain value or an untyped part."""
     kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
     return kind if dataclasses.is_dataclass(kind) else None
 
 
 @cache
 def meanings(kind: type) -> dict[str, str]:
-    """What the fields of a schema mean: the comments behind them, or above where there is no room."""
+    """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if each.__module__ == schema.__name__:

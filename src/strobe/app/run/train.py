@@ -35,6 +35,7 @@ from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.forecast import Forecast
+from strobe.app.run.monitored import missing_metric
 from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
@@ -80,6 +81,8 @@ def run(cfg: DictConfig) -> None:
 
 def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None) -> Exception:
     """What the user can do about an error of Lightning's, of loader processes or of the disk; others as they are."""
+    if (lacking := missing_metric(error, cfg)) is not None:
+        return lacking
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None and cfg is not None:
