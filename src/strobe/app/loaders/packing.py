@@ -1,4 +1,4 @@
-"""Packs: all images of a set in one memory-mapped file of pixels, rebuilt when the set has changed."""
+"""Packs: all images of a set in one memory-mapped file, which is rebuilt when the set has changed."""
 
 import hashlib
 import json
@@ -57,11 +57,11 @@ class Layout:
 
     @property
     def kind(self) -> str:
-        """What the images are: a tile, a photo."""
+        """What the images are: ``tile`` or ``photo``."""
         return self.form.partition("-")[0].removesuffix("s")
 
     def agrees(self, other: "Layout") -> bool:
-        """Whether the two differ at most in the order of their planes."""
+        """Whether the two differ only in the order of their planes, if at all."""
         return replace(other, bands=self.bands) == self and set(other.bands) == set(self.bands)
 
 
@@ -80,13 +80,13 @@ class Sources:
         if now.count != self.count:
             return f"there are {now.count:,} files instead of {self.count:,}"
         if now.names != self.names:
-            return "there are other files, or they are in another order"
+            return "the files are others, or in another order"
         return None if now == self else "a file has changed"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a pack; a folder without one holds no pack."""
+    """The description of a pack; a folder without one is not a pack."""
 
     version: int
     layout: Layout
@@ -142,10 +142,10 @@ def _common_folder(paths: Sequence[str]) -> str:
 def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, Manifest]:
     """The file of pixels and its manifest; packs first, unless there is an up-to-date pack.
 
-    Of several processes that start at once, one packs and the others wait. A half-written pack is never used, however
-    packing was interrupted. A process that has mapped a replaced pack keeps its pixels. ``verify`` also reads
-    all pixels of an existing pack, and compares their checksum. Raises a :class:`DataError` when a file cannot be
-    read, or there is no room in ``directory``, where all packs are.
+    Of several processes that start at once, one packs and the others wait. A half-written pack is never used. A process
+    that uses a pack that is replaced keeps its pixels. ``verify`` also checks the checksum of an existing pack, which
+    reads all of it. Raises a :class:`DataError` if a file cannot be read, or there is no room in ``directory``, where
+    all packs are.
     """
     root, form = os.path.abspath(_common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
     # The same folder for a set whose files change.
@@ -261,14 +261,14 @@ def _disk_errors(directory: Path) -> Iterator[None]:
 
 
 class MappedImages:
-    """Images of one shape in a file, mapped read-only: the processes of a machine share one copy of it.
+    """Images of one shape in a file, mapped read-only, so that all processes of a machine share one copy.
 
     A copy in another process maps the file again. Torch's own mapping is private and writable, which Linux refuses
     beyond its memory.
     """
 
     def __init__(self, path: Path, layout: Layout, count: int) -> None:
-        """Map ``count`` images; raises a :class:`DataError` when the file is not there, or too short."""
+        """Map ``count`` images; raises a :class:`DataError` if the file is missing or too short."""
         self.path = path
         self.layout = layout
         self.count = count
