@@ -31,10 +31,10 @@ ATTACHED = {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorb
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-HELP = """List what runs, sweeps, searches and benchmarks left behind, with size and age; remove old ones.
+HELP = """Lists what runs, sweeps, searches and benchmarks left behind, with size and age, and removes old ones.
 
 Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
-benchmark; nothing else is touched. What may still be in progress stays.
+benchmark; nothing else is touched. What may still be in progress is kept.
 
 Examples
   python -m strobe.clean
@@ -55,7 +55,7 @@ class Kept:
 
 
 def find(root: Path) -> Iterator[Kept]:
-    """What lies at any depth below ``root``, or is ``root`` itself; links below it are not followed."""
+    """The folders of runs at any depth below ``root``, or ``root`` itself; links are not followed."""
     kind, record = _record(root)
     if kind is None or _holds_more(root, kind, record):
         below: list[Path] = []
@@ -71,9 +71,9 @@ def find(root: Path) -> Iterator[Kept]:
 
 
 def _record(folder: Path) -> tuple[str | None, dict[str, Any]]:
-    """What kind of record of this program a folder holds, None for no such record, and that record.
+    """The kind of record that a folder holds, None if it holds none, and the record.
 
-    Others write files of these names, too, so what is in them decides.
+    Other programs write files with these names too, so their content decides.
     """
     for name, (kind, keys) in KINDS.items():
         with suppress(OSError, ValueError):
@@ -87,7 +87,7 @@ def _record(folder: Path) -> tuple[str | None, dict[str, Any]]:
 
 
 def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
-    """Whether removing it would remove what is not Strobe's: a project, or logs, that a run was told to write into."""
+    """Whether removing it would remove what is not Strobe's, such as a project that a run was told to write into."""
     if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
         return True
     if record.get("script") and not {path.name for path in folder.iterdir()} <= ATTACHED:
@@ -96,7 +96,7 @@ def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
 
 
 def _in_progress(folder: Path, kind: str, record: Mapping[str, Any], age: float) -> bool:
-    """Whether somebody measures into it, or may: a run ends its record with its size, unless it is killed."""
+    """Whether something is, or may be, writing into it: a run ends by recording its size, unless it is killed."""
     if (folder / LOCK).exists():
         try:
             with alone_in(folder, "folder"):
@@ -113,14 +113,14 @@ def _in_progress(folder: Path, kind: str, record: Mapping[str, Any], age: float)
 
 
 def seconds(text: str) -> float:
-    """An age such as ``7d``, in seconds; an ``ArgumentTypeError`` says what else fits."""
+    """An age such as ``7d``, in seconds; an ``ArgumentTypeError`` says what is valid."""
     if not (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([mhdw])", text)):
         raise argparse.ArgumentTypeError(f"{text} is not an age; give one such as 12h, 7d or 4w")
     return float(match[1]) * UNITS[match[2]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """List, and remove if asked to; exits with a sentence where that cannot be."""
+    """List, and remove if asked to; exits with a sentence if that is not possible."""
     parser = parser_of("clean", HELP)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("outputs"), help="where to look (outputs)")
     parser.add_argument("--older-than", type=seconds, metavar="AGE", help="only what has not changed for 12h, 7d, 4w")

@@ -63,7 +63,7 @@ def test_a_completed_run(tmp_path: Path) -> None:
     assert value(lines, "test") == "accuracy 0.500"
     assert value(lines, "val") == "accuracy 0.250"
     assert value(lines, "run") == str(tmp_path)
-    assert value(lines, "traces") == f"1, look at them with: strobe view {tmp_path} --perfetto"
+    assert value(lines, "traces") == f"1; to look at them: strobe view {tmp_path} --perfetto"
 
 
 def test_ranks_take_one_line(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Sources:
         if now.count != self.count:
             return f"there are {now.count:,} files instead of {self.count:,}"
         if now.names != self.names:
-            return "the files are others, or in another order"
+            return "there are other files, or they are in another order"
         return None if now == self else "a file has changed"
 
 

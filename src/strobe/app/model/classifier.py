@@ -115,7 +115,7 @@ class ImageClassifier(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def scaled_lr(self) -> float:
-        """The learning rate; with ``lr_scaling=linear`` as large as the batch (Goyal et al. 2017, arXiv:1706.02677)."""
+        """The learning rate; it grows with the batch for ``lr_scaling=linear`` (Goyal 2017, arXiv:1706.02677)."""
         lr = float(self.hparams["lr"])
         if self.hparams["lr_scaling"] == "none":
             return lr

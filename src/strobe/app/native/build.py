@@ -99,8 +99,8 @@ def _load_anew(library: Library) -> None:
         except OSError as error:
             raise DataError(
                 f"The operators in {path} cannot be loaded, although {compiler()} has just compiled them "
-                f"({_line(error)}); give another compiler in the variable CXX, of the age of the C++ library that "
-                f"this Python loads, or install what the operators need: {install(library)}"
+                f"({_line(error)}); name another compiler in the variable CXX, one as old as the C++ library "
+                f"that this Python loads, or install what the operators need: {install(library)}"
             ) from error
 
 

@@ -63,7 +63,6 @@ def read_tiles(
 
 
 def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
-    """Open, read and close the files, and return their bytes: no loader of one file per image can be faster.
-    """
+    """Open, read and close the files, and return their bytes: no loader of one file per image can be faster."""
     count: int = operators(LIBRARY).read_only(*tensors(paths), files, threads)
     return count

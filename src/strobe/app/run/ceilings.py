@@ -89,6 +89,8 @@ class Ceilings:
 
     def measure(self) -> dict[str, Any]:
         """The record's ``ceilings``, in images/s and core-seconds per image, without alternatives.
+
+        What fails is null, and ``reason`` says why.
         """
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1 and not self.ranks:

@@ -197,7 +197,7 @@ def require_new(folder: Path, launcher: str) -> None:
     """Raise a ConfigError for a directory with runs or a sweep, which this launcher would overwrite."""
     if (folder / NAME).exists() or _holds_runs(folder):
         raise ConfigError(
-            f"hydra.sweep.dir={folder} holds runs already, and hydra/launcher={launcher} would write over them; "
+            f"hydra.sweep.dir={folder} holds runs already, and hydra/launcher={launcher} would overwrite them; "
             "give another folder"
         )
 

@@ -32,7 +32,7 @@ GARBAGE = 0.03  # of the step, for garbage collection
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
-    """Larger batches measured faster per image; the smallest within 5% of the best is proposed.
+    """Larger batches were measured to be faster per image; the smallest within 5% of the best is proposed.
 
     Where gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
     """
@@ -149,7 +149,7 @@ def background_thread(record: Record, step: Step) -> Finding | None:
 
 
 def single_thread(record: Record, step: Step) -> list[Finding]:
-    """A computing phase that keeps one thread busy where torch has several: Python code, or serial operations.
+    """A computing phase that keeps only one of torch's threads busy: Python code, or serial operations.
 
     The fixed cost of a step belongs to ``small_batch``.
     """
@@ -197,7 +197,7 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
 
 
 def memory_layout(record: Record, step: Step) -> Finding | None:
-    """The other order of the weights' and images' dimensions measured faster."""
+    """The other memory layout of weights and images was measured to be faster."""
     layouts = {"true": "channels last", "false": "channels first"}
     return _setting(
         record,
@@ -210,7 +210,7 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
 
 
 def threads(record: Record, step: Step) -> Finding | None:
-    """Another number of threads measured faster, or there are more threads than cores and nothing was measured."""
+    """Another number of threads was measured to be faster, or there are more threads than cores."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     title = "Fewer computing threads are faster"
     if count and own and count < math.floor(own):
@@ -243,9 +243,9 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 
 
 def _short_steps(record: Record, step: Step) -> Finding | None:
-    """A script's steps on a CPU are so short that the Trainer's own work shows, which no batch's size changes.
+    """A script's steps on a CPU are so short that the Trainer's own work matters, which is the same for any batch size.
 
-    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost, too.
+    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost too.
     """
     names = ("transfer", "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
@@ -269,7 +269,7 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _up_to(lost: float, step: Step) -> Figure:
-    """A gain between nothing and all of ``lost`` seconds of a step."""
+    """Between no gain and all of ``lost`` seconds of a step."""
     most = without(step, compute=lost)
     return Figure(math.sqrt(most.median), 1.0, most.high)
 
@@ -295,13 +295,13 @@ def _threads(count: str) -> str:
 
 
 def _scaling(record: Record) -> str:
-    """How to scale the learning rate with the images of an update, which ends the sentence."""
+    """The end of a sentence: how to scale the learning rate with the images of an update."""
     told = " ".join(scaling(record))
     return f": {told} scales the learning rate with it." if told else "."
 
 
 def _slowed(rate: Figure, seconds: float) -> Figure:
-    """A rate with ``seconds`` more per image."""
+    """A rate if each image takes ``seconds`` more."""
     return Figure(*(1 / (1 / value + seconds) for value in (rate.median, rate.low, rate.high)))
 
 
@@ -311,7 +311,7 @@ def _changing(record: Record, key: str) -> list[Alternative]:
 
 
 def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Whether it is faster beyond noise: by turns, or because the two intervals do not overlap."""
+    """Whether it is faster beyond noise: in turns, or because the two intervals do not overlap."""
     if entry.ratio is not None:
         return entry.ratio.low > 1
     return step.model is not None and entry.rate.low > step.model.high

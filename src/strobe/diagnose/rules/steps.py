@@ -49,7 +49,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _files(record: Record) -> tuple[str, str]:
-    """A sentence on the files of late batches, which were read again after the run, and what to do."""
+    """A sentence on the files of late batches, which were read again after the run, and the advice."""
     count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
     if not count:
         return (
@@ -58,7 +58,7 @@ def _files(record: Record) -> tuple[str, str]:
         )
     slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
     if not slow:
-        told = f" Read again after training, none of {count:.0f} of their files was slow: the storage stalled."
+        told = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
         return told, "Keep the files on a faster disk, or let workers prefetch more batches."
     named = [
         f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
@@ -73,7 +73,7 @@ def _files(record: Record) -> tuple[str, str]:
 
 
 def _slowed(record: Record) -> str:
-    """A sentence on a processor that slowed down; empty if it did not, or if that is unknown."""
+    """A sentence on a processor that became slower; empty if it did not, or if unknown."""
     throttles = record.number("machine", "throttles") or 0.0
     before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
     told = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
@@ -87,7 +87,7 @@ def _read(seconds: float | None, count: float | None) -> str:
 
 
 def slowing_down(record: Record, step: Step) -> Finding | None:
-    """Steps get slower from quarter to quarter of the run, on a machine that nobody shares."""
+    """Steps get slower from quarter to quarter of the run, and no other process is the reason."""
     quarters = [as_number(value) or 0.0 for value in record.items("quarters", "seconds")]
     phase = _PHASES.get(record.text("quarters", "phase") or "")
     if len(quarters) < 4 or phase is None or min(quarters) <= 0 or taken(record):
