@@ -9,20 +9,23 @@ from typing import Any
 
 from strobe.records.run import read_summary
 
-OUTPUTS = Path("outputs")
+OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
 CHUNK = 1 << 20  # bytes
 
 
 def locate(given: Path | None) -> Path:
     """The run, sweep, folder or trace file that was given, else the newest run; exits if there is none."""
     if given is None:
-        found = runs_in(OUTPUTS)
+        found = [*runs_in(OUTPUTS), *runs_in(ATTACHED)]
         if not found:
-            raise SystemExit(f"There is no run below {OUTPUTS}/; name a run's directory, or run: python train.py")
+            raise SystemExit(
+                f"There is no run below {OUTPUTS}/ or {ATTACHED}/; name a run's directory, or train first "
+                "(python train.py, or strobe run SCRIPT.py)"
+            )
         ended = {run: run / "summary.json" for run in found}  # when it ended, or last made a file
         return max(found, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
     if not given.exists():
-        raise SystemExit(f"{given} does not exist; name a run or a sweep below {OUTPUTS}/, or a trace file")
+        raise SystemExit(f"{given} does not exist; name the directory of a run or a sweep, or a trace file")
     if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
         raise SystemExit(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
     return given

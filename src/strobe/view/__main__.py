@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
+from strobe.records.places import ATTACHED, OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
@@ -28,7 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Show what was asked for; exits with a sentence if that is not possible."""
     parser = parser_of("view", HELP)
     parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help=f"run, sweep or trace file; the newest run below {OUTPUTS}/"
+        "run",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help=f"run, sweep or trace file (default: the newest run below {OUTPUTS}/ and {ATTACHED}/)",
     )
     viewer = parser.add_mutually_exclusive_group()
     viewer.add_argument("--perfetto", action="store_true", help="serve Perfetto's interface with the traces")
