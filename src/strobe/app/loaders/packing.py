@@ -26,10 +26,12 @@ from torch import Tensor
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.threads import DISK_THREADS, threads
 from strobe.errors import DataError
+from strobe.present.terminal import clock
 from strobe.process.locks import locked
 
 _log = logging.getLogger(__name__)
 
+PACE = {"tile": 2000.0, "photo": 80.0}  # images a second, about, that are read and written
 SPARE = 64 << 20  # bytes that stay free on the disk
 _CHUNK = 64  # images read ahead
 VERSION = 2  # raise it with any change to the format: packs of another version are rebuilt
@@ -209,7 +211,8 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
                 f"The pack needs {decimal(size + SPARE)} in loader.directory={folder.parent}, but {decimal(free)} are "
                 "free there; free the space, or set another loader.directory"
             )
-        _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, decimal(size), folder, reason)
+        told = f"{decimal(size)}, about {clock(sources.count / PACE[layout.kind])}"
+        _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, told, folder, reason)
         start = time.perf_counter()
         manifest = Manifest(VERSION, layout, sources, _write(partial, contents, size))
         partial.replace(folder / manifest.pixels)

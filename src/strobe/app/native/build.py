@@ -203,7 +203,7 @@ def _compile(library: Library, path: Path) -> None:
             f"The operators for {library.name} cannot be compiled: {lacking} is missing; install it "
             f"({install(library)}), or {library.instead}"
         )
-    _log.info("Compiling the operators for %s, once on this machine", library.name)
+    _log.info("Compiling the operators for %s, once on this machine: about 10 s", library.name)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
         made = Path(folder) / path.name
         headers = [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]
