@@ -226,7 +226,7 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
     Raises a :class:`DataError` if it holds anything else, which stays untouched, or if it cannot be written.
     """
     marker = (
-        "Strobe generated these tiles (strobe.app.data.synthetic): they look like EuroSAT-MS, but show no real place.\n"
+        "Strobe generated these tiles (strobe.app.data.synthetic): they look like EuroSAT-MS, of no real place.\n"
         f"version {_VERSION}, seed {seed}, {tiles_per_class} tiles per class\n"
     )
     try:
