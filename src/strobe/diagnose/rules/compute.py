@@ -85,10 +85,10 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
-    evidence = f"The optimizer takes {duration(seconds)} of each {duration(step.seconds)} step."
+    evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It uses {cores(used)} meanwhile: mostly it waits for something."
+        evidence += f" It uses only {cores(used)}: mostly it waits for something."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
