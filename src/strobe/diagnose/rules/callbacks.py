@@ -77,7 +77,7 @@ def _finding(
     measured = _measured(record)
     often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
-    evidence = f"{name} costs {duration(hook.mean)} per step on average{several}: {often}up to {duration(hook.longest)}."
+    evidence = f"{name} costs {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     predicted = without(step, pause=max(0.0, saved))
     return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
 
