@@ -39,6 +39,7 @@ def refused(ended: Ended, *words: str) -> str:
     ("overrides", "words"),
     [
         ("data.batchsize=3", ["data.batchsize is not a key; did you mean data.batch_size"]),
+        ("lodaer=native", ["lodaer is not a key; did you mean loader?"]),
         ("lr=0.1", ["lr is not a key; did you mean model.lr?"]),
         ("+lr=0.1", ["+lr=0.1 is not read by anything; did you mean model.lr?"]),
         ("+model.dropout=0.5", ["+model.dropout=0.5 is not read by anything"]),
@@ -60,7 +61,7 @@ def refused(ended: Ended, *words: str) -> str:
         ("data.batch_size=many", ["data.batch_size=many does not fit; give a whole number"]),
         ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
         ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
-        ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int, null"]),
+        ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
         ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
         ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
         ("data=image_folder data.root=/nowhere", ["data.root=/nowhere is not a folder; give the folder that holds"]),

@@ -125,7 +125,7 @@ def _check_root(cfg: DictConfig) -> None:
     where = (
         f"download {title} from {url} ({size}) with data.download=true"
         if url
-        else "give the folder that holds the class folders"
+        else "give the folder that holds the class folders with data.root=FOLDER"
     )
     raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
 

@@ -99,4 +99,4 @@ def _is_a(value: Any, hint: Any) -> bool:
 def _words(hint: Any) -> str:
     """A type in words."""
     kinds = [get_origin(option) or option for option in _options(hint)]
-    return ", ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)
+    return " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)

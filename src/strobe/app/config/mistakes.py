@@ -84,8 +84,10 @@ def suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def keys(cfg: Any) -> list[str]:
-    """All keys of a configuration, Hydra's own last."""
-    return sorted(_flat(OmegaConf.to_container(cfg, resolve=False)), key=lambda key: key.startswith("hydra."))
+    """All keys and groups of a configuration, Hydra's own last, without what Hydra only notes."""
+    found = [key for key in _flat(OmegaConf.to_container(cfg, resolve=False)) if not key.startswith("hydra.runtime.")]
+    groups = dict.fromkeys(key.partition(".")[0] for key in found if "." in key)
+    return sorted([*groups, *found], key=lambda key: key.startswith("hydra."))
 
 
 def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
