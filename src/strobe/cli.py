@@ -6,6 +6,7 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any Lightning training, with a verdict at its end",
+    "probe": "measure what its loader and its model reach alone",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "compare runs and sweeps, with intervals; a gate on speed",
