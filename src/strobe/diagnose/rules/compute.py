@@ -15,6 +15,7 @@ from strobe.diagnose.attribution import (
     held,
     lonely,
     stalls,
+    taken,
     threads_beside,
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
@@ -88,7 +89,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It uses only {cores(used)}: mostly it waits for something."
+        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if taken(record) else 'something'}."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
