@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from strobe.app.config.schema import OVER
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
 from strobe.overrides import applied, key_of
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
+from strobe.tune.dimensions import DIMENSIONS
 
-DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
@@ -38,7 +37,7 @@ class Combination:
 
     @property
     def overrides(self) -> Changes:
-        """Those of both sides, in the order in which ``OVER`` names them."""
+        """Those of both sides, in the order of ``DIMENSIONS``."""
         both = [text for side in (self.loading, self.computing) if side for text in side.overrides]
         places = list(DIMENSIONS)
         return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
@@ -60,7 +59,7 @@ class Composer:
     Args:
         record: of the run, whose own alternatives are taken as they are.
         step: its mean step.
-        wanted: what may be changed, of ``OVER``.
+        wanted: the dimensions that may be changed.
         asked: what was asked for by name.
         measure: one side alone.
         budget: seconds of the search.
@@ -182,6 +181,8 @@ class Composer:
 
     def _engines(self, step: Step) -> Iterator[Changes]:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
+        if engine is None:  # somebody else's script
+            return
         images, each = self.record.number("train_images") or math.inf, step.pace or step.length
         if engine != "resident" and images * each <= RESIDENT_SHARE * self.budget:
             yield ("engine=resident",)

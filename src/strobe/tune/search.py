@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strobe.app.tuning.composing import Changes
-from strobe.app.tuning.measuring import Measuring
-from strobe.app.tuning.proposals import Proposal, advice, proposals
-from strobe.app.tuning.record import Tuning
-from strobe.app.tuning.table import of_probe, of_trial
 from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Alternative, Figure, Record, load_record
+from strobe.tune.comparing import Comparing
+from strobe.tune.composing import Changes
+from strobe.tune.proposals import Proposal, advice, proposals
+from strobe.tune.record import Tuning
+from strobe.tune.table import of_probe, of_trial
 
 NOTHING, BUDGET, ENOUGH = "nothing else helps", "the time is up", "a search tries ten changes at most"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
@@ -29,7 +29,7 @@ class Search:
     """
 
     tuning: Tuning
-    machine: Measuring
+    machine: Comparing
     display: ProgressDisplay
     clock: Callable[[], float] = time.perf_counter
     _since: float = field(default=0.0, init=False)
@@ -69,7 +69,7 @@ class Search:
         if tuning.probes and self._left() < SLACK * (tuning.usual_probe + self._reserved(1)):
             tuning.ended = BUDGET
             return None
-        self.display.begins(f"probing {' '.join(tuning.best) or 'the defaults'}", self._left())
+        self.display.begins(f"probing {' '.join(tuning.best) or tuning.as_it_is}", self._left())
         began = self.clock()
         record, directory = self.machine.probe(tuning.best)
         if record is None:
@@ -170,6 +170,7 @@ class Search:
             self.display.begins("comparing what was found with what you gave", self._left())
             found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
             tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
+            tuning.proof |= {"losses": found.losses} if found.losses else {}
 
     def _reserved(self, trials: int) -> float:
         """Seconds that so many trials take, leaving each change out once, and the proof."""

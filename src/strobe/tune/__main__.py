@@ -1,0 +1,27 @@
+"""The command ``strobe tune``: of somebody else's script, or of a configuration of this project's ``train.py``."""
+
+import sys
+from pathlib import Path
+
+from strobe.process.signals import exit_code, interruptible
+from strobe.tune.script import is_script
+
+APPLICATION = Path(__file__).parents[3] / "train.py"
+
+
+def main() -> None:
+    """Search; exits with 128 and a signal's number when it was ended by one."""
+    try:
+        with interruptible():
+            if is_script(sys.argv[1:], APPLICATION):
+                from strobe.tune.command import main as search
+            else:
+                import strobe.app.needed  # noqa: F401
+                from strobe.app.tuning.entry import main as search
+            search()
+    except KeyboardInterrupt as interrupt:
+        sys.exit(exit_code(interrupt))
+
+
+if __name__ == "__main__":
+    main()

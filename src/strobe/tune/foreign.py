@@ -1,0 +1,104 @@
+"""Measures somebody else's script for a search: it is probed, and trains in turns, with changes made from outside."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.predict import step_of
+from strobe.duel.foreign import Foreign
+from strobe.overrides import applied
+from strobe.probe.changes import LOSSES, WANTED
+from strobe.probe.script import SIDES, alternative, probe_script
+from strobe.process.fork import Failure
+from strobe.records.run import Record, load_record
+from strobe.tune.comparing import Comparing
+from strobe.tune.record import Outcome
+from strobe.tune.script import Script
+
+
+class Scripts(Comparing):
+    """A script as it is, and with changes; it runs in the present working folder.
+
+    Args:
+        script: whose training it is.
+        folder: as of :class:`Comparing`; probes lie below it in ``looks``, those of one side in ``alone``.
+        seconds: of each side that is measured alone, at most.
+        turns: as of :class:`Comparing`, like the rest.
+        turn_seconds: of a turn.
+        timeout: of one training.
+        deadline: when the budget is spent.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        folder: Path,
+        *,
+        seconds: float,
+        turns: int,
+        turn_seconds: float,
+        timeout: float,
+        deadline: float,
+    ) -> None:
+        super().__init__(folder, turns=turns, turn_seconds=turn_seconds, timeout=timeout, deadline=deadline)
+        self._script, self._seconds = script, seconds
+        self._folders: dict[tuple[str, ...], Path] = {}  # of the latest training with these changes
+
+    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+        """As of :class:`Comparing`."""
+        found = self._probed("looks", overrides, SIDES)
+        if isinstance(found, Failure) and self._ready:  # trainings that may hold what it needs
+            self._release()
+            found = self._probed("looks", overrides, SIDES)
+        if isinstance(found, Failure):
+            self.failure = found.reason
+            return None, "looks"
+        record = load_record(found)
+        if step_of(record) is None:
+            self.failure = f"{self._seconds:g} s held no step to measure; give a larger --seconds"
+            return None, str(found.relative_to(self.folder))
+        self.failure = None
+        return record, str(found.relative_to(self.folder))
+
+    def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
+        """As of :class:`Comparing`, in a process of its own each time."""
+        found = self._probed("alone", applied(overrides, changes), (side,))
+        return None if isinstance(found, Failure) else alternative(load_record(found).summary, side, changes)
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        """As of :class:`Comparing`; the outcome of a proof has the losses of both."""
+        found = super().compare(before, after, among=among, proof=proof)
+        if not proof:
+            return found
+        sides = {"before": before, "after": after}
+        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items()}
+        return Outcome(found.verdict, found.ratio, found.error, found.turns, losses if all(losses.values()) else None)
+
+    def _probed(self, place: str, overrides: Sequence[str], sides: Sequence[str]) -> Path | Failure:
+        self.trainings += place == "looks"
+        number = 1 + len(list((self.folder / place).glob("*")))
+        return probe_script(
+            self._script.words,
+            self.folder.absolute() / place / str(number),
+            seconds=self._seconds,
+            timeout=self._timeout(),
+            changes=overrides,
+            sides=sides,
+        )
+
+    def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
+        self._folders[tuple(overrides)] = folder
+        told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder))}
+        command = [sys.executable, *self._script.words]
+        return Foreign(command, folder, variables=os.environ | told, timeout=self._timeout())
+
+
+def _file(folder: Path) -> Path:
+    return folder.absolute() / "losses.txt"
+
+
+def _losses(folder: Path) -> list[float]:
+    return [float(line) for line in _file(folder).read_text().splitlines()] if _file(folder).is_file() else []
