@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
-from strobe.overrides import applied, key_of
+from strobe.overrides import applied, key_of, split
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 from strobe.tune.dimensions import DIMENSIONS
 
@@ -134,12 +134,17 @@ class Composer:
         fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)} if own else set()
         many = own is not None and (threads > own or (self.step.cores is not None and crowded(record, self.step)))
         values: tuple[list[Changes], ...] = (
-            [(f"trainer.precision={precision}",)] if precision else [],
+            [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
             [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
             [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
             [(f"threads={count}",) for count in sorted(fitting) if many and record.has("threads") and count < threads],
         )
         return tuple(self._allowed(axis) for axis in values)
+
+    def _matmul(self, precision: str | None) -> list[Changes]:
+        """TensorFloat-32, where the GPU would have bfloat16 too."""
+        gpu, given = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
+        return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
 
     def _sizes(self, best: Changes) -> Iterator[Changes]:
         """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them."""
@@ -169,6 +174,9 @@ class Composer:
         for values in (loaders, self._engines(step), self._worker_counts(step)):
             if "engine=resident" not in best:  # beside which no worker loads
                 best = self._choose(side, best, self._allowed(values))
+        count = dict(map(split, best)).get(WORKERS, str(step.workers))
+        if count != "0" and record.setting("engine.persistent_workers") is False and "engine=resident" not in best:
+            self._choose(side, best, self._allowed([("engine.persistent_workers=true",)]))
 
     def _worker_counts(self, step: Step) -> Iterator[Changes]:
         limit, record = worker_limit(self.record, self.step), self.record

@@ -15,7 +15,6 @@ OVER: dict[str, tuple[str, ...]] = {
 }
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "matmul": ("matmul_precision",),
-    "logging": ("trainer.log_every_n_steps",),
 }
 OWN = ("loader", "engine")  # and these only in the application
 ALL = OVER | OF_SCRIPTS
