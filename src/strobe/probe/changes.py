@@ -267,7 +267,7 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     """
     import torch
 
-    if MADE not in vars(trainer):
+    if not hasattr(trainer, MADE):
         return {}
     found: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
     module, optimizers = trainer.lightning_module, trainer.optimizers
