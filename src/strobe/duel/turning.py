@@ -211,7 +211,7 @@ class Loops:
                 try:
                     batch = next(batches)
                 except StopIteration:
-                    if fresh or phases.updates == before:  # it is used up, or nothing is trained on it
+                    if fresh or phases.updates == before:  # nothing is left, or nothing is trained on it
                         return
                     batches, fresh = iter(loader), True
                     continue
@@ -225,8 +225,10 @@ class Loops:
                     turns.step(batch)
                 elif phases.updates > before:
                     turns.begin(loader)
-        finally:
+        finally:  # it is used up, or the script has left it
             phases.change(None)
+            if phases.updates > before and not turns.began:
+                turns.begin(loader)
 
 
 class Hydra:
@@ -351,7 +353,7 @@ def main() -> None:
         traceback.print_exc()
         turns.fail(" ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:LONGEST])
     if turns.began:
-        turns.fail(f"its loop ended by itself after {turns.trained} steps; let it go on, such as for more epochs")
+        turns.fail("its loop over strobe.watch ended by itself; let it go on, such as for more epochs")
     turns.fail(
         "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch in which an "
         "optimizer steps"
