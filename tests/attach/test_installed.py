@@ -56,6 +56,7 @@ END = """
 print(sys.argv[1:])
 sys.exit(7)
 """
+DUEL = ("--quads", "4", "--seconds", "0.05", "--", "train.py", "--", "python", "train.py")
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 
 

@@ -35,7 +35,7 @@ from strobe.app.tuning.search import PROPOSALS
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Duel, duel, quads
-from strobe.errors import DataError
+from strobe.errors import DataError, StrobeError
 from strobe.measure.statistics import FALSE_ALARM, LEVEL, Estimate, is_over, looks, sequential, share, unpaired
 from strobe.overrides import cell_of, joined
 from strobe.present import terminal
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
                 good = aa_duels.tell(folder, console, ALARMS)
             else:
                 good = (_of_trials if options.trials else _of_runs)(folder, options, console)
-    except DataError as error:
+    except StrobeError as error:
         sys.exit(code or str(error))
     sys.exit(code or not good)
 
@@ -133,8 +133,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--minutes and --seconds must be above 0")
     if wrong := [given for given in options.overrides if not is_override(given)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
-    if options.source is not None and (options.overrides or options.keep):
-        parser.error("--from trains nothing; leave KEY=VALUE and --keep out")
+    if options.source is not None and (options.overrides or options.keep or options.duels):
+        parser.error("--from trains nothing; leave KEY=VALUE, --duels and --keep out")
     kept = options.keep
     if kept is not None and kept.exists() and (not kept.is_dir() or any(kept.iterdir())):
         parser.error(f"--keep {kept} is not an empty folder; give a new one, or take what is there by --from")
