@@ -6,6 +6,7 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "a Lightning training as it is, with its verdict at the end",
+    "duel": "which of two trainings, or commits, is faster, by turns; a gate on speed",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",
@@ -13,7 +14,6 @@ ANY = {  # need nothing but what is installed with Strobe
 }
 APPLICATION = {
     "tune": "try what the findings say, and keep what makes training faster",
-    "duel": "which of two trainings is faster, by turns",
     "ceilings": "what loading alone and the model alone reach",
     "bench": "measure a suite of benchmarks",
     "native": "build the native operators, and say what is missing",

@@ -14,6 +14,7 @@ from strobe.process.fork import Failure, FreshProcess
 
 STEPS = 2  # that fit into a turn of either side
 UNCOUNTED = 2  # turns before the first quad
+FALSE = 0.025  # of duels of equals that are to be told may find the one side faster, and as many the other
 
 Side = Literal["incumbent", "candidate"]
 
