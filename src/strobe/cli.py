@@ -6,6 +6,8 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "a Lightning training as it is, with its verdict at the end",
+"probe": "what its loader and its model reach alone, without an edit",
+    "tune": "what to write in its script to make it faster, measured without an edit",
     "duel": "which of two trainings, or commits, is faster, by turns; a gate on speed",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
@@ -13,7 +15,6 @@ ANY = {  # need nothing but what is installed with Strobe
     "clean": "what runs have left, and its removal by age",
 }
 APPLICATION = {
-    "tune": "try what the findings say, and keep what makes training faster",
     "ceilings": "what loading alone and the model alone reach",
     "bench": "measure a suite of benchmarks",
     "native": "build the native operators, and say what is missing",
