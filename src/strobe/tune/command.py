@@ -10,6 +10,7 @@ from pathlib import Path
 from strobe.errors import ConfigError, StrobeError
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
+from strobe.process.launch import command_of, script_arguments
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
 from strobe.tune.foreign import Scripts
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     console = output()
-    script = Script((*(["-m"] if options.module else []), options.script, *options.arguments))
+    script = Script(tuple(command_of(options)))
     if not options.module and not Path(options.script).is_file():
         raise ConfigError(f"{options.script} is not a file; give the script that trains")
     over = None if options.over is None else options.over.split(",")
@@ -110,9 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
     parser.add_argument("--seconds", type=_positive, default=2.0, help="of loader or model alone, at most (2)")
     parser.add_argument("--turn-seconds", type=_positive, default=1.0, help="of a turn; two steps at least (1)")
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as for python -m")
-    parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    script_arguments(parser)
     return parser
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from strobe.diagnose.predict import step_of
 from strobe.duel.foreign import Foreign
 from strobe.overrides import applied
+from strobe.probe.asked import SIDES
 from strobe.probe.changes import LOSSES, WANTED
-from strobe.probe.script import SIDES, alternative, probe_script
+from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import Failure
 from strobe.records.run import Record, load_record
 from strobe.tune.comparing import Comparing
