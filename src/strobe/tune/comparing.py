@@ -59,6 +59,9 @@ class Comparing:
         """One that is not started yet; ``folder`` is empty."""
         raise NotImplementedError
 
+    def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
+        """Why two trainings that are warm cannot be compared."""
+
     def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
         """How many times as fast ``after`` trains as ``before``, as one of so many trials that share false alarms.
 
@@ -91,6 +94,8 @@ class Comparing:
                 if isinstance(training := self._begun(overrides), Failure):
                     return Defeat(training.reason, training.memory, "incumbent" if overrides is before else "candidate")
                 pair.append(training)
+            if (failure := self._check(*pair)) is not None:
+                return failure
             found = duel(
                 *pair,
                 turns=self._turns,

@@ -3,21 +3,26 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.predict import step_of
 from strobe.duel.foreign import Foreign
-from strobe.overrides import applied
+from strobe.duel.paired_trial import TakesTurns
+from strobe.overrides import applied, key_of
 from strobe.probe.asked import SIDES
-from strobe.probe.changes import LOSSES, WANTED
+from strobe.probe.changes import BATCH_SIZE, LOSSES, WANTED
 from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import Failure
 from strobe.records.run import Record, load_record
 from strobe.tune.comparing import Comparing
 from strobe.tune.record import Outcome
 from strobe.tune.script import Script
+
+RECENT = 30.0  # seconds within which a side that was measured need not be measured again
+UNSIZED = "its batches do not show how many samples they hold, so batches of other sizes cannot be compared"
 
 
 class Scripts(Comparing):
@@ -46,6 +51,8 @@ class Scripts(Comparing):
     ) -> None:
         super().__init__(folder, turns=turns, turn_seconds=turn_seconds, timeout=timeout, deadline=deadline)
         self._script, self._seconds = script, seconds
+        self._resized = False  # whether the trainings that are compared have batches of other sizes
+        self._known: dict[tuple[str, tuple[str, ...]], tuple[float, dict[str, Any] | None]] = {}  # when, and what
         self._folders: dict[tuple[str, ...], Path] = {}  # of the latest training with these changes
 
     def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
@@ -65,18 +72,30 @@ class Scripts(Comparing):
         return record, str(found.relative_to(self.folder))
 
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
-        """As of :class:`Comparing`, in a process of its own each time."""
-        found = self._probed("alone", applied(overrides, changes), (side,))
-        return None if isinstance(found, Failure) else alternative(load_record(found).summary, side, changes)
+        """As of :class:`Comparing`, in a process of its own each time; a side as it is, only when that is long ago."""
+        texts = tuple(applied(overrides, changes))
+        when, known = self._known.get((side, texts), (-RECENT, None))
+        if time.monotonic() - when > RECENT:
+            found = self._probed("alone", texts, (side,))
+            known = None if isinstance(found, Failure) else alternative(load_record(found).summary, side, changes)
+            self._known[side, texts] = time.monotonic(), known
+        return known
 
     def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
         """As of :class:`Comparing`; the outcome of a proof has the losses of both."""
+        self._resized = any(key_of(text) == BATCH_SIZE for text in {*before} ^ {*after})
         found = super().compare(before, after, among=among, proof=proof)
         if not proof:
             return found
         sides = {"before": before, "after": after}
         losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items()}
         return Outcome(found.verdict, found.ratio, found.error, found.turns, losses if all(losses.values()) else None)
+
+    def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
+        assert isinstance(before, Foreign)
+        assert isinstance(after, Foreign)
+        before.in_steps = after.in_steps = not (before.sized and after.sized)
+        return Failure(UNSIZED) if before.in_steps and self._resized else None
 
     def _probed(self, place: str, overrides: Sequence[str], sides: Sequence[str]) -> Path | Failure:
         self.trainings += place == "looks"
