@@ -103,7 +103,7 @@ def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Pa
         tmp_path, python, "-m", "strobe.duel", *"--quads 4 --seconds 0.05 -- train.py -- python train.py".split()
     )
     assert (fought.returncode, " 4 quads " in fought.stdout) == (0, True), fought.stderr
-    refused = run(tmp_path, python, "-m", "strobe.tune")
+    refused = run(tmp_path, python, "-m", "strobe.tune", "data=sample")
     assert re.fullmatch(r"This command needs packages .* checkout of Strobe's repository: .*\n", refused.stderr)
     assert refused.returncode == 1
 

@@ -13,7 +13,8 @@ def main() -> None:
     """Search; exits with 128 and a signal's number when it was ended by one."""
     try:
         with interruptible():
-            if is_script(sys.argv[1:], APPLICATION):
+            given = sys.argv[1:]
+            if is_script(given, APPLICATION) or not (APPLICATION.is_file() or any("=" in word for word in given)):
                 from strobe.tune.command import main as search
             else:
                 import strobe.app.needed  # noqa: F401

@@ -88,8 +88,10 @@ class Scripts(Comparing):
         if not proof:
             return found
         sides = {"before": before, "after": after}
-        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items()}
-        return Outcome(found.verdict, found.ratio, found.error, found.turns, losses if all(losses.values()) else None)
+        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items() if found.ratio}
+        return Outcome(
+            found.verdict, found.ratio, found.error, found.turns, losses if losses and all(losses.values()) else None
+        )
 
     def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
         assert isinstance(before, Foreign)

@@ -106,7 +106,14 @@ def _found(tuning: Tuning, first: Record) -> kit.Section:
     """The settings in which the given and the found configuration differ, and the proof."""
     proof = tuning.proof or {"ratio": None, "verdict": "", "error": None}
     heads = ("Setting", "Given", "Recommended" if tuning.recommended == tuning.best else "Found, not recommended")
-    values = [(kit.Text(key, "code"), _given(first, key), value) for key, value in map(split, tuning.changes)]
+    values = [
+        (
+            kit.Text(key if tuning.header["script"] is None else key.rpartition(".")[2], "code"),
+            _given(first, key),
+            value,
+        )
+        for key, value in map(split, tuning.changes)
+    ]
     if proof["ratio"] is None:
         told = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
     else:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from strobe.diagnose.foreign import argument
 from strobe.errors import ConfigError
 from strobe.measure.statistics import PROMISING, Interval
 from strobe.overrides import applied, key_of, split
@@ -62,6 +63,12 @@ class Tuning:
     proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error, losses}
     advice: list[str] = field(default_factory=list)
     trainings: int = 0  # that were started, probe runs among them
+
+    def spelled(self, overrides: Sequence[str]) -> str:
+        """Changes as they are shown: overrides as they are, those of a script as its arguments."""
+        if self.header["script"] is None:
+            return " ".join(overrides)
+        return ", ".join("=".join(argument(text)) for text in overrides)
 
     @property
     def as_it_is(self) -> str:

@@ -69,7 +69,7 @@ class Search:
         if tuning.probes and self._left() < SLACK * (tuning.usual_probe + self._reserved(1)):
             tuning.ended = BUDGET
             return None
-        self.display.begins(f"probing {' '.join(tuning.best) or tuning.as_it_is}", self._left())
+        self.display.begins(f"probing {tuning.spelled(tuning.best) or tuning.as_it_is}", self._left())
         began = self.clock()
         record, directory = self.machine.probe(tuning.best)
         if record is None:
@@ -121,7 +121,7 @@ class Search:
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
             if base != tuning.header["given"] or spent > most or self._left() < most:
                 return None
-            self.display.begins(f"the {side} alone{': ' if changes else ''}{' '.join(changes)}", self._left())
+            self.display.begins(f"the {side} alone{': ' if changes else ''}{tuning.spelled(changes)}", self._left())
             began = self.clock()
             found = self.machine.alone(base, side, changes) or {"rate": None}
             tuning.sides = [*earlier, found | asked | {"seconds": self.clock() - began}]
@@ -133,12 +133,13 @@ class Search:
     def _try(
         self, proposal: Proposal, before: list[str], after: list[str], *, among: int = 1, **kind: bool
     ) -> dict[str, Any]:
-        self.display.begins(f"trying {'without ' if kind else ''}{' '.join(proposal.overrides)}", self._left())
+        told = self.tuning.spelled(proposal.overrides)
+        self.display.begins(f"trying {'without ' if kind else ''}{told}", self._left())
         began = self.clock()
         found = self.machine.compare(before, after, among=among)
         trial = self.tuning.add(proposal, before, after, found, self.clock() - began, **kind)
         self._save()
-        self.display.say(of_trial(trial))
+        self.display.say(of_trial(self.tuning, trial))
         return trial
 
     def _prune(self) -> None:

@@ -32,11 +32,11 @@ def of_probe(record: Record) -> str:
     return f"{pace(1 / step.total)}. {verdict}" if step is not None else verdict
 
 
-def of_trial(trial: Mapping[str, Any]) -> str:
+def of_trial(tuning: Tuning, trial: Mapping[str, Any]) -> str:
     """A change, what it brought beside what was predicted, and what became of it."""
     told = "with it" if trial.get("left_out") else f"predicted {predicted(trial)}"
     found = trial["error"] or f"{times(trial['measured'])}, {told}"
-    return f"  {' '.join(trial['overrides'])}: {found}: {fate(trial)}"
+    return f"  {tuning.spelled(trial['overrides'])}: {found}: {fate(trial)}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
@@ -81,7 +81,7 @@ def warning(tuning: Tuning) -> str:
     """That the recommended configuration trains otherwise, not only faster; empty where it does not."""
     fewer = [text for text in tuning.changes if key_of(text) in ("trainer.precision", "matmul_precision")]
     if fewer and tuning.recommended == tuning.best:
-        coarse = f"{' and '.join(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
+        coarse = f"{tuning.spelled(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
     else:
         coarse = ""
     changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
@@ -145,7 +145,7 @@ def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:
     """Of each trial the change, and what stands below ``HEADS``."""
     return [
         (
-            f"{'without ' if trial.get('left_out') else ''}{' '.join(trial['overrides'])}",
+            f"{'without ' if trial.get('left_out') else ''}{tuning.spelled(trial['overrides'])}",
             trial["why"],
             "" if trial.get("left_out") else predicted(trial),
             trial["error"] or f"{times(trial['measured'])}{' with it' if trial.get('left_out') else ''}",
