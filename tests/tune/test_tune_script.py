@@ -62,7 +62,7 @@ def test_a_slow_loader_gets_workers_by_a_patch_that_git_applies(tmp_path: Path) 
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     options = ("--budget", "60s", "--over", "workers", "--seconds", "0.3", "--turn-seconds", "0.1")
-    asked = ("-m", "strobe.tune", *options, "--patch", "found.diff", "--out", "search", "train.py", "2")
+    asked = ("-m", "strobe.tune", *options, "--yes", "--patch", "found.diff", "--out", "search", "train.py", "2")
     said = ended(started(*asked, cwd=tmp_path))
     record = json.loads((tmp_path / "search" / NAME).read_text())
     assert record["proof"]["verdict"] == "faster", said

@@ -105,6 +105,11 @@ class Probe(Strobe):
         self._readings: list[contention.Reading] = []
         self._began = 0.0
 
+    @property
+    def state_key(self) -> str:
+        """That of what records: its time is shown, and never a finding."""
+        return Strobe.__qualname__
+
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Take over."""
         takeover.take_over(trainer, self._asked.scratch)

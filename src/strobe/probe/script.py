@@ -58,7 +58,7 @@ def probe_script(
                     break
                 tell(said)
     if isinstance(said, Failure):
-        return Failure(_why(said, folder), said.memory)
+        return Failure(why_not(said, folder), said.memory)
     return folder if said["reason"] is None else Failure(said["reason"])
 
 
@@ -81,8 +81,8 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
     }
 
 
-def _why(failure: Failure, folder: Path) -> str:
-    """Why a script's process ended without an answer."""
+def why_not(failure: Failure, folder: Path) -> str:
+    """Why a script's process, whose record would be in this folder, ended without an answer."""
     if failure.reason.endswith("code 0 and left no result"):
         return "the script ended before a Lightning Trainer's fit began"
     said = last_said(folder / OUTPUT)
@@ -94,5 +94,5 @@ def _become(pipe: Connection, folder: str, asked: dict[str, Any], variables: dic
     os.chdir(folder)
     print_into(Path(output))
     os.set_inheritable(pipe.fileno(), True)
-    variables[ASKED] = json.dumps(asked | {"pipe": pipe.fileno()})
+    variables |= {ASKED: json.dumps(asked | {"pipe": pipe.fileno()}), "PYTHONDONTWRITEBYTECODE": "1"}
     os.execve(sys.executable, [sys.executable, driver.__file__, *asked["command"]], variables)

@@ -10,6 +10,7 @@ from pathlib import Path
 from strobe.errors import ConfigError, StrobeError
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
+from strobe.probe.risks import agree
 from strobe.process.launch import command_of, script_arguments
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
@@ -23,9 +24,9 @@ from strobe.tune.table import print_tuning
 OUTPUTS = Path("strobe-tune")
 SEARCHED = [name for name in ALL if name not in OWN]
 TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
+WARNING = "This runs {line} up to its first fit, many times, and trains for some seconds each time."
 EPILOG = f"""
-The script is not edited, and no training goes on for longer than it takes to measure. It runs many times, in processes
-of its own, from this folder; its loggers and checkpoints are off. What else it writes, it writes again each time.
+The script is not edited. It runs many times, in processes of its own, from this folder.
 
 What is searched, unless --over picks some: {", ".join(SEARCHED)}.
 
@@ -56,6 +57,7 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise ConfigError(f"--over {','.join(unknown)} cannot be searched in a script; give of {','.join(SEARCHED)}")
     command = shlex.join(["strobe", "tune", *arguments])
     budget = seconds(options.budget, "--budget ")
+    agree(script.words, WARNING, yes=options.yes)
     tuning = _tuning(
         begin(_folder(options.out, script), [], over, command=command, budget=budget, script=script.line),
         options.out,
@@ -109,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--over", metavar="NAME,NAME", help="search only these")
     parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--seconds", type=_positive, default=2.0, help="of loader or model alone, at most (2)")
     parser.add_argument("--turn-seconds", type=_positive, default=1.0, help="of a turn; two steps at least (1)")
     script_arguments(parser)

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,7 @@ class Scripts(Comparing):
             return found
         sides = {"before": before, "after": after}
         losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items() if found.ratio}
-        return Outcome(
-            found.verdict, found.ratio, found.error, found.turns, losses if losses and all(losses.values()) else None
-        )
+        return replace(found, losses=losses if losses and all(losses.values()) else None)
 
     def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
         assert isinstance(before, Foreign)

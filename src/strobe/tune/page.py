@@ -106,14 +106,9 @@ def _found(tuning: Tuning, first: Record) -> kit.Section:
     """The settings in which the given and the found configuration differ, and the proof."""
     proof = tuning.proof or {"ratio": None, "verdict": "", "error": None}
     heads = ("Setting", "Given", "Recommended" if tuning.recommended == tuning.best else "Found, not recommended")
-    values = [
-        (
-            kit.Text(key if tuning.header["script"] is None else key.rpartition(".")[2], "code"),
-            _given(first, key),
-            value,
-        )
-        for key, value in map(split, tuning.changes)
-    ]
+    ours = tuning.header["script"] is None
+    names = [(key, key if ours else key.rpartition(".")[2], value) for key, value in map(split, tuning.changes)]
+    values = [(kit.Text(name, "code"), _given(first, key), value) for key, name, value in names]
     if proof["ratio"] is None:
         told = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
     else:
