@@ -69,12 +69,12 @@ def test_a_slow_loader_gets_workers_by_a_patch_that_git_applies(tmp_path: Path) 
     assert record["script"] == "python train.py 2"
     [workers] = [text for text in record["recommended"] if text.startswith("engine.num_workers=")]
     line = next(line for line in said.splitlines() if line.startswith("DataLoader("))
-    assert line.startswith(f"DataLoader(..., num_workers={workers.partition('=')[2]}")
-    assert line.endswith(f" at train.py:{LINE}")
+    found = f"num_workers={workers.partition('=')[2]}, persistent_workers=True"
+    assert line == f"DataLoader(..., {found}) at train.py:{LINE}"
     assert script.read_text() == SCRIPT  # nothing is edited unasked
     assert sorted(path.name for path in tmp_path.iterdir()) == ["found.diff", "search", "train.py"]
     subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
-    assert f"            num_workers={workers.partition('=')[2]}" in script.read_text()
+    assert f"            {found},\n            batch_size=4,\n" in script.read_text()
     assert f"train.py:{LINE}" in (tmp_path / "search" / "search.html").read_text()
 
 

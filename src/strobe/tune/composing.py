@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
-from strobe.overrides import applied, key_of, split
+from strobe.overrides import applied, key_of
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 from strobe.tune.dimensions import DIMENSIONS
 
@@ -174,9 +174,6 @@ class Composer:
         for values in (loaders, self._engines(step), self._worker_counts(step)):
             if "engine=resident" not in best:  # beside which no worker loads
                 best = self._choose(side, best, self._allowed(values))
-        count = dict(map(split, best)).get(WORKERS, str(step.workers))
-        if count != "0" and record.setting("engine.persistent_workers") is False and "engine=resident" not in best:
-            self._choose(side, best, self._allowed([("engine.persistent_workers=true",)]))
 
     def _worker_counts(self, step: Step) -> Iterator[Changes]:
         limit, record = worker_limit(self.record, self.step), self.record
@@ -185,7 +182,9 @@ class Composer:
         one = step.pace * max(1, step.workers)
         enough = math.ceil(1.1 * one / max(step.compute, 1e-9))
         counts = {0, 1, min(limit.workers, enough), min(limit.workers, 2 * enough)}
-        yield from ((f"{WORKERS}={count}",) for count in sorted(counts) if count != step.workers)
+        anew = not step.workers and record.setting("engine.persistent_workers") is False
+        stay = ("engine.persistent_workers=true",) if anew else ()  # else each epoch waits for them to start
+        yield from ((f"{WORKERS}={count}", *stay) for count in sorted(counts) if count != step.workers)
 
     def _engines(self, step: Step) -> Iterator[Changes]:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
