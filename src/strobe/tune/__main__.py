@@ -15,11 +15,14 @@ def main() -> None:
         with interruptible():
             given = sys.argv[1:]
             if is_script(given, APPLICATION) or not (APPLICATION.is_file() or any("=" in word for word in given)):
-                from strobe.tune.command import main as search
+                from strobe.tune.command import main as of_a_script
+
+                of_a_script()
             else:
                 import strobe.app.needed  # noqa: F401
-                from strobe.app.tuning.entry import main as search
-            search()
+                from strobe.app.tuning.entry import main as of_the_application
+
+                of_the_application()
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))
 
