@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -57,7 +57,7 @@ def _ended(pipe: Connection, _: Any) -> None:
     _leave(pipe, "its training ended before it could be measured")
 
 
-def _leave(pipe: Connection, reason: str | None = None) -> None:
+def _leave(pipe: Connection, reason: str | None = None) -> NoReturn:
     """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit."""
     for one in gc.get_objects():
         if type(one) is TemporaryDirectory:
@@ -125,8 +125,9 @@ class Probe(Strobe):
             self._guarded(self._listen, trainer)
         self._since = time.perf_counter()
 
-    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *given: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
         """End a step: one that is recorded, or one of a batch that is replayed."""
+        batch = given[2]
         if self._meter is not None:
             if self._meter.add(samples_of(batch)):
                 enter(self._ceilings, MODEL, self._scaled(self._meter.rate()))
@@ -134,7 +135,7 @@ class Probe(Strobe):
             return
         self._told += self._recorder.batch_size or samples_of(batch)
         self._counted += samples_of(batch)
-        super().on_train_batch_end(trainer, module, outputs, batch, *given)
+        super().on_train_batch_end(trainer, *given)
         takeover.go_on(trainer)
         if self._is_enough():
             self._guarded(self._measure, trainer)
