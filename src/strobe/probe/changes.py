@@ -236,12 +236,7 @@ def _change_optimizers(optimizer: Any, update: bool | str | None) -> None:
     @functools.wraps(made)
     def changed(self: Any, *args: Any, **kwargs: Any) -> None:
         given = _given(signature, self, args, kwargs)
-        if hasattr(given.get("params"), "__next__"):
-            given["params"] = list(given["params"])  # of which there may be two attempts
-        try:
-            made(self, **of_an_optimizer(given, update))
-        except RuntimeError:  # parameters that have no fused update
-            made(self, **given)
+        made(self, **of_an_optimizer(given, update))
         _note(self, optimizer, given, _place(_maker(self)))
 
     optimizer.__init__ = changed

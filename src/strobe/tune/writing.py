@@ -70,8 +70,9 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
         kind = MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
         groups.setdefault(kind or override, []).append(override)
     found = []
+    unknown: Sequence[None] = (None,)
     for kind, texts in groups.items():
-        for call in made.get(kind) or [None]:
+        for call in made.get(kind) or unknown:
             refused = NO_WORKERS if call and f"{WORKERS}=0" in texts else ()
             all_of_it = [*texts, *(text for text in refused if argument(text)[0] in (call or {})["given"])]
             (text,) = calls(all_of_it)
@@ -162,7 +163,8 @@ def _added(source: _Source, call: ast.Call, new: Sequence[str]) -> list[Change]:
     """Arguments behind a call's last one, or on a line of their own before it, if it stands so."""
     if not new:
         return []
-    last: ast.expr | ast.keyword | None = max((*call.args, *call.keywords), key=source.end, default=None)
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    last = max(given, key=source.end, default=None)
     text = ", ".join(new).encode()
     if last is None:
         return [(source.end(call) - 1, source.end(call) - 1, text)]
