@@ -68,9 +68,9 @@ class Scripts(Comparing):
         record = load_record(found)
         if step_of(record) is None:
             self.failure = f"{self._seconds:g} s held no step to measure; give a larger --seconds"
-            return None, str(found.relative_to(self.folder))
+            return None, f"looks/{found.name}"
         self.failure = None
-        return record, str(found.relative_to(self.folder))
+        return record, f"looks/{found.name}"
 
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
         """As of :class:`Comparing`, in a process of its own each time; a side as it is, only when that is long ago."""
