@@ -113,7 +113,8 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
-    console.print(*_phases(first, second))
+    for table in _phases(first, second):
+        console.print(table)
     say(console, f"A {rate(median(found.theirs))} {unit}, B {rate(median(found.ours))} {unit}")
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
