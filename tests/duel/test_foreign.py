@@ -134,11 +134,7 @@ def test_what_cannot_train_is_told_in_one_sentence(text: str, reason: str, start
     ("before", "after", "reason"),
     [
         ("max_time=", "devices=2, strategy='ddp_spawn', max_time=", "it trains in 2 processes"),
-        (
-            "loader = torch.utils.data.DataLoader(Stream(), batch_size=None)",
-            "loader = iter(Stream())",
-            "gave no batch in",
-        ),
+        ("torch.utils.data.DataLoader(Stream(), batch_size=None)", "iter(Stream())", "gave no batch in an epoch"),
     ],
 )
 def test_what_a_trainer_cannot_do_is_told_in_one_sentence(before: str, after: str, reason: str, start: Start) -> None:

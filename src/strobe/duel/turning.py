@@ -32,6 +32,7 @@ PATIENT = 10.0  # seconds, after which it no longer waits for the steps that wor
 STROBE = Path(__file__).parents[1]
 PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which may be others than the program's own
 CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
+RECORD = ("Strobe", "Recording", "StepRecorder")
 LONGEST = 300  # characters of an error that are told
 
 
@@ -133,6 +134,7 @@ class Fits:
             if trainer.world_size > 1:
                 turns.fail(f"it trains in {trainer.world_size} processes, and a duel is of one each; give devices=1")
             takeover.silence(trainer, scratch)
+            trainer.callbacks = [each for each in trainer.callbacks if not _records(each)]
             if not any(isinstance(each, taking) for each in trainer.callbacks):
                 trainer.callbacks.append(taking(turns, takeover, scratch))
 
@@ -147,7 +149,8 @@ class _TakesTurns:
     """A callback; of the package's own class, too."""
 
     def __init__(self, turns: Turns, takeover: Any, scratch: str) -> None:
-        self._turns, self._takeover, self._scratch, self._before = turns, takeover, scratch, -1
+        self._turns, self._takeover, self._scratch = turns, takeover, scratch
+        self._before = 0  # steps when the epoch began
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come last, so that a step ends after all other callbacks."""
@@ -167,11 +170,14 @@ class _TakesTurns:
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """What comes next waits for data."""
+        self._before = self._turns.trained
         if self._turns.clock is not None:
             self._turns.spend(self._turns.clock.restart(epoch=True))
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """See that epochs go on."""
         if self._turns.trained == self._before:
             self._turns.fail("its loader gave no batch in an epoch; it must give some in each one")
-        self._before = self._turns.trained
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """Count a step."""
@@ -267,18 +273,24 @@ class Imports(MetaPathFinder):
 
     def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
         self._waiting = waiting
+        self._searched: str | None = None
 
     def find_spec(self, name: str, *_: Any) -> Any:
-        """The module's own, with what waits behind it."""
-        then = self._waiting.pop(name, None)  # the search below comes here, too
-        spec = importlib.util.find_spec(name) if then is not None else None
-        if then is None or spec is None or spec.loader is None:
+        """The module's own, with what waits behind it; whoever asks need not import it."""
+        if name not in self._waiting or name == self._searched:
+            return None
+        self._searched = name  # the search below comes here, too
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searched = None
+        if spec is None or spec.loader is None:
             return spec
-        execute, call = spec.loader.exec_module, then
+        execute = spec.loader.exec_module
 
         def executed(module: ModuleType) -> None:
             execute(module)
-            call(module)
+            self._waiting.pop(name)(module)
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
@@ -306,6 +318,11 @@ def _now() -> float:
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def _records(callback: Any) -> bool:
+    """Whether it is one of Strobe's that record, and disturb some steps or all."""
+    return any(kind.__module__.startswith("strobe.") and kind.__name__ in RECORD for kind in type(callback).__mro__)
 
 
 def _sources() -> list[str]:
