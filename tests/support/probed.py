@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from strobe.probe.asked import ASKED, SIDES, Asked
 from strobe.probe.script import why_not
 from strobe.process.fork import Failure, FreshProcess, print_into
@@ -36,5 +38,6 @@ def _become(pipe: Connection, asked: dict[str, Any]) -> None:
     os.chdir(asked["scratch"])
     print_into(Path(asked["folder"]) / "output.txt")
     os.environ[ASKED] = json.dumps(asked | {"pipe": pipe.fileno()})
+    torch.set_num_threads(1)  # as in other tests
     sys.argv = list(asked["command"])
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -75,18 +75,24 @@ class Imports(MetaPathFinder):
 
     def __init__(self, waiting: dict[str, Callable[[Any], None]]) -> None:
         self._waiting = waiting
+        self._searched: str | None = None
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """The module's own, with what waits behind it."""
-        then = self._waiting.pop(name, None)  # the search below comes here, too
-        spec = importlib.util.find_spec(name) if then is not None else None
-        if then is None or spec is None or spec.loader is None:
+        """The module's own, with what waits behind it; whoever asks need not import it."""
+        if name not in self._waiting or name == self._searched:
+            return None
+        self._searched = name  # the search below comes here, too
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searched = None
+        if spec is None or spec.loader is None:
             return spec
-        execute, call = spec.loader.exec_module, then
+        execute = spec.loader.exec_module
 
         def executed(module: ModuleType) -> None:
             execute(module)
-            call(module)
+            self._waiting.pop(name)(module)
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec

@@ -16,7 +16,8 @@ OUTSIDE = {  # modules whose import tells
 }
 WRITING = (  # functions and methods by their last name
     *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmtree", "rmdir", "rename", "symlink_to"),
-    *("save", "savez", "save_file", "save_pretrained", "savefig", "dump", "to_csv", "to_parquet", "to_pickle"),
+    *("save", "savez", "save_file", "save_checkpoint", "save_pretrained", "savefig", "dump"),
+    *("to_csv", "to_parquet", "to_pickle"),
 )
 ISOLATED = """{what}
 Lightning's loggers, checkpoints, validation and early stopping are off, and nothing after fit is run. But what the

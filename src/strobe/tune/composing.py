@@ -181,10 +181,10 @@ class Composer:
             return
         one = step.pace * max(1, step.workers)
         enough = math.ceil(1.1 * one / max(step.compute, 1e-9))
-        counts = {0, 1, min(limit.workers, enough), min(limit.workers, 2 * enough)}
+        counts = dict.fromkeys((min(limit.workers, enough), min(limit.workers, 2 * enough), 1, 0))
         anew = not step.workers and record.setting("engine.persistent_workers") is False
         stay = ("engine.persistent_workers=true",) if anew else ()  # else each epoch waits for them to start
-        yield from ((f"{WORKERS}={count}", *stay) for count in sorted(counts) if count != step.workers)
+        yield from ((f"{WORKERS}={count}", *stay) for count in counts if count != step.workers)
 
     def _engines(self, step: Step) -> Iterator[Changes]:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
