@@ -7,6 +7,7 @@ import pytest
 from strobe.errors import ConfigError
 from strobe.tune.script import Script, is_script, seconds, without_option
 from support.places import ROOT
+from support.refusals import refusal
 
 APPLICATION = ROOT / "train.py"
 
@@ -49,10 +50,17 @@ def test_an_option_is_taken_out_before_the_script_only(words: str, wanted: str) 
     assert without_option(words.split(), "--budget") == wanted.split()
 
 
-def test_a_length_of_time() -> None:
-    assert (seconds("90", ""), seconds("2m", ""), seconds("1.5h", "")) == (90, 120, 5400)
-    with pytest.raises(ConfigError, match="--budget soon is not a length of time; give one such as --budget 120s"):
-        seconds("soon", "--budget ")
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("120s", 120), ("2m", 120), ("1h", 3600), ("90", 90), (" 1.5 m ", 90), ("0.5s", 0.5)]
+)
+def test_a_budget_is_a_length_of_time(given: str, wanted: float) -> None:
+    assert seconds(given, "--budget ") == wanted
+
+
+@pytest.mark.parametrize("given", ["", "soon", "5 days", "-3s", "0", "0s", "1e3", "s", "1..2m"])
+def test_another_budget_is_refused(given: str) -> None:
+    text = refusal(lambda: seconds(given, "tune.budget="), ConfigError)
+    assert all(part in text for part in (f"tune.budget={given}", "tune.budget=120s"))
 
 
 def test_this_file_is_a_script() -> None:
