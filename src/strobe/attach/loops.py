@@ -16,7 +16,7 @@ import torch
 
 from strobe.attach.place import command, has_stopped, new_directory, tell
 from strobe.attach.ranks import rank, ranks
-from strobe.attach.record import begin, finish, summarise
+from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import size_of
 from strobe.callbacks.clock import Clock
@@ -341,7 +341,8 @@ class Training:
             self.config["loop"] = UNSEEN
         summary = self._summary(status, error)
         machine, threads = (self.before, self.now), self.log.threads
-        finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+        complete(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+        tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
         device = _device(list(self.phases.optimizers)).type

@@ -329,7 +329,7 @@ def _ceilings(record: Record) -> str:
     if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
         known.append(f"together at most {figure(joint)}")
     given = [f"measured {figure(measured)}", *known] if measured else known
-    return f" ({', '.join(given)} images/s)" if known else ""
+    return f" ({', '.join(given)} {record.text('unit') or 'images'}/s)" if known else ""
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:

@@ -19,9 +19,11 @@ from strobe.app.data.sample import Sample
 from strobe.app.loaders.base import Batch, TileData
 from strobe.app.run import ceilings as measuring
 from strobe.app.run.batches import load_batch, repeat
-from strobe.app.run.ceilings import APART, Ceilings, blank, train_on
+from strobe.app.run.ceilings import APART, Ceilings, train_on
 from strobe.errors import DataError
 from strobe.measure.timing import Rate
+from strobe.probe import ceilings as shared
+from strobe.probe.ceilings import blank
 from support.ceilings_parts import composed, order, random_states, slow
 from support.interruptions import before_each_step, raising
 
@@ -68,7 +70,7 @@ def test_measuring_fills_the_record_and_changes_nothing(sample_root: Path, worke
 def test_workers_share_cores_when_there_are_too_few(
     sample_root: Path, monkeypatch: pytest.MonkeyPatch, cores: int, joint: float | None
 ) -> None:
-    monkeypatch.setattr(measuring, "usable_cores", lambda: cores)
+    monkeypatch.setattr(shared, "usable_cores", lambda: cores)
     rates = {"loader": Rate(400.0, 390.0, 410.0, 0.005), "model": Rate(100.0, 99.0, 101.0, 0.01), "transfer": None}
     monkeypatch.setattr(Ceilings, "_attempt", lambda _, side, *parts: rates[side])
     with composed(sample_root, "engine.num_workers=2") as (cfg, data, overrides):
