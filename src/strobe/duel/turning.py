@@ -51,9 +51,10 @@ class Turns:
         self.began = False
         self._seconds, self._ahead, self._multiple, self._first = 0.0, WARMUP, 1, True
         self._size: int | None = None  # of the latest batch that showed it
-        self._skipped = 0
+        self._skipped = self._steps = self._images = 0
+        self._phases: dict[str, float] = {}
+        self._began = 0.0
         self._size_of: Callable[[Any], int | None] = lambda _: None
-        self._restart()
 
     def begin(self, loaders: Any, *, accumulated: int = 1) -> None:
         """Training begins now, on batches of such a loader, or collection of them."""
@@ -100,14 +101,19 @@ class Turns:
 
     def _restart(self) -> None:
         self._steps = self._images = 0
-        self._phases: dict[str, float] = {}
-        self._began = _now() if self.began else 0.0
+        self._phases = {}
+        self._began = _now()
         if self.clock is not None:
             self.clock.restart()
 
     def _wait(self, seconds: float) -> None:
         images = None if self._size is None else self._images
-        told = {"images": images, "seconds": seconds, "steps": self._steps, "phases": self._phases or None}
+        told: dict[str, Any] = {
+            "images": images,
+            "seconds": seconds,
+            "steps": self._steps,
+            "phases": self._phases or None,
+        }
         if self._first:
             told["sources"] = _sources()
         self._first, self._ahead = False, 1
@@ -244,7 +250,7 @@ class Hydra:
     def __init__(self, folder: str) -> None:
         self._override = f"hydra.run.dir='{folder}'"
 
-    def __call__(self, package: ModuleType) -> None:
+    def __call__(self, package: Any) -> None:
         """Add an override to what ``hydra.main`` reads."""
         main = package.main
 
@@ -357,8 +363,8 @@ def main() -> None:
     turns = Turns(Connection(int(pipe)))
     os.set_inheritable(int(pipe), False)
     fits = Fits(turns, scratch)
-    waiting = {"lightning.pytorch": fits, "pytorch_lightning": fits, "strobe.attach.watch": Loops(turns)}
-    sys.meta_path.insert(0, Imports({**waiting, "hydra": Hydra(scratch)}))
+    waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
+    sys.meta_path.insert(0, Imports({**waiting, "strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}))
     if os.environ.get(CHANGES):
         strobes("probe.changes").install()
     try:
