@@ -142,7 +142,7 @@ def test_where_nothing_is_faster_there_is_nothing_to_write(
 def test_a_slow_loader_gets_workers_by_a_patch_that_git_applies(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    options = ("--budget", "2m", "--over", "workers", "--seconds", "0.5", "--turn-seconds", "0.3")
+    options = ("--budget", "20m", "--over", "workers", "--seconds", "0.5", "--turn-seconds", "0.3")
     asked = ("-m", "strobe.tune", *options, "--yes", "--patch", "found.diff", "--out", "search", "train.py", "2")
     said = ended(started(*asked, cwd=tmp_path))
     record = json.loads((tmp_path / "search" / NAME).read_text())
