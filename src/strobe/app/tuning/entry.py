@@ -12,7 +12,7 @@ from strobe.process.launch import quieten_kineto
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="tune")
 def tune(cfg: DictConfig) -> None:
-    """Search; ``strobe.app.tuning.command`` is imported here, so that help and config errors need not wait for it."""
+    """Search; ``strobe.app.tuning.command`` is imported here, so help and config errors do not wait for it."""
     quieten_kineto()
     from strobe.app.tuning.command import run
 
@@ -24,6 +24,6 @@ def main() -> None:
     """Search from the configuration that ``sys.argv`` gives."""
     register()
     if {"-m", "--multirun"} & set(sys.argv[1:]):
-        sys.exit("python -m strobe.tune takes no -m: run one search after the other")
+        sys.exit("python -m strobe.tune takes no -m; run one search after the other")
     with command("tune"):
         tune()
