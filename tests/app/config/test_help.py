@@ -1,6 +1,8 @@
 """``--help``: what each key is and means."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from strobe.app.config import help as help_text
 from strobe.app.config.register import CONF, schemas
 from strobe.errors import ConfigError
+from support.places import ROOT
 from support.refusals import refusal
 
 GROUPS = {"data", "loader", "engine", "model", "profiler", "checkpoint", "sweep", "tune", "suite", "trainer", "logger"}
@@ -58,3 +61,10 @@ def test_a_group_that_is_not_there() -> None:
     assert "--help nope: there is no such group; give one of data" in refusal(
         lambda: help_text.text("config", ["nope"]), ConfigError
     )
+
+
+def test_who_reads_only_its_beginning_sees_no_traceback() -> None:
+    asked = f"{sys.executable} {ROOT / 'train.py'} --help | head -n 1"
+    ended = subprocess.run(asked, shell=True, capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith("Trains an image classifier")
+    assert not ended.stderr

@@ -21,7 +21,10 @@ def command(name: str) -> Iterator[None]:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
-            print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
+            try:
+                print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]), flush=True)
+            except BrokenPipeError:  # such as of `--help | head`
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         yield
     except MISTAKES as error:
