@@ -10,7 +10,7 @@ from typing import Any
 from .batches import size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
-from .owners import checkpoint_names, metrics_of, owners, owners_between
+from .owners import checkpoint_names, metrics_of, owners, owners_between, skip_idle
 from .phases import PhaseClock
 from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
@@ -58,6 +58,7 @@ class StepRecorder(Callback):
         self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
+        skip_idle(self)
         self._clock.install(trainer)
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
@@ -79,7 +80,7 @@ class StepRecorder(Callback):
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
-        self._profilers = [one for one in trainer.callbacks if hasattr(one, "recording")]
+        self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
         self._recording = self._is_recorded()
         if self._log is not None:
             self._log.threads = ThreadsBeside()
@@ -104,7 +105,7 @@ class StepRecorder(Callback):
         if self._clock is None or self._log is None:
             return
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
-        before, self._recording = self._recording, self._is_recorded()
+        before, self._recording = self._recording, bool(self._profilers) and self._is_recorded()
         profiled = before or self._recording
         size, self.batch_size = self.batch_size or size_of(batch), None
         step = trainer.fit_loop.epoch_loop.total_batch_idx

@@ -11,7 +11,7 @@ import torch.distributed
 from torch import Tensor
 
 from .batches import elements_of
-from .clock import Clock, Lap
+from .clock import Clock, Lap, by_phase
 from .columns import PHASES
 
 _COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
@@ -70,7 +70,7 @@ class Waits:
     def of(self, lap: Lap, batch: Any) -> Sequence[Any]:
         """``RANKS`` of a step that has ended. A backward pass that Lightning does not know of has no known wait."""
         passes, self._passes = self._passes, 0
-        waits: list[Any] = list(lap.waits.values()) if lap.waited else _NONE
+        waits: list[Any] = by_phase(lap.waited) if lap.waited else _NONE
         exposed = sum(waits) if passes or not lap.updates else None
         return [exposed, *waits, elements_of(batch), f"{(self._unix + lap.began) / 1e9:.6f}"]
 

@@ -14,6 +14,7 @@ from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, finish, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
+from strobe.callbacks.owners import skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
@@ -61,9 +62,9 @@ class Strobe(Callback):
         self._before: contention.Reading | None = None
 
     @property
-    def recording(self) -> bool:
-        """Whether a profiler records the current step."""
-        return len(self._parts) > 1 and bool(self._parts[0].recording)  # the tracer comes first
+    def recording(self) -> bool | None:
+        """Whether a profiler records the current step; None without one."""
+        return bool(self._parts[0].recording) if len(self._parts) > 1 else None  # the tracer comes first
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
@@ -126,6 +127,7 @@ class Strobe(Callback):
             return
         if trainer.world_size > 1:
             self.on_before_backward = self._among_ranks  # type: ignore[method-assign]
+        skip_idle(self)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
         tracer = self._tracer(place) if trainer.is_global_zero else None
