@@ -55,6 +55,7 @@ class StepRows:
         self._line = _STEP + "%s%s" + _SECONDS + "%s" + _SECONDS * len(owners) + "%s\r\n"
         self._waiting: deque[Row] = deque()
         self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", newline="", buffering=1 << 16)
         names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         csv.writer(self._file).writerow([*COLUMNS, *names, *self._owners, *(AFTER + owner for owner in between)])
@@ -166,10 +167,12 @@ class StepLog:
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
 
-    def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
-        """End the step, and begin the next one."""
+    def end_step(
+        self, step: int, epoch: int, images: int | None, *, profiled: bool, elements: int | None = None
+    ) -> Lap:
+        """End the step, whose batch has so many ``elements`` among several ranks, and begin the next one."""
         lap, now = self.clock.lap(), time.monotonic()
-        among = self._waits.of(lap, batch) if self._waits else ()
+        among = self._waits.of(lap, elements) if self._waits else ()
         self.threads.look(now)
         head = (step, epoch, images, lap.updates, int(profiled), *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))

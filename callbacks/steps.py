@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .batches import size_of
+from .batches import elements_of, size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between, skip_idle
@@ -71,7 +71,6 @@ class StepRecorder(Callback):
         mine = {*checkpoints, type(self).__name__}
         between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
         path = rows_of(self.path, trainer.global_rank)
-        path.parent.mkdir(parents=True, exist_ok=True)
         rows = StepRows(path, [*owners(trainer), *loggers], between=between, device=on_gpu, ranks=ranks)
         if ranks:
             self._waits = Waits(self._clock)
@@ -110,7 +109,8 @@ class StepRecorder(Callback):
         size, self.batch_size = self.batch_size or size_of(batch), None
         step = trainer.fit_loop.epoch_loop.total_batch_idx
         images = None if size is None else size * self._ranks
-        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, batch=batch)
+        elements = elements_of(batch) if self._waits else None
+        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}

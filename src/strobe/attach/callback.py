@@ -122,7 +122,9 @@ class Strobe(Callback):
         self.place = None
         if any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
             return  # of two, such as the script's own and that of `strobe run`, one is enough
-        self.place = place = shared_directory(trainer, partial(new_directory, self.directory))
+        self.place = place = shared_directory(
+            trainer.global_rank, trainer.world_size, partial(new_directory, self.directory)
+        )
         if place is None:
             return
         if trainer.world_size > 1:

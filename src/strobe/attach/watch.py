@@ -21,7 +21,7 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
     training. Loops over the same loader, or with updates by the same optimizer, are epochs of one training; a
     loop between them that updates nothing is a validation. When the process ends, or another training
     begins, or the loader raises, the verdict is printed and the record is complete; ``close`` ends it before, as does
-    the end of a ``with`` block. Of several ranks the first one records.
+    the end of a ``with`` block. Of several ranks each writes its rows, and rank 0 tells.
 
     Args:
         loader: A DataLoader, or anything else to iterate over.
