@@ -46,6 +46,8 @@ class StepRecorder(Callback):
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
         self._waits: Waits | None = None  # of one of several ranks
+        self._began = 0.0  # `fit`, by time.monotonic
+        self.startup_seconds: float | None = None  # of `fit`, before its first step: a sanity check, starting workers
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, behind the checkpoints, so that a step ends after all others."""
@@ -55,6 +57,7 @@ class StepRecorder(Callback):
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
         on_gpu, ranks = trainer.strategy.root_device.type == "cuda", trainer.world_size > 1
+        self._began, self.startup_seconds = time.monotonic(), None
         self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
@@ -87,6 +90,8 @@ class StepRecorder(Callback):
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Nor what happened between epochs."""
+        if self.startup_seconds is None:
+            self.startup_seconds = time.monotonic() - self._began
         self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:

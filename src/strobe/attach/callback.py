@@ -176,7 +176,8 @@ class Strobe(Callback):
         assert self.place is not None
         summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
         config = settings_of(trainer)
-        return summary | {"script": command(), "settings": config} | what_is_trained(trainer), config
+        own = {"script": command(), "settings": config, "startup_seconds": self._recorder.startup_seconds}
+        return summary | own | what_is_trained(trainer), config
 
     def _keep(self, trainer: Any) -> None:
         """Keep what is known already, for a report where the process is killed."""

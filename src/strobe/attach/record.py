@@ -77,6 +77,7 @@ def summarise(
         "image_size": None,
         "environment": environment.describe(),
         "machine": None,
+        "startup_seconds": None,
         **steps,
         "ranks": ranks,
         "ceilings": None,

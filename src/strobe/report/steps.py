@@ -118,6 +118,9 @@ def _between(record: Record, total: float) -> list[str]:
             share = f"{'+' * (value / total >= 0.005)}{percent(value / total)}"
             parts.append(f"{duration(value)} of {_BETWEEN.get(name, name)} ({share})")
     lines = [f"Between steps, spread over all: {' and '.join(parts)}."] if parts else []
+    if startup := record.number("startup_seconds"):
+        told = "with the sanity check, and what starts workers and makes the loader's iterator"
+        lines.append(f"{duration(startup)} of fit passed before the first step, {told}.")
     if first := record.number("first_step_seconds"):
         lines.append(f"The run's first step took {duration(first)}, {first / total:,.1f} times a later one.")
     starts, wait = record.count("epoch_starts", "count"), record.number("epoch_starts", "data_wait")
