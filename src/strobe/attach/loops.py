@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from strobe.attach.place import command, has_stopped, new_directory, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, finish, summarise
-from strobe.attach.settings import keeps_its_profiler, loading_of, what_is_loaded
+from strobe.attach.settings import device_of, keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
@@ -171,7 +171,7 @@ class Training:
         self.before_loop = 0  # updates
         self.before = self.now = contention.read()
         self.next_reading = self.now.at + READ_EVERY
-        device = _device(asked.optimizers)
+        device = device_of(asked.optimizers)
         self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
@@ -369,7 +369,7 @@ class Training:
         finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        device = _device(list(self.phases.optimizers)).type
+        device = device_of(list(self.phases.optimizers)).type
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
         summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
         return summary | {"script": command(), "settings": self.config}
@@ -401,15 +401,6 @@ class Training:
             work(*given)
         except Exception as error:
             self.fail(error)
-
-
-def _device(optimizers: Iterable[Any] | None) -> torch.device:
-    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
-    for optimizer in optimizers or ():
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                return torch.device(parameter.device)
-    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def _reference(thing: Any) -> Callable[[], Any]:

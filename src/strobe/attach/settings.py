@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -70,6 +70,15 @@ def what_is_loaded(loader: Any) -> dict[str, Any]:
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
         "num_workers": sum(one.num_workers for one in loaders) if loaders else None,
     }
+
+
+def device_of(optimizers: Iterable[Any] | None) -> torch.device:
+    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
+    for optimizer in optimizers or ():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                return torch.device(parameter.device)
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def keeps_its_profiler(trainers: Any = None) -> bool:
