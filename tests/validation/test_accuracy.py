@@ -16,6 +16,7 @@ from strobe.app.config.checks import check
 from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.errors import DataError
+from strobe.overrides import applied
 from strobe.validation import accuracy as grid
 from strobe.validation import ledger
 from strobe.validation.accuracy_cells import Cell, cells
@@ -49,16 +50,26 @@ def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() ->
     assert len(few) == len(every) == len({(cell.given, cell.beside) for cell in every})
     controls = [cell for cell in NAMES.values() if cell.cause is None]
     injected = [cell for cell in NAMES.values() if cell.cause is not None and cell.half == "held_out"]
-    assert len(controls) == 16
+    assert len(controls) == 20
     fresh = [cell for cell in NAMES.values() if cell.half == "fresh"]
     assert Counter(cell.strength for cell in fresh) == {"mild": 7, "strong": 11, "": 4}
     assert Counter(cell.size for cell in fresh if cell.cause) == {"small": 9, "resnet18": 9}
+    unseen = [cell for cell in NAMES.values() if cell.half == "unseen"]
+    assert Counter(cell.size for cell in unseen if cell.cause) == {"small": 10, "resnet18": 10}
+    assert len(unseen) == 24
+    assert len({cell.cause for cell in unseen if cell.cause}) == 17
     assert len(injected) >= 30
     assert len({cell.cause for cell in injected}) >= 15
     kinds = Counter((cell.strength, cell.size) for cell in injected)
     assert min(kinds[strength, size] for strength in ("mild", "strong") for size in ("small", "resnet18")) >= 6
     assert "engine.num_workers=8" in few["many-workers"]
     assert "threads=64" in many["too-many-threads"]
+
+
+def test_what_undoes_a_fault_is_written_down_where_nobody_knew_the_rules() -> None:
+    for cell in NAMES.values():
+        assert bool(cell.remedy) == (cell.half == "unseen" and cell.cause is not None)
+        assert (applied(cell.overrides, cell.remedy) == cell.overrides) != bool(cell.remedy)
 
 
 @pytest.mark.parametrize(

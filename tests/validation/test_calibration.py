@@ -103,8 +103,10 @@ def test_coverage_can_fail_by_a_cause_that_is_unlike_the_others_and_in_the_other
     lines = told([*alike, *odd, *other], found)
     assert re.search(r"30 of 40 held \(75%, 95% interval 59% to 87%\)", lines[1])
     assert "0 of 5 held" not in lines[2]  # the odd cause has made intervals wide: 10 widths of 0.1
-    lines = told([*alike, *other], calibrate(alike))
-    assert "0 of 5 held" in lines[2]
+    unseen = [replace(one, half="unseen") for one in other[:3]]  # which intervals are not calibrated on either
+    lines = told([*alike, *other, *unseen], calibrate([*alike, *unseen]))
+    assert "developed cells: 0 of 5 held" in lines[2]
+    assert "unseen cells: 0 of 3 held" in lines[3]
 
 
 def test_a_promise_says_its_level_where_it_has_one() -> None:

@@ -23,26 +23,8 @@ from strobe.validation.injected_faults import (
     SmallClassifier,
     WideClassifier,
 )
+from support.classifiers import OPTIONS
 from support.composing import composed_data
-
-OPTIONS: dict[str, Any] = {
-    "classes": ("meadow", "forest", "river"),
-    "channels": 4,
-    "batch_size": 8,
-    "stem": "imagenet",
-    "weights": None,
-    "channels_last": False,
-    "compile": False,
-    "label_smoothing": 0.0,
-    "optimizer": "adam",
-    "lr": 1e-3,
-    "weight_decay": 0.0,
-    "fused": None,
-    "momentum": 0.9,
-    "scheduler": "none",
-    "lr_scaling": "none",
-    "lr_batch_size": 32,
-}
 
 
 def seconds_of(call: Callable[[], object]) -> float:

@@ -2,7 +2,8 @@
 
 The rules were tried on the ``developed`` half while they were written. On the ``held_out`` half no rule is tuned: its
 cells are what people's trainings do, with the cause that docs/diagnosis.md has for it. Nobody who writes rules has seen
-the ``fresh`` half, which is a third set of such cells and is reported apart.
+the ``fresh`` half, a third set of such cells; its figures have led to rules since. The ``unseen`` half was written
+after that, from public reports and without knowledge of the rules. Each half is reported apart.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from strobe.overrides import joined
 FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 HABITS = "strobe.validation.injected_habits"
+MISTAKES = "strobe.validation.injected_mistakes"
 KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
 SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
     f"model._target_={FAULTS}.{kind}Classifier"
@@ -44,12 +46,12 @@ TINY = "data.batch_size=8"
 RESNET18 = f"+model.small=false data.batch_size=128 {SGD}"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
 ADDED = "+callbacks.added._target_"
-HALVES = ("developed", "held_out", "fresh")
+HALVES = ("developed", "held_out", "fresh", "unseen")
 AT_ONCE = "engine.persistent_workers=false trainer.check_val_every_n_epoch=1000 trainer.limit_train_batches"
 SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showed that rules lacked, and so led to them
 
 
-Rows = Sequence[tuple[str, str, str, str]]  # name, right causes (none in a control), strength, overrides
+Rows = Sequence[tuple[str, ...]]  # name, right causes (none in a control), strength, overrides, perhaps the remedy
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Cell:
         strength: ``mild``, about a quarter of training, or ``strong``, more than half of it; empty in a control.
         beside: other processes that compute meanwhile.
         also: causes that are right as well.
+        remedy: overrides that take the fault out again; none where they were not written down.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Cell:
     strength: str = ""
     beside: int = 0
     also: tuple[str, ...] = ()
+    remedy: tuple[str, ...] = ()
 
     @property
     def size(self) -> str:
@@ -92,11 +96,11 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     """
     cores = cores or usable_cores()
     beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[Cell]()
-    for half, rows in zip(HALVES, (developed(cores), held_out(cores), fresh(cores)), strict=True):
-        for name, causes, strength, given in rows:
+    for half, rows in zip(HALVES, (developed(cores), held_out(cores), fresh(cores), unseen(cores)), strict=True):
+        for name, causes, strength, given, *rest in rows:
             right, of = tuple(causes.split()), "developed" if name in SHOWN else half
-            cause = right[0] if right else None
-            found.append(Cell(name, cause, tuple(given.split()), of, strength, beside.get(name, 0), right[1:]))
+            cause, remedy = right[0] if right else None, tuple(" ".join(rest).split())
+            found.append(Cell(name, cause, tuple(given.split()), of, strength, beside.get(name, 0), right[1:], remedy))
     return tuple(found)
 
 
@@ -216,7 +220,7 @@ def held_out(cores: int) -> Rows:
 
 
 def fresh(cores: int) -> Rows:
-    """The half that nobody who writes rules has seen; where two causes are honest answers, either is right."""
+    """The half that nobody who wrote rules had seen; where two causes are honest answers, either is right."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     small, large, short = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}", "trainer.limit_train_batches"
     kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18} model._target_={HABITS}"
@@ -249,4 +253,107 @@ def fresh(cores: int) -> Rows:
         ("control-accumulated-resnet18", "", "", f"{large} {summed}=4"),
         ("control-averaged-seldom", "", "", f"{small} {averaged} +callbacks.added.every=50"),
         ("control-validated-twice", "", "", f"{small} {once}=null trainer.val_check_interval=100"),
+    )
+
+
+def unseen(cores: int) -> Rows:
+    """The half of public reports; each injected cell says what undoes its fault."""
+    photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES} loader=tifffile"
+    small, large = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}"
+    kind, resnet18 = f"{photos} model._target_={MISTAKES}", f"{photos} {RESNET18} model._target_={MISTAKES}"
+    loader, added = f"loader._target_={MISTAKES}", f"{ADDED}={MISTAKES}"
+    saved, each = f"{ADDED}=lightning.pytorch.callbacks.ModelCheckpoint", "logger=csv trainer.log_every_n_steps=1"
+    spawned = f"engine.num_workers={cores} engine.multiprocessing_context=spawn {AT_ONCE}=40"
+    stopping = f"{ADDED}=lightning.pytorch.callbacks.EarlyStopping +callbacks.added.monitor=train/step_loss"
+    array, file, gone, kept = "loader=memory", "loader=tifffile", "~callbacks.added", "engine.persistent_workers=true"
+    return (
+        ("pixels-as-text", "loader", "strong", f"{small} {loader}.TextPhotos data.batch_size=128", array),
+        ("zip-opened-each-time", "loader", "strong", f"{tiles} {SMALL} {loader}.ZippedTiles", file),
+        ("listed-collate-resnet18", "loader", "mild", f"{large} {loader}.ListedPhotos", array),
+        (
+            "packed-shards-resnet18",
+            "uneven_steps loader",
+            "mild",
+            f"{large} {loader}.ShardedPhotos data.batch_size=64",
+            array,
+        ),
+        (
+            "spawned-workers",
+            "workers_restart",
+            "strong",
+            f"{small} {PLAIN} {spawned} trainer.max_time={{seconds:16}}",
+            kept,
+        ),
+        (
+            "spectral-norms-resnet18",
+            "callback",
+            "strong",
+            f"{large} {added}.SpectralNorms +callbacks.added.every=8",
+            gone,
+        ),
+        (
+            "norms-logged-resnet18",
+            "callback logging",
+            "mild",
+            f"{resnet18}.NormsClassifier {each} data.batch_size=64",
+            SMALL,
+        ),
+        (
+            "image-losses-logged",
+            "logging single_thread",
+            "strong",
+            f"{kind}.ImageLossesClassifier {each} data.batch_size=128",
+            SMALL,
+        ),
+        ("adam-by-hand-resnet18", "optimizer", "mild", f"{resnet18}.HandWrittenAdamClassifier", SMALL),
+        (
+            "own-checkpoints-resnet18",
+            "checkpoint",
+            "strong",
+            f"{PHOTOS} data.batch_size=128 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
+            gone,
+        ),
+        (
+            "clusters-each-epoch",
+            "between",
+            "strong",
+            f"{kind}.ClusteringClassifier trainer.limit_train_batches=20",
+            SMALL,
+        ),
+        (
+            "views-validated-resnet18",
+            "validation",
+            "mild",
+            f"{resnet18}.ViewsClassifier {VALIDATED}=10 trainer.limit_val_batches=1",
+            SMALL,
+        ),
+        (
+            "cell-by-cell",
+            "small_batch single_thread",
+            "strong",
+            f"{kind}.CellByCellClassifier data.batch_size=16",
+            "data.batch_size=512",
+        ),
+        ("matched-by-image", "single_thread", "strong", f"{kind}.MatchingClassifier", SMALL),
+        ("simulator-in-step", "stalled", "strong", f"{kind}.SimulatorClassifier", SMALL),
+        ("plotted-by-thread", "background_thread", "strong", f"{small} {added}.PlotThread", gone),
+        ("double-weights-resnet18", "precision", "strong", f"{resnet18}.DoubleClassifier data.batch_size=64", SMALL),
+        ("one-thread-resnet18", "threads", "mild", f"{resnet18}.OneThreadClassifier", SMALL),
+        (
+            "enlarged-tiles-resnet18",
+            "upsampled",
+            "strong",
+            f"{tiles} {SGD} {loader}.EnlargedTiles data.batch_size=16",
+            file,
+        ),
+        ("endless-bank", "slowing_down", "strong", f"{kind}.BankClassifier", SMALL),
+        (
+            "control-momentum-resnet18",
+            "",
+            "",
+            f"{photos} data.batch_size=256 model.optimizer=sgd model.label_smoothing=0.1",
+        ),
+        ("control-early-stopping", "", "", f"{small} {stopping} +callbacks.added.patience=1000"),
+        ("control-photos-as-stored-resnet18", "", "", f"{CLEAN} {SMALL_PHOTOS} data.size=64 data.batch_size=64 {SGD}"),
+        ("control-monitor-thread", "", "", f"{small} {added}.MonitorThread"),
     )

@@ -4,7 +4,8 @@
 
 By split-conformal prediction over the held-out and fresh cells, on which no rule was developed, each with its last
 prediction. Prints how many of the measured speed-ups lie in intervals stretched so: with each cause by the others'
-cells, and of the developed cells. (With single cells left out, as many would lie inside as the level says.)
+cells, and of the developed and the unseen cells, which are not used. (With single cells left out, as many would lie
+inside as the level says.)
 """
 
 import argparse
@@ -14,10 +15,12 @@ from pathlib import Path
 from strobe.diagnose.predict import Calibration
 from strobe.errors import StrobeError
 from strobe.measure.statistics import conformal
+from strobe.validation.accuracy_cells import HALVES
 from strobe.validation.experiment import interval_of
 from strobe.validation.ledger import Entry, read
 
 LEVEL = 0.9
+USED = ("held_out", "fresh")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def calibrate(entries: Iterable[Entry]) -> Calibration | None:
     """By the cells on which no rule was developed; None if they are too few."""
-    chosen = last([entry for entry in entries if entry.half != "developed"])
+    chosen = last([entry for entry in entries if entry.half in USED])
     quantile = conformal([score for _, score in chosen], LEVEL)
     if quantile is None:
         return None
@@ -58,7 +61,7 @@ def last(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
 
 def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
     """What it comes to, and the coverage."""
-    chosen = last([entry for entry in entries if entry.half != "developed"])
+    chosen = last([entry for entry in entries if entry.half in USED])
     inside = total = 0
     for cause in {entry.found for entry, _ in chosen}:
         others = conformal([score for entry, score in chosen if entry.found != cause], LEVEL)
@@ -69,9 +72,10 @@ def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
     lines = [f"Intervals are stretched by {found.quantile:.2f}, by {found.cells} predictions ({LEVEL:.0%})."]
     if total:
         lines.append(f"Each cause by the others' cells: {inside} of {total} held ({interval_of(inside, total)}).")
-    if other := last([entry for entry in entries if entry.half == "developed"]):
-        held = sum(score <= found.quantile for _, score in other)
-        lines.append(f"The developed cells: {held} of {len(other)} held ({interval_of(held, len(other))}).")
+    for half in HALVES:
+        if half not in USED and (other := last([entry for entry in entries if entry.half == half])):
+            held = sum(score <= found.quantile for _, score in other)
+            lines.append(f"The {half} cells: {held} of {len(other)} held ({interval_of(held, len(other))}).")
     return lines
 
 
