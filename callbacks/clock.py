@@ -117,7 +117,7 @@ class Clock(Phases):
         super().__init__()
         self.device = device
         self._current = self._rest = "other"
-        self._cpu_since = self._main_since = self._steps = self._collecting = 0
+        self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
 
     def collect(self, watch: bool) -> None:
