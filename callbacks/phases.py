@@ -77,7 +77,7 @@ class PhaseWatch(Phases, Profiler):
         if self._passes:
             vars(self).pop("profile", None)
         else:  # a dictionary's own look-up, in a tenth of the time that Lightning's block takes
-            self.profile = _Blocks(self, self._known).__getitem__  # type: ignore[method-assign]
+            self.profile = _Blocks(self, self._known).__getitem__  # type: ignore[method-assign, assignment]
         self.watch_updates()
 
     def remove(self, trainer: Any) -> None:

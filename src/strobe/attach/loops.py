@@ -75,10 +75,10 @@ def _loop_of(asked: Asked) -> "Loop | None":
             loop = Loop(training, asked)
             training.begin(loop, sure=bool(same) and trains)
             return loop
-    if not trains or (training := _training_of(asked)) is None:
+    if not trains or (new := _training_of(asked)) is None:
         return None
-    loop = Loop(training, asked)
-    training.open(loop)
+    loop = Loop(new, asked)
+    new.open(loop)
     return loop
 
 
@@ -87,7 +87,7 @@ def _training_of(asked: Asked) -> "Training | None":
     if rank() and ranks() == 1:
         return None
     place = shared_directory(rank(), ranks(), partial(new_directory, asked.directory))
-    return place and Training(asked, place)
+    return None if place is None else Training(asked, place)
 
 
 def is_recording() -> bool:
