@@ -40,6 +40,11 @@ def elements_of(batch: Any) -> int | None:
     return elements if next(budget, None) is not None else None
 
 
+def shapes_of(batch: Any) -> tuple[tuple[int, ...], ...]:
+    """The shape of each tensor among its first parts."""
+    return tuple([tuple(part.shape) for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor)])
+
+
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:
     """A batch and its parts, each before its own, until the budget is used up."""
     left = [batch]

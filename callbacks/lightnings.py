@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.fabric.utilities.apply_func import move_data_to_device
+    from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
     from lightning.pytorch.callbacks import RichProgressBar
     from lightning.pytorch.loggers import TensorBoardLogger
     from lightning.pytorch.profilers import PassThroughProfiler, Profiler
@@ -21,11 +22,12 @@ else:
     _first, *_ = _all = [import_module(name) for name in _names]
     Callback = _first.Callback if len(_all) == 1 else type("Callback", tuple(one.Callback for one in _all), {})
     LightningModule, Trainer, RichProgressBar = _first.LightningModule, _first.Trainer, _first.callbacks.RichProgressBar
+    LightningDataModule, move_data_to_device = _first.LightningDataModule, _first.core.hooks.move_data_to_device
     TensorBoardLogger = _first.loggers.TensorBoardLogger
     PassThroughProfiler, Profiler = _first.profilers.PassThroughProfiler, _first.profilers.Profiler
 
-__all__ = ["Callback", "LightningModule", "PassThroughProfiler", "Profiler", "RichProgressBar", "TensorBoardLogger"]
-__all__ += ["Trainer", "seconds_left", "steps_left"]
+__all__ = ["Callback", "LightningDataModule", "LightningModule", "PassThroughProfiler", "Profiler", "RichProgressBar"]
+__all__ += ["TensorBoardLogger", "Trainer", "move_data_to_device", "seconds_left", "steps_left"]
 
 
 def steps_left(trainer: Any) -> float:

@@ -6,6 +6,7 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "a Lightning training as it is, with its verdict at the end",
+    "probe": "what its loader and its model reach alone, without an edit",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
     "compare": "runs and sweeps side by side, with intervals; a gate on speed",

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
+from strobe.process.launch import command_of, script_arguments
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
@@ -31,15 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
     parser.add_argument("--trace", action="store_true", help="record some steps with torch.profiler, too")
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as for python -m")
-    parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    script_arguments(parser)
     given = parser.parse_args(arguments)
     if not any(entry_points(group=group, name="strobe") for group in GROUPS):
         sys.exit("Lightning does not find Strobe: its entry points are not installed. Install Strobe again with pip.")
     told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else "", TRACE: str(int(given.trace))}
-    line = [sys.executable, *(["-m"] if given.module else []), given.script, *given.arguments]
-    os.execve(sys.executable, line, os.environ | told)
+    os.execve(sys.executable, [sys.executable, *command_of(given)], os.environ | told)
 
 
 if __name__ == "__main__":

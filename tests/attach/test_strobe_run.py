@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,13 @@ import pytest
 
 from strobe import Strobe, run
 from strobe.attach import entry
-from support.places import ROOT
-
-
-def groups() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    return found
+from support.entry_points import groups, install
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This tree's entry points, as pip installs them, whatever is installed here."""
-    info = tmp_path / "site" / "lightning_strobe-0.1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lightning-strobe\nVersion: 0.1.0\n")
-    lines = [line for group, names in groups().items() for line in (f"[{group}]", *map(" = ".join, names.items()))]
-    (info / "entry_points.txt").write_text("\n".join(lines))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(info.parent), str(ROOT / "src")]))
-    monkeypatch.syspath_prepend(info.parent)
+    install(tmp_path / "site", monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 

@@ -13,7 +13,8 @@ from strobe.present.format import TIMES, figure
 from strobe.records.files import write_summary
 from strobe.records.run import read_summary
 from support.comparisons import ERROR, comparison, without
-from support.pages import Page, numbers, of_class, with_wrong_values, words_of
+from support.pages import WRONG, Page, numbers, of_class, words_of
+from support.recorded import damages
 from support.run_folders import write_run
 
 SIZES = (2, 24, 200)
@@ -272,14 +273,15 @@ def test_operators_show_before_and_after() -> None:
     assert "before: loader=rasterio" in page.text
 
 
-@pytest.mark.parametrize("turn", [0, 3])
+@pytest.mark.parametrize("turn", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_whatever_a_run_lacks_or_has_wrong_it_is_compared_and_shown(turn: int, tmp_path: Path) -> None:
     runs = [write_run(tmp_path / loader, [f"loader={loader}"]) for loader in ("native", "pil")]
-    for summary in with_wrong_values(read_summary(runs[1] / "summary.json"), turn):
+    summary = read_summary(runs[1] / "summary.json")
+    for place in damages(summary, WRONG, turn):
         write_summary(runs[1] / "summary.json", summary)
         page = page_of(gather(Asked(runs, tmp_path, "python -m strobe.compare")))
-        assert page.sections[-1] == "method", summary
-        assert not re.search(r"\b(nan|inf)\b", page.text), summary
+        assert page.sections[-1] == "method", place
+        assert not re.search(r"\b(nan|inf)\b", page.text), place
 
 
 def test_it_is_a_pure_function_of_the_record() -> None:

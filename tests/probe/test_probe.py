@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter
-from strobe.probe.loader import cpu_seconds, loading_parts, measure_loader
-from strobe.probe.model import ALONE, measure_model
+from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader
+from strobe.probe.model import ALONE, Again, measure_model
 from support.fitting import Model, trainer_with
 
 CPU = torch.device("cpu")
@@ -149,6 +150,40 @@ def test_ctrl_c_while_training_is_heard_also_the_next_time() -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_core_seconds_of_a_worker_that_has_gone_are_not_known() -> None:
-    assert cpu_seconds([1]) is not None
-    assert cpu_seconds([2**22 + 1]) is None  # proc(5): more than any process may have
+@pytest.mark.parametrize("persistent", [True, False])
+def test_core_seconds_of_workers_count_also_when_they_have_gone(persistent: bool) -> None:
+    """Each image costs at least 5 ms of some worker, also of those that end with their epoch."""
+    loader = DataLoader(Busy(*IMAGES.tensors), 1, num_workers=2, persistent_workers=persistent)
+    cpu = measure_loader(loader, device=CPU, seconds=0.4).rate.cpu_seconds
+    assert cpu is not None
+    assert cpu >= 0.7 * BUSY
+
+
+BUSY = 0.005
+
+
+class Busy(TensorDataset):
+    """Computes."""
+
+    def __getitem__(self, index: int) -> Any:
+        until = time.thread_time() + BUSY
+        while time.thread_time() < until:
+            pass
+        return super().__getitem__(index)
+
+
+def test_a_batch_of_each_shape_is_kept_and_replayed_as_often_as_it_came() -> None:
+    batches = [torch.zeros(2 if number % 4 else 3, 4) for number in range(8)]
+    found = measure_loader(batches, device=CPU, seconds=0.05)
+    assert [len(kind.batch) for kind in found.kinds] == [3, 2]
+    assert found.kinds[1].count == pytest.approx(3 * found.kinds[0].count, abs=3)
+    kinds = [Kind(torch.zeros(3, 4), 10), Kind(torch.zeros(2, 4), 30)]
+    replayed = islice(Again(kinds, CPU, Meter(1.0, warmup=1)), 8)
+    assert sorted(len(batch) for batch in replayed) == [2] * 6 + [3] * 2
+    many = [torch.zeros(size, 1) for size in range(1, 100)]
+    assert len(measure_loader(many, device=CPU, seconds=0.05).kinds) == MOST_KINDS
+
+
+def test_a_loader_that_can_be_read_only_once_is_told() -> None:
+    with pytest.raises(ValueError, match="no batch in a second epoch"):
+        measure_loader(iter([torch.zeros(2, 4)] * 3), device=CPU, seconds=0.5)

@@ -7,7 +7,6 @@ import re
 import runpy
 import threading
 import time
-import tomllib
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import torch
 
 from strobe.attach import callback
+from support.entry_points import groups, write
 from support.places import ROOT
 
 TIMER = "lightning.pytorch.callbacks.timer"
@@ -78,14 +78,8 @@ def scripts() -> list[Script]:
 
 def install(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This tree's entry points and those of the witness, as pip would write them."""
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    both = {"lightning_strobe": groups, "witness": {group: {"witness": f"{__name__}:witnesses"} for group in groups}}
-    for name, points in both.items():
-        info = site / f"{name}-0.1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
-        lines = [line for group, names in points.items() for line in (f"[{group}]", *map(" = ".join, names.items()))]
-        (info / "entry_points.txt").write_text("\n".join(lines))
+    write(site, "lightning_strobe", groups())
+    write(site, "witness", {group: {"witness": f"{__name__}:witnesses"} for group in groups()})
     monkeypatch.syspath_prepend(site)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import begin, finish, summarise
+from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import skip_idle
@@ -122,9 +121,7 @@ class Strobe(Callback):
         self.place = None
         if any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
             return  # of two, such as the script's own and that of `strobe run`, one is enough
-        self.place = place = shared_directory(
-            trainer.global_rank, trainer.world_size, partial(new_directory, self.directory)
-        )
+        self.place = place = shared_directory(trainer.global_rank, trainer.world_size, self._new_place)
         if place is None:
             return
         if trainer.world_size > 1:
@@ -134,6 +131,9 @@ class Strobe(Callback):
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
         tracer = self._tracer(place) if trainer.is_global_zero else None
         self._parts = [part for part in (tracer, self._recorder) if part]
+
+    def _new_place(self) -> Path:
+        return new_directory(self.directory)
 
     def _make_way(self, trainer: Any) -> None:
         """Leave torch.profiler, of which a process can run one, to a script that uses it itself."""
@@ -169,7 +169,9 @@ class Strobe(Callback):
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
         machine, threads = (self._before, contention.read()), self._recorder.threads
-        finish(*self._known(trainer, status, error), self.place, machine=machine, threads=threads, page=self.report)
+        summary, config = self._known(trainer, status, error)
+        complete(summary, config, self.place, machine=machine, threads=threads, page=self.report)
+        tell_verdict(summary, self.place)
 
     def _known(self, trainer: Any, status: str, error: BaseException | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """What can be told of the training so far, and what it is set to."""

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any
 
+from strobe.probe.asked import Asked
 from strobe.process.launch import rank
 
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
@@ -11,7 +12,15 @@ GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_fa
 
 
 def callbacks() -> list[Any]:
-    """A ``Strobe`` if the environment has STROBE=1; writes to STROBE_OUT, and traces with STROBE_TRACE=1."""
+    """A ``Strobe`` if the environment has STROBE=1; writes to STROBE_OUT, and traces with STROBE_TRACE=1.
+
+    In the process of a script that is probed (``strobe probe``) its training is taken over instead.
+    """
+    if (asked := Asked.read()) is not None:
+        from strobe.attach.probing import attend
+
+        attend(asked)
+        return []
     if not is_set(WANTED):
         return []
     try:

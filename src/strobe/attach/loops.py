@@ -17,7 +17,7 @@ import torch
 
 from strobe.attach.place import command, has_stopped, new_directory, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
-from strobe.attach.record import begin, finish, summarise
+from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import device_of, keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
@@ -366,7 +366,8 @@ class Training:
             self.config["loop"] = UNSEEN
         summary = self._summary(status, error)
         machine, threads = (self.before, self.now), self.log.threads
-        finish(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+        complete(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+        tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
         device = device_of(list(self.phases.optimizers)).type

@@ -13,12 +13,13 @@ FOLDER = Path("strobe-runs")
 _said = False
 
 
-def new_directory(wanted: Path | None) -> Path:
-    """A directory without a record: ``strobe-runs/<date>/<time>-<script>``, or the one that is wanted.
+def new_directory(wanted: Path | None, name: str | None = None) -> Path:
+    """A directory without a record: ``strobe-runs/<date>/<time>-<name>``, or the one that is wanted.
 
-    Where that holds a record already, -2, -3 ... is added: nothing is overwritten. Raises an OSError.
+    The name is the script's by default. Where the directory holds a record already, -2, -3 ... is added: nothing is
+    overwritten. Raises an OSError.
     """
-    place = wanted or FOLDER / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script()}"
+    place = wanted or FOLDER / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{name or script()}"
     place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))

@@ -135,7 +135,7 @@ def report(
     save(summary, run_dir)
 
 
-def finish(
+def complete(
     summary: dict[str, Any],
     config: dict[str, Any],
     run_dir: Path,
@@ -144,10 +144,14 @@ def finish(
     threads: ThreadsBeside,
     page: bool,
 ) -> None:
-    """Complete the record of a script's training: what the machine did meanwhile, conclusions, page and verdict."""
+    """Complete the record of a script's training: what the machine did meanwhile, conclusions and page."""
     summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores()}
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
+
+
+def tell_verdict(summary: dict[str, Any], run_dir: Path) -> None:
+    """Print the verdict where it is in no script's output: on standard error."""
     print_summary(summary, run_dir, _Console(stderr=True))
 
 

@@ -4,9 +4,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.predict import Step
+from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
@@ -19,6 +20,8 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
+GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
+RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
@@ -114,8 +117,37 @@ def hooks(record: Record) -> list[Hook]:
     return sorted(merged, key=lambda hook: -hook.mean)
 
 
+def growth(record: Record, step: Step) -> tuple[list[float], str] | None:
+    """A typical step in each quarter of a run whose steps get slower, and the phase that grows; None if they do not.
+
+    A phase that grows alone tells before the whole step does: a machine that becomes slower slows all phases.
+    """
+    steps, phase = _quarters(record, "seconds"), record.text("quarters", "phase") or ""
+    alone = _quarters(record, "phase_seconds")
+    if not steps or taken(record) or (record.number("quarters", "rising") or 1.0) < RISING:
+        return None
+    if steps[-1] >= GROWN * steps[0]:
+        return steps, phase
+    rest = [whole - part for whole, part in zip(steps, alone, strict=True)] if alone else []
+    if not rest or alone[-1] < GROWN * alone[0] or step.seconds - steps[0] < NOTABLE * step.seconds:
+        return None
+    return (steps, phase) if rest[-1] / rest[0] - 1 < (alone[-1] / alone[0] - 1) / 2 else None
+
+
+def _quarters(record: Record, name: str) -> list[float]:
+    """Four values that rise; [] if they do not, or are not known."""
+    found = [as_number(value) or 0.0 for value in record.items("quarters", name)]
+    rising = len(found) == 4 and min(found) > 0 and all(after >= before for before, after in pairwise(found))
+    return found if rising else []
+
+
 def fixed_cost(record: Record, step: Step) -> float:
-    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown."""
+    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown.
+
+    Where computing grows from step to step, the two rates differ by how many steps they were measured for.
+    """
+    if (grown := growth(record, step)) is not None and grown[1] in COMPUTING:
+        return 0.0
     larger = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
     if step.model is None or not (larger := [one for one in larger if one.images and one.images > step.images]):
         return 0.0

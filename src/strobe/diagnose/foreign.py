@@ -64,7 +64,8 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
 
 def in_words(text: str, record: Record) -> str:
     """The text without the names of this application's settings, and without those of a Trainer's phases in a loop."""
-    loop = record.setting("loop")
+    loop, unit = record.setting("loop"), record.text("unit") or "images"
+    text = text.replace("images/s", f"{unit}/s")
     for ours, theirs in (_WORDS | ((_OF_A_LOOP | (_UNSEEN if loop == UNSEEN else _SEEN)) if loop else {})).items():
         text = text.replace(ours, theirs)
     return text

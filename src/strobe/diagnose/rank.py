@@ -4,6 +4,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import attribution, taken
+from strobe.diagnose.attribution import COMPUTING, attribution, growth, taken
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
@@ -134,7 +135,9 @@ def diagnose(record: Record) -> list[Finding]:
         found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
-    wrong = too_low(record) is not None or taken(record, "ceilings") > 0
+    # A model that slows down has no ceiling: each is that of as many steps as it was measured for.
+    grows = (grown := growth(record, step)) is not None and grown[1] in COMPUTING
+    wrong = grows or too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
         rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
@@ -256,13 +259,25 @@ def _is_evident(finding: Finding) -> bool:
 def _in_order(found: Sequence[Finding]) -> list[Finding]:
     """The largest part first; of about equal parts, those that the steps themselves show, in the order of ``LOST``.
 
-    So a configuration gets the same verdict, though each run measures a little less or more.
+    So a configuration gets the same verdict, though each run measures a little less or more. What the same code costs
+    within steps and between epochs counts together.
     """
-    ordered = sorted(found, key=lambda one: (-(one.lost or 0.0), one.cause, one.subject))
-    equal = [one for one in ordered if (one.lost or 0.0) >= (1 - TIE) * (ordered[0].lost or 0.0)]
+    lost = defaultdict[tuple[str, str], float](float)
+    for one in found:
+        lost[_owner(one)] += one.lost or 0.0
+    ordered = sorted(found, key=lambda one: (-lost[_owner(one)], -(one.lost or 0.0), one.cause, one.subject))
+    equal = [one for one in ordered if lost[_owner(one)] >= (1 - TIE) * lost[_owner(ordered[0])]]
     places = {cause: place for place, cause in enumerate(LOST)}
     equal.sort(key=lambda one: (places.get(one.cause, len(LOST)), one.cause, one.subject))
     return [*equal, *ordered[len(equal) :]]
+
+
+def _owner(finding: Finding) -> tuple[str, str]:
+    """Whose time it is: that of a class, of checkpoints, or else of the cause alone."""
+    if finding.cause in ("checkpoint", "epoch_checkpoint"):
+        return "checkpoint", ""
+    named = finding.cause in ("callback", "logging", "between") and finding.subject
+    return ("", finding.subject) if named else (finding.cause, finding.subject)
 
 
 def _as_much(findings: Sequence[Finding]) -> str:
@@ -329,7 +344,7 @@ def _ceilings(record: Record) -> str:
     if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
         known.append(f"together at most {figure(joint)}")
     given = [f"measured {figure(measured)}", *known] if measured else known
-    return f" ({', '.join(given)} images/s)" if known else ""
+    return f" ({', '.join(given)} {record.text('unit') or 'images'}/s)" if known else ""
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:

@@ -72,10 +72,12 @@ class _Timing:
         self._warm = 0  # steps
         self._began: float | None = None  # host's time at the end of the first step
         self._opened = self._excluded = 0.0
+        self._untimed = 0  # images of steps that were taken out
 
-    def exclude(self, seconds: float) -> None:
-        """Take time that passed since the last step out of the block."""
+    def exclude(self, seconds: float, images: int = 0) -> None:
+        """Take time that passed since the last step out of the block, in which so many images were made ready."""
         self._excluded += seconds
+        self._untimed += images
 
     def add(self, images: int) -> bool:
         """Count a finished step; returns whether it was the last one needed."""
@@ -147,12 +149,13 @@ class Meter(_Timing):
         """The rate; call this once :meth:`add` has returned True."""
         spent = self._cpu()
         images = sum(block.images for block in self._blocks)
-        cpu = None if spent is None or self._spent is None else (spent - self._spent) / images
+        cpu = None if spent is None or self._spent is None else (spent - self._spent) / (images + self._untimed)
         found = self._estimate()
         return Rate(found.middle, found.low or 0.0, found.high or 0.0, cpu)
 
     def _begin(self) -> None:
         self._blocks.clear()
+        self._untimed = 0
         self._spent = self._cpu()
         self._open()
 

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+import random
+import resource
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable
@@ -10,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.apply_func import move_data_to_device
-from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 
+from strobe.callbacks.batches import shapes_of, size_of
+from strobe.callbacks.lightnings import move_data_to_device
 from strobe.callbacks.ring_buffer import Span
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure import contention
@@ -24,23 +26,68 @@ from strobe.probe.ranks import Ranks
 
 WARMUP = 3  # copies
 MOST_IMAGES = 4000  # whose spans are all kept
+MOST_KINDS = 16  # shapes of which a batch is kept
+
+
+@dataclass
+class Kind:
+    """A batch in this process's memory, neither shared nor pinned, and how many of its shapes came."""
+
+    batch: Any
+    count: int = 1
+
+    @property
+    def images(self) -> int:
+        """Samples of the batch; 1 where it does not tell."""
+        return samples_of(self.batch)
+
+
+class Kept:
+    """A batch of each shape that a loader gives; of more than ``MOST_KINDS``, of so many at random."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[Any, Kind] = {}
+        self._seen, self._random = 0, random.Random(0)
+
+    def note(self, batch: Any) -> None:
+        """Keep a copy of the batch if there is none of its shape."""
+        shapes = shapes_of(batch)
+        if (known := self._kinds.get(shapes)) is not None:
+            known.count += 1
+            return
+        self._seen += 1
+        if len(self._kinds) == MOST_KINDS:
+            if (place := self._random.randrange(self._seen)) >= MOST_KINDS:
+                return
+            del self._kinds[list(self._kinds)[place]]
+        self._kinds[shapes] = Kind(apply_to_collection(batch, Tensor, Tensor.clone))
+
+    def kinds(self) -> list[Kind]:
+        """Those that are kept, the one with most samples first."""
+        return sorted(self._kinds.values(), key=lambda kind: -kind.images)
 
 
 @dataclass(frozen=True)
 class Loading:
-    """The ceiling, and one batch in this process's memory."""
+    """The ceiling, and what the batches are like, the one with most samples first."""
 
     rate: Rate
-    batch: Any
+    kinds: list[Kind]
+
+    @property
+    def batch(self) -> Any:
+        """A whole batch."""
+        return self.kinds[0].batch
 
 
 def measure_loader(
     loader: Iterable[Any], *, device: torch.device, seconds: float, ranks: Ranks | None = None
 ) -> Loading:
-    """Drain a loader, epoch after epoch; an endless one is better, as its workers never pause between epochs.
+    """Drain a loader, epoch after epoch.
 
     The workers that it starts, and what they share, are gone when it returns or raises, unless somebody else holds the
-    loader. Time before the first batch is not counted.
+    loader. Not counted is time before the first batch, and in later epochs time until each worker has given one: they
+    may have to start again, which training pays once an epoch, and an endless loader never.
 
     Args:
         loader: its ``num_workers`` and ``prefetch_factor``, if any, say how many batches may be ready at the start.
@@ -51,33 +98,39 @@ def measure_loader(
     Raises:
         ValueError: it has no batch.
     """
-    others = {child.pid for child in multiprocessing.active_children()}
-    count = getattr(loader, "num_workers", 0)
-    workers: list[int] = []
-    batches = _endless(loader)
+    count, kept = getattr(loader, "num_workers", 0), Kept()
+    batches = _endless(loader, count)
     try:
-        batch = next(batches)
+        batch, starting = next(batches)
         meter = Meter(
             seconds,
             multiple=count,
             warmup=count * ((getattr(loader, "prefetch_factor", None) or 0) + 1) + 2,
             clock=clock(device),
-            cpu=lambda: cpu_seconds(workers),
+            cpu=cpu_seconds,
             agree=ranks.at_once() if ranks else None,
         )
-        workers += sorted(child.pid or 0 for child in multiprocessing.active_children() if child.pid not in others)
-        kept, most = _own(batch), extract_batch_size(batch)
-        while not meter.add(images := extract_batch_size(batch)):
-            if images > most:  # the first was the end of an epoch
-                kept, most = _own(batch), images
-            batch = next(batches)
-        return Loading(meter.rate(), kept)
+        came = asked = time.perf_counter()
+        while True:
+            kept.note(batch)
+            if starting:
+                meter.exclude(came - asked, samples_of(batch))
+            elif meter.add(samples_of(batch)):
+                return Loading(meter.rate(), kept.kinds())
+            asked = time.perf_counter()
+            batch, starting = next(batches)
+            came = time.perf_counter()
     except BaseException as error:
         let_go(error)
         raise
     finally:
         batches.close()  # ends threads
         del batches, loader  # ends worker processes
+
+
+def samples_of(batch: Any) -> int:
+    """How many samples a batch has; 1 where it does not tell."""
+    return size_of(batch) or 1
 
 
 def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
@@ -148,7 +201,7 @@ def measure_transfer(
     """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
     host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
     meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks.at_once() if ranks else None)
-    images = extract_batch_size(batch)
+    images = samples_of(batch)
     while True:
         copies = move_data_to_device(host, device)
         if meter.add(images):
@@ -156,28 +209,32 @@ def measure_transfer(
         del copies
 
 
-def cpu_seconds(workers: Iterable[int]) -> float | None:
-    """Core-seconds that this process and the workers have used (proc(5): fields 14 and 15 of stat), if it is known."""
+def cpu_seconds() -> float | None:
+    """Core-seconds that this process and the children it has, or has had, used; None if they cannot be read.
+
+    Fields 14 and 15 of proc(5)'s ``stat``, of those that have not ended.
+    """
     total = time.process_time()
-    for pid in workers:
+    for child in multiprocessing.active_children():  # which waits for those that have ended
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return None
         total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return total + ended.ru_utime + ended.ru_stime
 
 
-def _endless(loader: Iterable[Any]) -> Generator[Any, None, None]:
+def _endless(loader: Iterable[Any], workers: int) -> Generator[tuple[Any, bool], None, None]:
+    """Batches, epoch after epoch, and whether they are among the first of a later one, which ``workers`` start with.
+
+    Epochs of few batches have nothing but a start.
+    """
+    length, first = 0, 0
     while True:
-        empty = True
-        for batch in loader:
-            empty = False
-            yield batch
-        if empty:
-            raise ValueError("the loader has no batch")
-
-
-def _own(batch: Any) -> Any:
-    """A copy in ordinary memory, neither shared nor pinned."""
-    return apply_to_collection(batch, Tensor, Tensor.clone)
+        place = 0
+        for place, batch in enumerate(loader, start=1):
+            yield batch, place <= first
+        if not place:
+            raise ValueError("the loader has no batch" if not length else "the loader has no batch in a second epoch")
+        length, first = place, workers if place > 2 * workers else 0

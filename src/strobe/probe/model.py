@@ -3,20 +3,18 @@
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol, Self
 
 import torch
-from lightning import LightningDataModule, LightningModule, Trainer
-from lightning.fabric.utilities.apply_func import move_data_to_device
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.utilities.data import extract_batch_size
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
+from strobe.callbacks.lightnings import Callback, LightningDataModule, LightningModule, Trainer, move_data_to_device
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import let_go
+from strobe.probe.loader import Kind, samples_of
 from strobe.probe.ranks import Ranks
 from strobe.process.signals import lightnings_interrupt
 
@@ -56,7 +54,7 @@ class Stepping(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count a step."""
-        if self._add(extract_batch_size(batch)):
+        if self._add(samples_of(batch)):
             trainer.should_stop = True
 
 
@@ -224,10 +222,10 @@ class _Replay(LightningDataModule):
         self.batch = batch
         self.meter = meter
 
-    def train_dataloader(self) -> "_Again":
+    def train_dataloader(self) -> "Again":
         assert self.trainer is not None
         self.data.trainer = self.trainer
-        return _Again(move_data_to_device(self.batch, self.trainer.strategy.root_device), self.meter)
+        return Again([Kind(self.batch)], self.trainer.strategy.root_device, self.meter)
 
     def val_dataloader(self) -> list[Any]:
         return []
@@ -242,20 +240,22 @@ class _Replay(LightningDataModule):
         return self.data.on_after_batch_transfer(batch, dataloader_idx)
 
 
-class _Again:
-    """The same batch endlessly; floats are copied, because hooks may change them in place."""
+class Again:
+    """Batches on a device endlessly, each as often as its kind came; copies, because hooks may change them in place."""
 
-    def __init__(self, batch: Any, meter: _Excluding) -> None:
-        self.batch = batch
-        self.meter = meter
+    def __init__(self, kinds: Sequence[Kind], device: torch.device, meter: _Excluding) -> None:
+        self._batches = [move_data_to_device(kind.batch, device) for kind in kinds]
+        whole = sum(kind.count for kind in kinds)
+        self._shares = [kind.count / whole for kind in kinds]
+        self._meter = meter
 
     def __iter__(self) -> Iterator[Any]:
+        due = [0.0] * len(self._shares)
         while True:
             began = time.perf_counter()
-            fresh = apply_to_collection(self.batch, Tensor, _fresh)
-            self.meter.exclude(time.perf_counter() - began)
+            due = [before + share for before, share in zip(due, self._shares, strict=True)]
+            place = due.index(max(due))
+            due[place] -= 1
+            fresh = apply_to_collection(self._batches[place], Tensor, Tensor.clone)
+            self._meter.exclude(time.perf_counter() - began)
             yield fresh
-
-
-def _fresh(tensor: Tensor) -> Tensor:
-    return tensor.clone() if tensor.is_floating_point() else tensor

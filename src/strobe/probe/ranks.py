@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from lightning import Trainer
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from strobe.callbacks.lightnings import Trainer
 from strobe.errors import StrobeError
 from strobe.measure.timing import Agree, Rate
 

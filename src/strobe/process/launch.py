@@ -14,6 +14,18 @@ def parser_of(command: str, text: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(f"python -m strobe.{command}", description=about, epilog=more, formatter_class=kind)
 
 
+def script_arguments(parser: argparse.ArgumentParser) -> None:
+    """Let a parser take a script, or a module after ``-m``, and all that follows as its arguments."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as for python -m")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+
+
+def command_of(given: argparse.Namespace) -> list[str]:
+    """What was given so, as it follows ``python``."""
+    return [*(["-m"] if given.module else []), given.script, *given.arguments]
+
+
 def start(main: Callable[[], None]) -> None:
     """Run a command; Ctrl-C ends it without a traceback."""
     try:

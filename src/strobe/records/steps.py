@@ -4,7 +4,7 @@ import csv
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, compress, groupby, pairwise
+from itertools import accumulate, chain, combinations, compress, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN,
 from strobe.measure.timing import WARMUP_STEPS
 
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
-FEWEST_TO_GROW = 12  # likewise for slowing down: three in each quarter of the run
+FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
+BLOCKS = 32  # of the run, at most, of which each pair is compared
 CALLED = 0.1  # of the longest: a hook that only checks whether there is work takes less
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
@@ -179,11 +180,23 @@ def _updates(row: dict[str, float]) -> float:
 
 
 def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """A typical step of each quarter of the run, and the phase that grew most from the first to the last."""
+    """A typical step of each quarter of the run, and the phase that grew most from the first to the last.
+
+    ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer.
+    """
     size = len(rows) // 4
     parts = [rows[start : start + size] for start in range(0, 4 * size, size)]
     grown = {phase: _usual(parts[-1], phase) - _usual(parts[0], phase) for phase in PHASES}
-    return {"seconds": [_usual(part, "total") for part in parts], "phase": max(grown, key=lambda phase: grown[phase])}
+    phase = max(grown, key=lambda phase: grown[phase])
+    count = min(len(rows), BLOCKS)
+    ends = [len(rows) * place // count for place in range(count + 1)]
+    pairs = list(combinations([_usual(rows[start:end], phase) for start, end in pairwise(ends)], 2))
+    return {
+        "seconds": [_usual(part, "total") for part in parts],
+        "phase": phase,
+        "phase_seconds": [_usual(part, phase) for part in parts],
+        "rising": sum(after > before for before, after in pairs) / len(pairs),
+    }
 
 
 def _usual(rows: Sequence[dict[str, float]], name: str) -> float:

@@ -15,7 +15,7 @@ from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
-from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling
+from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
 
 DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -144,17 +144,18 @@ def ceilings(record: Record) -> Section:
         found["measured"] = (rate, None, None)
     values = [value for value, *_ in found.values()]
     scale = scale_of(values, logarithmic=max(values) > _FAR * min(values))
-    lines = [_row(key, *found[key], scale, rate) for key in found]
-    about = "Images/s with one side of training taken away; whiskers are 95% intervals."
+    unit = unit_of(record)
+    lines = [_row(key, *found[key], scale, rate, unit) for key in found]
+    about = f"{unit.capitalize()} with one side of training taken away; whiskers are 95% intervals."
     about += " The scale is logarithmic." if scale.logarithmic else ""
     if took := record.number("ceilings", "seconds"):
         about += f" Measuring took {duration(took)} after training."
-    rows = Rows(lines, axis(scale, scale.marks(5)), "images/s")
+    rows = Rows(lines, axis(scale, scale.marks(5)), unit)
     return Section("ceilings", "Ceilings", about, [rows, *_words(record), *_alternatives(record)])
 
 
 def _row(  # noqa: PLR0917
-    key: str, rate: float, low: float | None, high: float | None, scale: Scale, measured: float | None
+    key: str, rate: float, low: float | None, high: float | None, scale: Scale, measured: float | None, unit: str
 ) -> Line:
     """A bar from the start of the scale with its interval; the ``measured`` rate crosses all others as a line."""
     name, hint = _NAMES[key]
@@ -164,14 +165,14 @@ def _row(  # noqa: PLR0917
     if measured and key != "measured":
         parts.append(line(scale.place(measured), 0, scale.place(measured), ROW + 2, "reference"))
     spread, value = interval(low, high), figure(rate)
-    drawing = svg(ROW + 2, f"{name}: {value} images/s" + (f", {spread}" if spread else ""), parts)
+    drawing = svg(ROW + 2, f"{name}: {value} {unit}" + (f", {spread}" if spread else ""), parts)
     return Line(Text(name, "b", small=[hint]), drawing, Text(value, "b", small=[spread] if spread else []), key)
 
 
 def lowest_ceiling(record: Record) -> str:
     """The lowest ceiling in words; empty where none was measured."""
     key = lowest(record)
-    return f"{figure(ceiling_rates(record)[key])} images/s: {_NAMES[key][0].lower()}" if key else ""
+    return f"{figure(ceiling_rates(record)[key])} {unit_of(record)}: {_NAMES[key][0].lower()}" if key else ""
 
 
 def _pair(value: object) -> tuple[float | None, float | None]:
@@ -190,14 +191,15 @@ def _words(record: Record) -> list[Part]:
     if record.flag("ceilings", "shared_cores"):
         words = "Loader and model share the same cores, so neither reaches its own ceiling while both work"
         joint = record.number("ceilings", "joint")
-        lines.append(f"{words}: together they can reach {figure(joint)} images/s." if joint else f"{words}.")
+        lines.append(f"{words}: together they can reach {figure(joint)} {unit_of(record)}." if joint else f"{words}.")
     cost = [
         f"{duration(seconds)} of a core by the {side}"
         for side in ("loader", "model")
         if (seconds := record.number("ceilings", "cpu_seconds", side))
     ]
     if cost:
-        lines.append(f"An image costs {' and '.join(cost)}.")
+        one = (record.text("unit") or "images").removesuffix("s")
+        lines.append(f"{'An' if one == 'image' else 'A'} {one} costs {' and '.join(cost)}.")
     if weight := record.number("ceilings", "batch_bytes"):
         lines.append(f"A batch is {size(weight)} as the loader gives it.")
     return note(*lines)
@@ -214,7 +216,7 @@ def _alternatives(record: Record) -> list[Part]:
             name = named(" ".join(entry.overrides), "code")
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
             rows.append((name, rate, told, _advised(record, step, entry, gain)))
-    heads = ("Also measured", "#Images/s alone", "Against today", "Advised")
+    heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Against today", "Advised")
     return [Table(heads, rows, "tried")] if rows else []
 
 

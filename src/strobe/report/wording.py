@@ -139,7 +139,7 @@ def ceilings(record: Record) -> str:
     """The ceilings and the share of them in one line; why there are none; empty where nothing is known."""
     rates, share = ceiling_rates(record), share_of_ceiling(record)
     named = [f"{name} alone {rate(rates[name])}" for name in ("loader", "model") if name in rates]
-    parts = [f"{', '.join(named)} images/s"] if named else []
+    parts = [f"{', '.join(named)} {unit_of(record)}"] if named else []
     if joint := rates.get("joint"):
         usable = record.count("environment", "usable_cores")
         where = f"{usable} shared cores" if usable and usable > 1 else "the same core" if usable else "the same cores"

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
-from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.ceilings import Ceilings
 from strobe.app.run.forecast import BEGINNING, turns_seconds
 from strobe.app.run.slow_files import slow_files
 from strobe.attach import record as attached
@@ -26,6 +26,7 @@ from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
+from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
 from strobe.report.board import show_verdict

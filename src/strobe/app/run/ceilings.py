@@ -24,39 +24,20 @@ from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.app.run.forecast import BEGINNING
 from strobe.errors import StrobeError
-from strobe.measure.environment import usable_cores
 from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Block, Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
 from strobe.present.terminal import clock
+from strobe.probe.ceilings import SIDES, blank, enter, joint, share_cores
+from strobe.probe.ceilings import in_one_line as sentence
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
 from strobe.probe.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
-SIDES = ("loader", "model", "transfer")
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
-
-
-def blank(reason: str | None = None) -> dict[str, Any]:
-    """The record's ``ceilings`` with nothing measured."""
-    return {
-        **dict.fromkeys(SIDES),
-        "intervals": dict.fromkeys(SIDES),
-        "cpu_seconds": {"loader": None, "model": None},
-        "shared_cores": None,
-        "joint": None,
-        "batch_bytes": None,
-        "loading": None,  # where the time of making a batch goes
-        "image_size": None,  # height and width on which the network computed
-        "drift": None,
-        "alternatives": [],
-        "seconds": 0.0,
-        "machine": None,
-        "reason": reason,
-    }
 
 
 class Ceilings:
@@ -103,13 +84,13 @@ class Ceilings:
         self._failures = []
         with self._measuring(self.cfg):
             rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}
-            shared = self._share_cores(trainer)
+            shared = share_cores(
+                trainer.strategy.root_device, ranks=trainer.num_devices, workers=workers_beside(self.cfg.engine)
+            )
         record = blank("; ".join(self._failures) or None)
         for side, rate in rates.items():
             if rate is not None:
-                record[side], record["intervals"][side] = rate.median, [rate.low, rate.high]
-                if side in record["cpu_seconds"]:
-                    record["cpu_seconds"][side] = rate.cpu_seconds
+                enter(record, side, rate)
         record["shared_cores"] = shared
         record["joint"] = self._joint(record) if shared else None
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
@@ -258,16 +239,7 @@ class Ceilings:
                 self.seconds += time.perf_counter() - began
 
     def _joint(self, record: dict[str, Any]) -> float | None:
-        """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
-        loader, model = record["loader"], record["model"]
-        if loader is None or model is None:
-            return None
-        if workers_beside(self.cfg.engine) == 0:
-            return float(1 / (1 / loader + 1 / model))
-        if None in record["cpu_seconds"].values():
-            return None
-        cores = usable_cores() * self.cfg.trainer.num_nodes
-        return float(min(cores / sum(record["cpu_seconds"].values()), loader, model))
+        return joint(record, workers=workers_beside(self.cfg.engine), nodes=self.cfg.trainer.num_nodes)
 
     def _attempt(
         self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer, overrides: Sequence[str] = ()
@@ -339,13 +311,6 @@ class Ceilings:
         data.setup()
         return data
 
-    def _share_cores(self, trainer: Trainer) -> bool:
-        """Whether loading and training compute on the same cores."""
-        workers = workers_beside(self.cfg.engine)
-        on_cpu = trainer.strategy.root_device.type == "cpu"
-        wanted = trainer.num_devices * (torch.get_num_threads() + workers)
-        return on_cpu and (workers == 0 or wanted > usable_cores())
-
 
 def train_on(
     batch: Batch,
@@ -391,8 +356,5 @@ def unweighted(cfg: DictConfig) -> DictConfig:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error as a sentence; of a long one, the first."""
-    text = " ".join(str(error).split())
-    if isinstance(error, HydraException | StrobeError):
-        return text
-    return f"{type(error).__name__}: {text.split('. ')[0]}" if text else type(error).__name__
+    """An error as a sentence, Hydra's too."""
+    return sentence(error, (HydraException, StrobeError))

@@ -1,0 +1,278 @@
+"""In the process of a script that is probed: a stretch of its training is recorded, its sides are measured, it ends."""
+
+import gc
+import inspect
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from strobe.attach.callback import Strobe
+from strobe.attach.record import complete, save
+from strobe.diagnose.predict import NOTABLE, step_of
+from strobe.measure import contention
+from strobe.measure.environment import usable_cores
+from strobe.measure.timing import Meter, Rate, clock
+from strobe.measure.untouched import let_go
+from strobe.probe import takeover
+from strobe.probe.asked import LOADER, MODEL, STEPS, TRANSFER, Asked
+from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
+from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_transfer, samples_of
+from strobe.probe.model import ENDLESS, WARMUP, Again
+from strobe.records.run import Record
+
+SETTLED = 3  # steps before the stretch that is recorded counts
+STRETCH, PATIENCE = 12, 4  # steps of it at least, unless they take so many times as long as asked
+ONCE = "the loader can be read only once, and training reads it"
+ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
+_taken: set[str] = set()
+
+
+def attend(asked: Asked) -> None:
+    """Take over the first training of this process, of each Lightning that it has imported."""
+    pipe = Connection(asked.pipe)
+    for name in takeover.PACKAGES:
+        if name in sys.modules and name not in _taken:
+            _taken.add(name)
+            takeover.on_fit(sys.modules[name].Trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
+
+
+def _begin(asked: Asked, pipe: Connection, trainer: Any) -> None:
+    if trainer.world_size > 1:
+        _leave(pipe, f"it trains on {trainer.world_size} ranks, and only one can be probed: train on one device")
+    takeover.silence(trainer, asked.scratch)
+    trainer.callbacks = [*(one for one in trainer.callbacks if not isinstance(one, Strobe)), Probe(asked, pipe)]
+
+
+def _ended(pipe: Connection, _: Any) -> None:
+    _leave(pipe, "its training ended before it could be measured")
+
+
+def _leave(pipe: Connection, reason: str | None = None) -> NoReturn:
+    """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit."""
+    for one in gc.get_objects():
+        if type(one) is TemporaryDirectory:
+            one.cleanup()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    pipe.send({"reason": reason})
+    os._exit(0)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The loader of a training as Lightning reads it; each time from its start."""
+
+    combined: Any
+
+    @property
+    def num_workers(self) -> int:
+        return max((getattr(one, "num_workers", 0) for one in self.combined.flattened), default=0)
+
+    @property
+    def prefetch_factor(self) -> int:
+        return max((getattr(one, "prefetch_factor", None) or 0 for one in self.combined.flattened), default=0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (batch for batch, _, _ in self.combined)
+
+
+class Probe(Strobe):
+    """Records a stretch of the training that it is added to, measures its sides, and ends the process.
+
+    The stretch is ordinary training. Then, in the hook that ends its last step, the loader is drained, by an iterator
+    of its own; from there on Lightning's loop is given batches of before again and again.
+    """
+
+    def __init__(self, asked: Asked, pipe: Connection) -> None:
+        super().__init__(asked.folder)
+        self._asked, self._pipe = asked, pipe
+        self._steps, self._told, self._counted = 0, 0, 0
+        self._since = time.perf_counter()
+        self._meter: Meter | None = None  # while batches are replayed
+        self._ceilings, self._failures = blank(), list[str]()
+        self._summary: dict[str, Any] = {}
+        self._config: dict[str, Any] = {}
+        self._readings: list[contention.Reading] = []
+        self._began = 0.0
+
+    @property
+    def state_key(self) -> str:
+        """That of what records: its time is shown, and never a finding."""
+        return Strobe.__qualname__
+
+    def on_fit_start(self, trainer: Any, *given: Any) -> None:
+        """Take over."""
+        takeover.take_over(trainer, self._asked.scratch)
+        if STEPS in self._asked.sides:
+            super().on_fit_start(trainer, *given)
+
+    def on_train_start(self, trainer: Any, *given: Any) -> None:
+        """Say so."""
+        super().on_train_start(trainer, *given)
+        if STEPS in self._asked.sides:
+            self._say("Ordinary training")
+        else:
+            self._guarded(self._listen, trainer)
+        self._since = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+        """End a step: one that is recorded, or one of a batch that is replayed."""
+        batch = given[2]
+        if self._meter is not None:
+            if self._meter.add(samples_of(batch)):
+                enter(self._ceilings, MODEL, self._scaled(self._meter.rate()))
+                self._guarded(self._complete, trainer)
+            return
+        self._told += self._recorder.batch_size or samples_of(batch)
+        self._counted += samples_of(batch)
+        super().on_train_batch_end(trainer, *given)
+        takeover.go_on(trainer)
+        if self._is_enough():
+            self._guarded(self._measure, trainer)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """End with what is known: an error in a replayed step leaves the model's rate unknown."""
+        why = in_one_line(exception)
+        if self._meter is not None:
+            self._failures.append(f"{MODEL}: {why}")
+            self._guarded(self._complete, trainer)
+        super().on_exception(trainer, pl_module, exception)
+        _leave(self._pipe, f"its training failed: {why}")
+
+    def _new_place(self) -> Path:
+        return Path(self._asked.folder)
+
+    def _fail(self, trainer: Any, error: Exception) -> None:
+        super()._fail(trainer, error)
+        _leave(self._pipe, f"an error of Strobe's own ended it: {in_one_line(error)}")
+
+    def _say(self, what: str) -> None:
+        self._pipe.send(what)
+
+    def _is_enough(self) -> bool:
+        if STEPS not in self._asked.sides:
+            return True
+        self._steps += 1
+        passed = time.perf_counter() - self._since
+        if self._steps == SETTLED and passed < self._asked.seconds:
+            self._since = time.perf_counter()
+        many = self._steps >= SETTLED + STRETCH
+        return self._steps > SETTLED and passed >= self._asked.seconds * (1 if many else PATIENCE)
+
+    def _measure(self, trainer: Any) -> None:
+        """Everything but the model, in a hook: nobody trains meanwhile."""
+        self._keep_stretch(trainer)
+        self._began = time.perf_counter()
+        self._readings.append(contention.read())
+        device, loop = trainer.strategy.root_device, trainer.fit_loop
+        combined, trainer.callbacks = loop._combined_loader, [self]
+        loop._data_fetcher.teardown()  # with its workers
+        if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
+            self._failures.append(ITSELF)
+        elif any(hasattr(one, "__next__") for one in combined.flattened):
+            self._failures.append(ONCE)
+        elif (kinds := self._measure_loading(combined, device)) and MODEL in self._asked.sides:
+            self._replay(trainer, kinds)
+            return
+        self._complete(trainer)
+
+    def _keep_stretch(self, trainer: Any) -> None:
+        recorded = STEPS in self._asked.sides
+        if recorded:
+            self._each(trainer, "teardown", trainer.lightning_module, "fit")
+        self._let_go()
+        self.place = self._new_place()
+        self._summary, self._config = self._known(trainer, "completed", None)
+        self._summary["script"] = self._asked.line
+
+    def _measure_loading(self, combined: Any, device: Any) -> list[Kind]:
+        """What its batches are like; empty if it cannot be read."""
+        seconds, loader = self._asked.seconds, _Reading(combined)
+        workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
+        self._say("The loader alone")
+        try:
+            only_kinds = LOADER not in self._asked.sides
+            found = measure_loader(loader, device=device, seconds=min(seconds, 1.0) if only_kinds else seconds)
+            combined.reset()  # what it holds of workers that stay
+            kinds = found.kinds
+            if not only_kinds:
+                enter(self._ceilings, LOADER, self._scaled(found.rate))
+                self._ceilings["shared_cores"] = share_cores(device, ranks=1, workers=workers)
+                tensors = [part for part in tree_leaves(found.batch) if isinstance(part, Tensor)]
+                self._ceilings["batch_bytes"] = sum(part.nbytes for part in tensors) or None
+        except Exception as error:
+            let_go(error)
+            self._failures.append(f"{LOADER}: {in_one_line(error)}")
+            return []
+        step = step_of(Record(self._summary))
+        if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
+            self._ceilings["loading"] = _parts(combined.flattened[0], seconds / 2)
+        if TRANSFER in self._asked.sides and device.type == "cuda":
+            self._say("Copies to the GPU alone")
+            pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
+            try:
+                rate = measure_transfer(kinds[0].batch, device, pinned=pinned, seconds=seconds)
+                enter(self._ceilings, TRANSFER, self._scaled(rate))
+            except Exception as error:
+                self._failures.append(f"{TRANSFER}: {in_one_line(error)}")
+        return kinds
+
+    def _replay(self, trainer: Any, kinds: list[Kind]) -> None:
+        """Give Lightning's loop these batches from here on, with no end."""
+        self._say("The model alone")
+        loop, device = trainer.fit_loop, trainer.strategy.root_device
+        multiple = trainer.accumulate_grad_batches
+        self._meter = Meter(self._asked.seconds, multiple=multiple, warmup=WARMUP, clock=clock(device))
+        again = type(loop._combined_loader)(Again(kinds, device, self._meter), "max_size_cycle")
+        loop._combined_loader = again
+        loop._data_fetcher.setup(again)
+        iter(loop._data_fetcher)
+        trainer.reload_dataloaders_every_n_epochs = 0
+        loop.max_batches, loop.max_epochs, loop.epoch_loop.max_steps = ENDLESS, -1, -1
+        loop.epoch_loop.batch_progress.is_last_batch = False
+
+    def _scaled(self, rate: Rate) -> Rate:
+        """In the samples that the module tells by ``self.log(..., batch_size=7)``, where it does."""
+        factor = self._told / self._counted
+        cpu = None if rate.cpu_seconds is None else rate.cpu_seconds / factor
+        return replace(
+            rate, median=rate.median * factor, low=rate.low * factor, high=rate.high * factor, cpu_seconds=cpu
+        )
+
+    def _complete(self, trainer: Any) -> None:
+        """Write the record, and end."""
+        assert self.place is not None
+        ceilings, summary = self._ceilings, self._summary
+        if ceilings["shared_cores"]:
+            ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
+        ceilings["seconds"] = time.perf_counter() - self._began
+        ceilings["reason"] = "; ".join(self._failures) or None
+        ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
+        summary["ceilings"] = ceilings
+        if STEPS in self._asked.sides and self._before is not None:
+            machine, threads = (self._before, self._readings[-1]), self._recorder.threads
+            complete(summary, self._config, self.place, machine=machine, threads=threads, page=self.report)
+        else:
+            save(summary, self.place)
+        wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]
+        nothing = wanted and all(ceilings[side] is None for side in wanted)
+        _leave(self._pipe, ceilings["reason"] if nothing else None)
+
+
+def _parts(loader: Any, seconds: float) -> dict[str, Any] | None:
+    """Where the time of making a batch goes; None where that cannot be told."""
+    try:
+        return loading_parts(loader, seconds=seconds)
+    except Exception as error:  # its data set may want a worker
+        let_go(error)
+        return None

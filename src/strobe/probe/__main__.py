@@ -1,0 +1,95 @@
+"""The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.attach.place import new_directory
+from strobe.probe.risks import risks
+from strobe.process.launch import command_of, script_arguments, start
+
+ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
+alone, its model alone on batches that were loaded before, and on a GPU copies to it. Then the process ends: nothing
+that the script does after fit is run.
+"""
+EXAMPLES = """
+The record goes to strobe-runs/DATE/TIME-SCRIPT, or to --out DIR, with the script's output in output.txt.
+Exit code 0: measured; 1: not, and one sentence says why; 2: it was not agreed to.
+
+Examples
+  strobe probe train.py --epochs 3
+  strobe probe --seconds 10 --yes -m package.train --epochs 3
+"""
+SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
+WARNING = """This runs {line} up to its first fit, and trains for some seconds.
+Lightning's loggers, checkpoints, validation and early stopping are off, and nothing after fit is run. But what the
+script itself does happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
+WITHOUT = "There is no terminal to ask whether that is right: add --yes if it is."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ask, measure, print the verdict; exits with 1 and a sentence where nothing could be measured."""
+    parser = argparse.ArgumentParser(
+        prog="strobe probe",
+        usage="strobe probe [--seconds S] [--out DIR] [--yes] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help="for each side, at most (5)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    script_arguments(parser)
+    given = parser.parse_args(arguments)
+    command = command_of(given)
+    if not given.module and not Path(given.script).is_file():
+        parser.error(f"there is no file {given.script}; give the script that trains, or -m MODULE")
+    _agree(command, yes=given.yes)
+    # Only now, so that help and mistakes in the arguments are told at once.
+    from rich.console import Console
+
+    from strobe.present.terminal import say
+    from strobe.probe.script import OUTPUT, probe_script
+    from strobe.process.fork import Failure
+    from strobe.records.run import load_record
+    from strobe.report.terminal import print_summary
+
+    folder = new_directory(given.out, Path(given.script).stem)
+    console = Console(stderr=True)
+    say(console, "The script, until it trains")
+    found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=lambda what: say(console, what))
+    if (folder / "summary.json").is_file():
+        print_summary(load_record(folder).summary, folder, Console())
+    else:
+        (folder / "steps.csv").unlink(missing_ok=True)
+    if isinstance(found, Failure):
+        say(console, f"Not measured: {found.reason}. Its output is in {folder / OUTPUT}.")
+        sys.exit(1)
+
+
+def _agree(command: Sequence[str], *, yes: bool) -> None:
+    """Say what cannot be kept from happening; exits with 2 unless that is agreed to."""
+    found = "".join(f"\n  {each}" for each in risks(command))
+    named = f"\nIts file has:{found}" if found else ""
+    print(WARNING.format(line=shlex.join(["python", *command]), risks=named), file=sys.stderr)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        print(WITHOUT, file=sys.stderr)
+        sys.exit(2)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.exit(2)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < LONGEST:
+        raise ValueError
+    return seconds
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,45 @@
+"""What the process of a script is asked to measure; read whenever a Trainer is made, so it imports nothing heavy."""
+
+import json
+import os
+import shlex
+from dataclasses import dataclass
+from typing import Self
+
+ASKED = "STROBE_PROBE"  # the variable of the environment: what is asked, as JSON
+STEPS, LOADER, MODEL, TRANSFER = "steps", "loader", "model", "transfer"
+SIDES = (STEPS, LOADER, TRANSFER, MODEL)  # what can be measured, in this order; steps are those of ordinary training
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the process of a script is asked to measure.
+
+    Attributes:
+        command: what follows ``python``.
+        folder: of the record.
+        scratch: a folder that is removed afterwards.
+        seconds: of each side, at most.
+        sides: of ``SIDES``.
+        pipe: number of the open file that leads to who asks.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    scratch: str
+    seconds: float
+    sides: tuple[str, ...]
+    pipe: int = -1
+
+    @classmethod
+    def read(cls) -> Self | None:
+        """What this process is asked; None if it is asked nothing."""
+        if not (text := os.environ.get(ASKED)):
+            return None
+        asked = json.loads(text)
+        return cls(**asked | {name: tuple(asked[name]) for name in ("command", "sides")})
+
+    @property
+    def line(self) -> str:
+        """The command as a person types it."""
+        return shlex.join(["python", *self.command])

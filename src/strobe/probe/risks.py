@@ -1,0 +1,61 @@
+"""What the file of a script can be seen to do outside its process: write files, use the network or a database."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+MOST = 8  # that are named
+OUTSIDE = {  # modules whose import tells
+    "network": (
+        *("requests", "httpx", "aiohttp", "urllib", "socket", "boto3", "paramiko", "huggingface_hub"),
+        *("wandb", "mlflow", "neptune", "comet_ml", "clearml"),
+    ),
+    "a database": ("sqlite3", "psycopg", "psycopg2", "pymysql", "pymongo", "redis", "sqlalchemy"),
+}
+WRITING = (  # functions and methods by their last name
+    *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmtree", "rmdir", "rename", "symlink_to"),
+    *("save", "savez", "save_file", "save_checkpoint", "save_pretrained", "savefig", "dump"),
+    *("to_csv", "to_parquet", "to_pickle"),
+)
+
+
+def risks(command: Sequence[str]) -> list[str]:
+    """A line for each, such as ``train.py:31 torch.save``, of the script itself and not of what it imports.
+
+    A file that cannot be read, or is no Python, has none: the run itself will tell.
+    """
+    path = _file_of(command)
+    try:
+        tree = ast.parse(path.read_text())
+    except (OSError, ValueError, SyntaxError):
+        return []
+    found = [f"{path.name}:{line} {what}" for line, what in sorted(_seen(tree))]
+    return found[:MOST] + ([f"and {len(found) - MOST} more"] if len(found) > MOST else [])
+
+
+def _file_of(command: Sequence[str]) -> Path:
+    if command[0] != "-m":
+        return Path(command[0])
+    path = Path(*command[1].split("."))
+    return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _seen(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+            for name in names:
+                for what, modules in OUTSIDE.items():
+                    if name.partition(".")[0] in modules:
+                        yield node.lineno, f"imports {name} ({what})"
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            last = name.rpartition(".")[2]
+            if last in WRITING or (last == "open" and _writes(node)):
+                yield node.lineno, name
+
+
+def _writes(call: ast.Call) -> bool:
+    given = call.args[isinstance(call.func, ast.Name) :]  # without the path of the function, which the method has not
+    modes = [one.value for one in (*given, *(named.value for named in call.keywords)) if isinstance(one, ast.Constant)]
+    return any(isinstance(mode, str) and len(mode) <= 3 and bool(set(mode) & set("wax+")) for mode in modes)

@@ -1,0 +1,98 @@
+"""Runs a script in a process of its own, where its Lightning training is taken over and measured; see docs/proof.md."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from strobe.probe import driver
+from strobe.probe.asked import ASKED, SIDES, Asked
+from strobe.probe.changes import WANTED
+from strobe.process.fork import Failure, FreshProcess, last_said, print_into
+
+OUTPUT = "output.txt"  # of the script, in the record's folder
+
+
+def probe_script(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    seconds: float,
+    timeout: float,
+    changes: Sequence[str] = (),
+    sides: Sequence[str] = SIDES,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Path | Failure:
+    """Run a script until its first training would begin, measure, and end it there; from the working folder.
+
+    Args:
+        command: what follows ``python``: a script or ``-m MODULE``, and its arguments.
+        folder: gets the record, ``summary.json`` with its ``ceilings``, and ``output.txt``; with ``steps`` among the
+            sides also ``steps.csv`` and ``report.html``.
+        seconds: for each side, at most.
+        timeout: seconds for all, with what the script does before it trains.
+        changes: overrides that :mod:`strobe.probe.changes` makes in the script, such as ``engine.num_workers=4``.
+        sides: what is measured: ``steps`` of ordinary training, and ``loader``, ``transfer`` and ``model`` alone.
+        tell: called with what is measured next, in words.
+
+    Returns:
+        The folder; a Failure, whose reason is a sentence, if no side could be measured. What only one side lacks is
+        told by ``ceilings.reason`` of the record.
+    """
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + timeout
+    with TemporaryDirectory(prefix="strobe-") as scratch:
+        asked = Asked(tuple(command), str(folder), scratch, seconds, tuple(sides))
+        variables = {**os.environ, WANTED: json.dumps(list(changes))}
+        words = str(Path.cwd()), asdict(asked), variables, str(folder / OUTPUT)
+        with FreshProcess(_become, *words, guarded=True) as process:
+            while not isinstance(said := process.receive(max(0.0, until - time.monotonic())), Failure):
+                if not isinstance(said, str):
+                    break
+                tell(said)
+    if isinstance(said, Failure):
+        return Failure(why_not(said, folder), said.memory)
+    return folder if said["reason"] is None else Failure(said["reason"])
+
+
+def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
+    """An entry of ``ceilings.alternatives``, from the record of a script that was probed with these changes.
+
+    None if that side was not measured.
+    """
+    ceilings = summary["ceilings"]
+    if ceilings[side] is None:
+        return None
+    return {
+        "overrides": list(changes),
+        "side": side,
+        "rate": ceilings[side],
+        "interval": ceilings["intervals"][side],
+        "ratio": None,
+        "cpu_seconds": ceilings["cpu_seconds"].get(side),
+        "images_per_step": summary["batch_size"],
+    }
+
+
+def why_not(failure: Failure, folder: Path) -> str:
+    """Why a script's process, whose record would be in this folder, ended without an answer."""
+    if failure.reason.endswith("code 0 and left no result"):
+        return "the script ended before a Lightning Trainer's fit began"
+    said = last_said(folder / OUTPUT)
+    return f"{failure.reason}; the last line of its output is: {said}" if said else failure.reason
+
+
+def _become(pipe: Connection, folder: str, asked: dict[str, Any], variables: dict[str, str], output: str) -> None:
+    """In the new process: become the script's interpreter, with the pipe."""
+    os.chdir(folder)
+    print_into(Path(output))
+    os.set_inheritable(pipe.fileno(), True)
+    variables |= {ASKED: json.dumps(asked | {"pipe": pipe.fileno()}), "PYTHONDONTWRITEBYTECODE": "1"}
+    os.execve(sys.executable, [sys.executable, driver.__file__, *asked["command"]], variables)

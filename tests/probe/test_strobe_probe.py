@@ -1,0 +1,236 @@
+"""``strobe probe``: scripts as strangers write them, without an edit; what is measured, and what stays as it was."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from strobe.probe import __main__ as command
+from strobe.probe.risks import risks
+from strobe.probe.script import alternative
+from support.entry_points import install
+from support.probed import probed
+from support.programs import FOLDER
+
+WRITING = """
+import pathlib, sys, time, torch
+from PACKAGE import Trainer
+from PACKAGE.callbacks import LearningRateMonitor, ModelCheckpoint, StochasticWeightAveraging
+from PACKAGE.demos.boring_classes import BoringModel
+
+class Scans(torch.utils.data.Dataset):
+    def __init__(self): self.items = torch.load("items.pt")
+    def __len__(self): return len(self.items)
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return self.items[index]
+
+class Model(BoringModel):
+    def on_train_epoch_end(self): torch.save(self.state_dict(), pathlib.Path(self.logger.log_dir, "epoch.pt"))
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        total = self.trainer.estimated_stepping_batches
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=total)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+loader = torch.utils.data.DataLoader(Scans(), batch_size=4)
+trainer = Trainer(max_epochs=1, accelerator="cpu", log_every_n_steps=1, callbacks=[
+    LearningRateMonitor(), ModelCheckpoint(every_n_train_steps=1, save_top_k=-1), StochasticWeightAveraging(0.1)])
+try:
+    trainer.fit(Model(), loader, loader)
+except BaseException as error:
+    print(error)
+finally:
+    trainer.save_checkpoint("weights.pt")
+torch.save({}, "weights.pt")
+"""
+STEPS = """
+import time, torch
+from lightning.pytorch import LightningModule, Trainer
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.asked = 0
+    def training_step(self, batch):
+        time.sleep(0.01)
+        if SHORT and len(batch) == 3 and self.trainer.fit_loop.max_batches > 1000: raise RuntimeError("no such batch")
+        return self.layer(batch).mean()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+
+class Batches:
+    def __init__(self, batches): self.batches = batches
+    def __iter__(self): return iter(self.batches)
+
+batches = torch.utils.data.DataLoader(torch.rand(60, 4), batch_size=3)
+trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, **SETTINGS)
+"""
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """What each file of a folder holds."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+
+
+def names(record: dict[str, Any], cause: str) -> bool:
+    """Whether a cause is found first, with what its absence would give; a busy machine may be told in its place."""
+    first = record["findings"][0]
+    return first["cause"] == "shared_machine" or (first["cause"] == cause and first["predicted_speedup"]["high"] > 1)
+
+
+def script(folder: Path, text: str, fit: str = "trainer.fit(Net(), batches)", **settings: Any) -> Path:
+    """A script of ``STEPS``, which ends with ``fit``."""
+    path = folder / "train.py"
+    text = text.replace("**SETTINGS", f"**{settings!r}").replace("SHORT", "False")
+    path.write_text(f"{text}\n{fit}\n")
+    return path
+
+
+@pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
+def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole command, in a folder whose script would write checkpoints, logs and weights."""
+    pytest.importorskip(package)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    home, out = tmp_path / "home", tmp_path / "out"
+    home.mkdir()
+    torch.save(torch.rand(40, 32), home / "items.pt")
+    (home / "weights.pt").write_text("mine")
+    (home / "train.py").write_text(WRITING.replace("PACKAGE", package))
+    before = hashes(home)
+    line = [sys.executable, "-m", "strobe.probe", "--seconds", "0.5", "--out", out, "train.py", "--epochs", "3"]
+    asked = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert asked.returncode == 2
+    assert "train.py:15 torch.save" in asked.stderr
+    assert "add --yes" in asked.stderr
+    line.insert(3, "--yes")
+    ended = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert ended.returncode == 0, ended.stderr + (out / "output.txt").read_text()
+    assert hashes(home) == before
+    record = json.loads((out / "summary.json").read_text())
+    assert record["script"] == "python train.py --epochs 3"
+    assert names(record, "loader"), record["verdict"]
+    ceilings = record["ceilings"]
+    assert 0 < ceilings["loader"] < ceilings["model"]
+    assert ceilings["joint"] == pytest.approx(1 / (1 / ceilings["loader"] + 1 / ceilings["model"]))
+    assert ceilings["reason"] is None
+    assert "samples/s" in ended.stdout
+    assert "images/s" not in ended.stdout
+    assert {"summary.json", "steps.csv", "report.html", "output.txt"} <= hashes(out).keys()
+
+
+def test_a_slow_model_is_known_by_its_ceiling(tmp_path: Path) -> None:
+    reason, record = probed(script(tmp_path, STEPS), tmp_path / "out")
+    assert reason is None
+    ceilings = record["ceilings"]
+    assert ceilings["model"] < 3 / 0.01 < ceilings["loader"]
+    assert record["efficiency"] > 0.5
+    assert record["steps"]["measured"] > 10
+    assert names(record, "stalled")
+
+
+def test_manual_optimization_and_several_optimizers_are_replayed(tmp_path: Path) -> None:
+    reason, record = probed(FOLDER / "gan.py", tmp_path / "out")
+    assert reason is None
+    assert record["ceilings"]["model"] < record["ceilings"]["loader"]
+
+
+def test_batches_of_varying_shape_are_replayed(tmp_path: Path) -> None:
+    reason, record = probed(FOLDER / "varying_shapes.py", tmp_path / "out")
+    assert reason is None
+    assert record["ceilings"]["loader"] < record["ceilings"]["model"]
+
+
+def test_a_script_of_lightning_cli_is_probed(tmp_path: Path) -> None:
+    given = ["fit", "--trainer.accelerator=cpu", "--trainer.max_epochs=1", "--trainer.callbacks=__main__.Fetch"]
+    reason, record = probed(FOLDER / "cli.py", tmp_path / "out", *given)
+    assert reason is None
+    assert names(record, "callback")
+    assert record["ceilings"]["model"] > record["overall_images_per_second"]
+    assert not [path for path in (tmp_path / "out" / "scratch").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("side", ["loader", "model"])
+def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
+    reason, record = probed(script(tmp_path, STEPS), tmp_path / "out", sides=(side,))
+    assert reason is None
+    (other,) = {"loader", "model"} - {side}
+    assert record["ceilings"][other] is None
+    assert record["steps"]["measured"] == 0
+    entry = alternative(record, side, ["engine.num_workers=2"])
+    assert entry is not None
+    assert entry["interval"][0] <= entry["rate"] <= entry["interval"][1]
+    assert entry["images_per_step"] == 3
+    assert alternative(record, other, []) is None
+
+
+@pytest.mark.parametrize(
+    ("fit", "settings", "told"),
+    [
+        ("", {}, "ended before a Lightning Trainer's fit began"),
+        ("trainer.fit(Net(), iter(batches))", {}, "the loader can be read only once"),
+        ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "it trains on 2 ranks"),
+        ("trainer.fit(Net(), Batches([1, 2]))", {}, "its training failed"),
+        ("trainer.fit(Net(), Batches([]))", {}, "its training ended before it could be measured"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_sentence(
+    fit: str, settings: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    reason, _ = probed(script(tmp_path, STEPS, fit, **settings), tmp_path / "out", seconds=0.05)
+    assert reason is not None
+    assert told in reason
+    assert len(reason.splitlines()) == 1
+
+
+def test_a_loader_in_the_hands_of_the_module_is_not_replayed(tmp_path: Path) -> None:
+    """What is known of its training is told."""
+    reason, record = probed(FOLDER / "dataloader_iter.py", tmp_path / "out", seconds=0.05)
+    assert reason is not None
+    assert "dataloader_iter" in reason
+    assert record["ceilings"]["reason"] == reason
+    assert record["steps"]["measured"] > 0
+
+
+def test_an_error_in_a_replayed_step_leaves_the_loader_known(tmp_path: Path) -> None:
+    path = script(tmp_path, STEPS.replace("SHORT", "True"))
+    reason, record = probed(path, tmp_path / "out")
+    assert reason is None
+    assert record["ceilings"]["reason"] == "model: RuntimeError: no such batch"
+    assert record["ceilings"]["loader"] > 0
+
+
+def test_what_a_script_does_outside_its_process_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import wandb\nopen('w')\nopen('a.txt', 'w')\nimport sqlite3\npath.open('w')\ntorch.save(1, 'x')\n")
+    assert risks([str(path)]) == [
+        "train.py:1 imports wandb (network)",
+        "train.py:3 open",
+        "train.py:4 imports sqlite3 (a database)",
+        "train.py:5 path.open",
+        "train.py:6 torch.save",
+    ]
+    assert risks(["-m", "no.such.module"]) == []
+
+
+def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, told in (["none.py"], "there is no file none.py"), (["--seconds=0", "x.py"], "--seconds"):
+        with pytest.raises(SystemExit) as ended:
+            command.main(arguments)
+        assert ended.value.code == 2
+        assert told in capsys.readouterr().err
+    assert "STROBE_PROBE" not in os.environ
