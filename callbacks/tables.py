@@ -21,6 +21,7 @@ _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
 MOST_CYCLES = 8  # kept as they are, some megabytes each, before the oldest one is parsed
 _NAME_WIDTH = 80  # characters; the names of kernels are longer than that
+_NARROW = 44  # in TensorBoard's Text tab, which breaks words and figures wherever a table is too wide
 _KEY = ("key", "node_id", "device_type", "is_legacy")  # and whether it is an annotation, as EventList.key_averages
 _FIGURES = {
     "calls": "count",
@@ -116,12 +117,12 @@ class OperatorTables:
             "|:--|--:|--:|--:|--:|--:|",
         ]
         for row in sorted(chosen, key=lambda row: -getattr(row, own))[:rows]:
-            figures = (getattr(row, own) / whole, getattr(row, own) / 1e3, getattr(row, total) / 1e3)
-            figure = "| {:.1%} | {:,.3f} | {:,.3f} | {:,} | {:,.1f} |"
-            each = getattr(row, total) / row.count
+            times = (getattr(row, own) / 1e3, getattr(row, total) / 1e3, getattr(row, total) / row.count)
+            itself, both, each = (f"{value:,.{max(0, 3 - len(f'{value:.0f}'))}f}" for value in times)
             name = " ".join(row.key.translate({ord("|"): "/", ord("`"): "'"}).split())  # these would end the cell
-            name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
-            lines.append(f"| `{name}` " + figure.format(*figures, row.count, each))
+            name = name if len(name) <= _NARROW else f"{name[: _NARROW - 3]}..."
+            share = getattr(row, own) / whole
+            lines.append(f"| `{name}` | {share:.1%} | {itself} | {both} | {row.count:,} | {each} |")
         return "\n".join(lines) + "\n"
 
     def _parsed(self) -> list[Any]:

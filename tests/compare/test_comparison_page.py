@@ -187,6 +187,43 @@ def test_long_pictures_are_cut_and_say_so(count: int, speedups: int, phases: int
         assert (compared.baseline in chosen, len(chosen), "the baseline" in told) == (True, 25, True)
 
 
+@pytest.mark.parametrize(
+    ("units", "rates", "each"),
+    [
+        ((None, None), "images/s", "an image"),
+        (("samples", "samples"), "samples/s", "a sample"),
+        (("steps", "images"), "images/s or steps/s", "an image or a step"),
+    ],
+)
+def test_rates_are_called_what_they_count(units: tuple[str | None, ...], rates: str, each: str) -> None:
+    record = comparison(2) | {"baseline": None, "operators": None}
+    for cell, unit in zip(record["cells"], units, strict=True):
+        cell |= {"unit": unit, "speedup": None}
+    text = page_of(record).text
+    for said in (
+        f" {rates}. Highest",
+        f"Highest {rates} ",
+        f"{rates.capitalize()} ",
+        f"ms {each}",
+        f"What {each} costs",
+    ):
+        assert said in text, said
+    assert "an image" in each or "image" not in text
+
+
+def test_where_rows_are_stacked_each_figure_has_its_heading_beside_it() -> None:
+    record = comparison(24)
+    page = page_of(record)
+    heads = ["".join(head.itertext()) for head in page.section("cells").iter("th") if head.get("scope") == "col"]
+    for row, cell in zip(page.rows("cells"), record["cells"], strict=True):
+        labels = [one.get("data-label", "") for one in row]
+        assert labels[0] == ""
+        if cell["images_per_second"]:
+            assert len(labels) == len(heads)
+            assert all(label in head for label, head in zip(labels[1:], heads[1:], strict=True))
+        assert {"loader", "batch_size", "Reports"} <= {*labels}
+
+
 def test_a_verdict_has_a_shape_and_a_word_besides_its_colour() -> None:
     record = comparison(24, single=1000, failing=1000)
     for number, verdict in enumerate(("faster", "slower", "no difference", "too few runs")):

@@ -284,7 +284,7 @@ def test_ranks_have_a_heat_map_and_a_table() -> None:
     assert "ranks" in page.sections
     assert f"the slowest one works 1.28{TIMES} as long as the mean rank" in page.text
     assert "Rank 1 from step 3: 30% longer 137 ms own work" in page.text
-    assert "rank 0 61 ms backward" in page.text
+    assert "Rank Waits for others Most of its own work 0 61 ms backward" in page.text
     boxes = [box.get("class", "") for box in page.tree.iter() if box.tag.endswith("rect")]
     boxes = [css for css in boxes if "heat" in css]
     assert boxes == ["heat-0", "heat-3"]  # neighbours of one shade are one box

@@ -70,7 +70,7 @@ def gather(asked: Asked) -> dict[str, Any]:
     else:
         baseline, found = _named(asked.baseline, asked, found, keys)
         if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
-            raise DataError(f"--baseline {asked.baseline} has no completed run that measured images/s; name another")
+            raise DataError(f"--baseline {asked.baseline} has no completed run with a measured step; name another")
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
     measured = dict[Key | None, Sequence[Trained]](found.items())

@@ -87,7 +87,7 @@ def _figures(compared: Comparison) -> list[Column]:
 
     return [
         Column("", lambda cell: cell.place if len(cells) > 1 else "", False),
-        Column("images/s", lambda cell: estimate(cell.record.summary["images_per_second"])),
+        Column(compared.unit, lambda cell: estimate(cell.record.summary["images_per_second"])),
         Column("times as fast", lambda cell: estimate(cell.record.summary["speedup"])),
         Column("verdict", _verdict, False),
         Column("runs", lambda cell: str(_measured(cell) or "") if len(counts) > 1 else ""),
@@ -123,7 +123,7 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
     ]
     lines += comparison["notes"]
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
-        lines.append("Intervals of images/s of a single run are over its steps: another run may well lie outside.")
+        lines.append("The interval of a single run's rate is over its steps: another run may well lie outside.")
     return lines
 
 
