@@ -120,7 +120,7 @@ class PhaseWatch(Phases, Profiler):
 
     def settle(self) -> None:
         """Forget actions that an error left open; only the hook that calls this is running."""
-        super().settle()
+        del self._stack[:-1]
         self._by_hand = False
 
     def summary(self) -> str:
@@ -160,15 +160,20 @@ class _Action:
 
 
 class _Phase(_Action):
-    """An action that is a phase and nothing else; ``name`` is the phase's."""
+    """An action that is a phase and nothing else; ``name`` is the phase's. Written out, as a step has many."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        self.watch.enter(self.name)
+        watch, phase = self.watch, self.name
+        watch._stack.append(phase)
+        watch.show(phase)
 
     def __exit__(self, *_: object) -> None:
-        self.watch.leave()
+        stack = self.watch._stack
+        if stack:
+            stack.pop()
+        self.watch.show(stack[-1] if stack else None)
 
 
 class _Actions(dict[str, str | None]):
