@@ -93,7 +93,7 @@ def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(RECORDERS[name](tmp_path), model=Model(4))
     said = {"memory": "The memory profile is missing", "sampling": "The Python profile is missing"}
-    assert said.get(name, "failed and is off") in caplog.text
+    assert said.get(name, "failed and was switched off") in caplog.text
     assert name != "sampling" or not [*tmp_path.iterdir()]
 
 

@@ -1,8 +1,9 @@
-"""Several ranks: the rows of all of them, step by step, and what they say about who waits for whom.
+"""Several ranks: joins their rows step by step, and finds out who waits for whom.
 
 In synchronous training each step takes as long as the rank that works longest; the others wait for it. A rank's own
-work is its step less ``exposed_wait``, in which it waited. The slow-down, the mean of the slowest rank's own work over
-the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section 3).
+work is its step minus ``exposed_wait``, the time that it waited. The slow-down, the mean of the slowest rank's own work
+over the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section
+3).
 """
 
 import math
@@ -45,14 +46,14 @@ Rows = Mapping[int, Mapping[int, dict[str, float]]]  # by rank and step
 
 
 def rank_files(run_dir: Path) -> dict[int, Path]:
-    """The file of rows of each rank that has one; rank 0's is ``steps.csv``."""
+    """Each rank's file of rows, if it has one; rank 0's is ``steps.csv``."""
     found = {int(path.stem): path for path in (run_dir / FOLDER).glob("*.csv") if path.stem.isdecimal()}
     found[0] = run_dir / "steps.csv"
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
-    """What ``measure_ranks`` tells, from the rows of each rank."""
+    """What ``measure_ranks`` returns, from the rows of each rank."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
@@ -78,7 +79,7 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
 
 
 def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
-    """The steps up to each update: where gradients are accumulated, ranks wait for each other only there."""
+    """The steps up to each update: with accumulated gradients, ranks wait for each other only there."""
     found: list[list[int]] = [[]]
     for step in steps:
         found[-1].append(step)
@@ -95,7 +96,7 @@ def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Straggling:
-    """Who is slow, and how."""
+    """Which ranks are slow, and in what."""
 
     pattern: str
     slow: NDArray[np.bool_]  # rank by step
@@ -105,7 +106,7 @@ class _Straggling:
 
 
 class _Joined:
-    """The steps that all ranks have; arrays are rank by step, in seconds."""
+    """The steps that all ranks have; arrays are (ranks, steps), in seconds."""
 
     def __init__(self, rows: Mapping[int, Sequence[dict[str, float]]], steps: Sequence[int]) -> None:
         self.rows, self.steps, self.names = rows, steps, list(rows)
@@ -122,7 +123,7 @@ class _Joined:
         self._views = [*self.phases.values(), self.own]  # a rank may stand out in a phase, and not in all its work
 
     def _as_the_devices_saw_it(self) -> None:
-        """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
+        """A host runs ahead of its GPU, and waits wherever it asks for a result. A GPU idles while its host works."""
         self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
         self.total, idle = self.column(ON_DEVICE), self.column("device_idle")
         host = sum(self.phases[phase] for phase in HOST)
@@ -134,7 +135,7 @@ class _Joined:
         return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
 
     def told(self, world_size: int) -> dict[str, Any]:
-        """What the record says of these ranks."""
+        """The entry in the record."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases, sizes = self.phases, self.sizes
         told: dict[str, Any] = {
@@ -239,9 +240,9 @@ class _Joined:
         return _Straggling("alternating", slow, self._peak - self._without(slow))
 
     def _without(self, slow: NDArray[np.bool_]) -> Values:
-        """The longest work in each step, had the slow ones worked as long as another did in the step before or after.
+        """The longest work in each step if slow ranks worked as long as another did in the step before or after.
 
-        So chance makes some rank the last one still, as it would.
+        So some rank is still the last one by chance, as it would be.
         """
         near = np.roll(np.arange(len(self.steps)), 1)
         near[0] = 1
@@ -249,7 +250,7 @@ class _Joined:
         return np.asarray(np.where(slow, usual, self.own).max(axis=0))
 
     def _is_periodic(self, values: Values) -> bool:
-        """Whether the same ranks are slow in the same steps of a period: as much is explained, adjusted for chance."""
+        """Whether the same ranks are slow in the same steps of a period, which explains most of it beyond chance."""
         away = _moderate(values - values.mean(axis=0))
         away = away - away.mean(axis=1, keepdims=True)
         count, whole = away.shape[1], float((away**2).sum())
@@ -261,7 +262,7 @@ class _Joined:
         return False
 
     def _is_concentrated(self) -> bool:
-        """Whether a typical step loses much, in a phase that is a small part of the work otherwise."""
+        """Whether a typical step loses much in a phase that is otherwise a small part of the work."""
         if float(np.median(self._peak - _middle(self.own))) < TYPICAL * self.own.mean():
             return False
         extra = self._extra(self.own == self._peak, self.phases)
@@ -270,13 +271,13 @@ class _Joined:
         return any(extra[phase] / whole - low[phase] / base >= CONCENTRATED for phase in PHASES) if base else False
 
     def _extra(self, slow: NDArray[np.bool_], values: Mapping[str, Values]) -> dict[str, float]:
-        """By how much more of each the slow ranks have than the others, per step."""
+        """How much more of each the slow ranks have than the others, per step."""
         weights = slow / np.maximum(slow.sum(axis=0), 1) - ~slow / np.maximum((~slow).sum(axis=0), 1)
         weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
         return {name: float((each * weights).sum()) / slow.shape[1] for name, each in values.items()}
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
-        """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
+        """Rank 0's own extra work by phase, per step, if it is among the slow ones."""
         slow = found.slow & found.slow[:1] if found else np.zeros((1, 1), dtype=bool)  # the steps in which it is
         return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items()} if slow.any() else {}
 
@@ -314,7 +315,7 @@ class _Joined:
         }
 
     def _heat(self) -> dict[str, Any]:
-        """Own work over the mean of the ranks, in at most ``COLUMNS`` parts of the run."""
+        """Own work divided by the mean rank's, in at most ``COLUMNS`` parts of the run."""
         places = np.array_split(np.arange(len(self.steps)), min(COLUMNS, len(self.steps)))
         means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
         shares = np.round(means / np.maximum(means.mean(axis=0), 1e-12), 4)
@@ -322,32 +323,32 @@ class _Joined:
 
 
 def _slow_ones(work: Values) -> NDArray[np.bool_]:
-    """Which ranks are slow, at most half of them: the mean work of each lies nearer to the slowest's than to usual."""
+    """Which ranks are slow, at most half: their mean work is nearer to the slowest rank's than to a usual one's."""
     over = work.mean(axis=1)
     over = over - np.sort(over)[(len(over) - 1) // 2]
     return np.asarray((over > over.max() / 2) & (over > 0))
 
 
 def _middle(work: Values) -> Values:
-    """Of a usual rank in each step: the median, of two the lower one."""
+    """A typical rank's value in each step: the median; of two ranks the lower value."""
     return np.asarray(np.sort(work, axis=0)[(len(work) - 1) // 2])
 
 
 def _surely(above: Values, below: Values) -> bool:
-    """Whether the first are longer by a notable part, and not by chance."""
+    """Whether the first are longer by a notable share, and not by chance."""
     low = mean_ratio(above.tolist(), below.tolist()).at(SURE).low
     return low is not None and low >= 1 + NOTABLE
 
 
 def _error(values: Values) -> float:
-    """The standard error of the mean of values that follow a line, in order of time."""
+    """The standard error of the mean of values around a line, in order of time."""
     places = np.arange(len(values))
     away = values - np.polyval(np.polyfit(places, values, 1), places)
     return float(away.std(ddof=2)) / math.sqrt(max(2.0, independent(away.tolist())))
 
 
 def _moderate(values: Values) -> Values:
-    """The values with the extreme ones on either side cut to what is usual."""
+    """The values with extreme ones, on either side, clipped to what is typical."""
     return np.asarray(np.clip(values, *np.quantile(values, (TAIL, 1 - TAIL))))
 
 

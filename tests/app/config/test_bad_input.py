@@ -40,6 +40,7 @@ def refused(ended: Ended, *words: str) -> str:
 
 MISTAKES = [  # in the configuration, and what is said of each before a run begins
     ("data.batchsize=3", ["data.batchsize is not a key; did you mean data.batch_size"]),
+    ("lodaer=native", ["lodaer is not a key; did you mean loader?"]),
     ("lr=0.1", ["lr is not a key; did you mean model.lr?"]),
     ("+lr=0.1", ["+lr=0.1 is not read by anything; did you mean model.lr?"]),
     ("+model.dropout=0.5", ["+model.dropout=0.5 is not read by anything"]),
@@ -61,7 +62,7 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("data.batch_size=many", ["data.batch_size=many does not fit; give a whole number"]),
     ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
     ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
-    ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int, null"]),
+    ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
     ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
     ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
     ("data=image_folder data.root=/nowhere", ["data.root=/nowhere is not a folder; give the folder that holds"]),
@@ -163,6 +164,14 @@ def test_no_gpu(train: Train) -> None:
     ended = train("trainer=gpu", "trainer.accelerator=gpu")
     refused(ended, "trainer.accelerator=gpu, but there is no GPU here; give trainer=cpu")
     assert not ended.directory.exists()
+
+
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_metric_that_nobody_logs(train: Train, kind: str) -> None:
+    watching = (f"+callbacks.watch._target_=lightning.pytorch.callbacks.{kind}", "+callbacks.watch.monitor=val_loss")
+    ended = train(*watching, "trainer.limit_val_batches=1")
+    refused(ended, "callbacks.watch.monitor=val_loss is not a metric of this run; choose one of ", "val/loss")
+    assert ended.summary["status"] == "failed"
 
 
 def add_class(tiles: Path, count: int) -> None:

@@ -37,7 +37,7 @@ def test_the_record_is_complete_and_the_terminal_says_what_it_was(finished_run: 
     assert "test/accuracy/SeaLake" in summary["metrics"]
     for words in ("run completed", "generated sample data", "images/s"):
         assert words in finished_run.output
-    assert re.search(r"2, look at them with: strobe view \S+/run --perfetto", finished_run.output)
+    assert re.search(r"2; to look at them: strobe view \S+/run --perfetto", finished_run.output)
 
 
 def test_every_step_has_a_row(finished_run: Ended) -> None:

@@ -46,7 +46,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _files(record: Record) -> tuple[str, str]:
-    """A sentence on the files of late batches, which were read again after the run, and what to do."""
+    """A sentence on the files of late batches, which were read again after the run, and the advice."""
     count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
     if not count:
         return (
@@ -55,7 +55,7 @@ def _files(record: Record) -> tuple[str, str]:
         )
     slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
     if not slow:
-        told = f" Read again after training, none of {count:.0f} of their files was slow: the storage stalled."
+        told = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
         return told, "Keep the files on a faster disk, or let workers prefetch more batches."
     named = [
         f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
@@ -70,7 +70,7 @@ def _files(record: Record) -> tuple[str, str]:
 
 
 def _slowed(record: Record) -> str:
-    """A sentence on a processor that slowed down; empty if it did not, or if that is unknown."""
+    """A sentence on a processor that became slower; empty if it did not, or if unknown."""
     throttles = record.number("machine", "throttles") or 0.0
     before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
     told = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
