@@ -89,8 +89,11 @@ def _tried(tuning: Tuning) -> kit.Section:
     found = []
     for trial, (change, why, promised, measured, end) in zip(tuning.trials, rows(tuning), strict=True):
         css = _CSS.get(COLOURS.get(trial["verdict"], "yellow"), "none")
-        figures = [promised, measured] if trial["error"] else map(_spread_below, (promised, measured))
-        found.append((kit.Cell(kit.Text(change, "code"), head=True), why, *figures, kit.Text(end, "b", css)))
+        name, brought = (
+            kit.Text(change, "code"),
+            kit.Cell(measured, "why") if trial["error"] else _spread_below(measured),
+        )
+        found.append((kit.Cell(name, head=True), why, _spread_below(promised), brought, kit.Text(end, "b", css)))
     table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells tried", stacked=True)
     about = (
         "Each change trained in turns with the best so far. Measured: how many times as fast it is, with the interval."
