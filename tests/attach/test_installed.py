@@ -56,6 +56,7 @@ END = """
 print(sys.argv[1:])
 sys.exit(7)
 """
+DUEL = ("--quads", "4", "--seconds", "0.05", "--", "train.py", "--", "python", "train.py")
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
 
 
@@ -98,7 +99,9 @@ def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Pa
     page.unlink()
     again = run(tmp_path, python, "-m", "strobe.report", "loop")
     assert (again.returncode, page.is_file()) == (0, True), again.stderr
-    refused = run(tmp_path, python, "-m", "strobe.tune")
+    fought = run(tmp_path, python, "-m", "strobe.duel", *DUEL)
+    assert (fought.returncode, " 4 quads " in fought.stdout) == (0, True), fought.stderr
+    refused = run(tmp_path, python, "-m", "strobe.tune", "data=sample")
     assert re.fullmatch(r"This command needs packages .* checkout of Strobe's repository: .*\n", refused.stderr)
     assert refused.returncode == 1
 

@@ -9,12 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from strobe.duel.__main__ import main
 from strobe.duel.commits import Repository
 from strobe.errors import ConfigError, DataError
+from support.duels import Made, said
 from support.processes import begin, left_running, wait_for
 from support.refusals import refusal
 
@@ -74,16 +75,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(scratch)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return int(ended.value.code or 0), "".join(capsys.readouterr())
-
-
 def nothing_is_left(project: Path) -> bool:
-    """No work tree, and no file but what multiprocessing keeps while this process lives."""
-    left = [path.name for path in (project.parent / "scratch").iterdir() if not path.name.startswith("pymp-")]
-    return git(project, "worktree", "list").count("\n") == 0 and not left
+    """No work tree, and no file but what multiprocessing and torch keep."""
+    kept = ("pymp-", "torchinductor_")
+    assert not [path for path in (project.parent / "scratch").iterdir() if not path.name.startswith(kept)]
+    return git(project, "worktree", "list").count("\n") == 0
 
 
 def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +87,7 @@ def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytes
     options = ("--seconds", "0.1", "--quads", "4", "--fail-if-slower", "5%")
     code, text = said(capsys, *options, "--commit", "fast", "--commit", "slow", *COMMAND)
     assert code == 3, text
-    assert "A starts: train.py loader=native of fast" in text
+    assert "A starts: python train.py loader=native of fast" in text
     assert "B is slower" in text
     assert "The working tree has changes that neither commit holds; --commit . takes it as it is" in text
     assert nothing_is_left(project)
@@ -123,6 +119,34 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
     assert nothing_is_left(project)
 
 
+class Looks(Made):
+    """It keeps where it would run, and has imported a file of the working tree."""
+
+    began: list[tuple[Path, list[str]]] = []  # noqa: RUF012
+
+    def __init__(self, *given: Any, place: Path, variables: dict[str, str], **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.began.append((place, variables["PYTHONPATH"].split(os.pathsep)))
+        self.sources = [place / "pause.py", Path(sys.executable), Path.cwd() / "pause.py"]
+
+
+def test_each_runs_in_the_tree_of_its_commit_and_uses_no_other(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project / "src")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/elsewhere", str(project / "lib")]))
+    (project / "requirements.txt").write_text("numpy")
+    given = ("--commit", ".", "--commit", "fast", "--", "python", "../train.py", "rate=1")
+    code, text = said(capsys, *given, begin=Looks)
+    assert code == 1
+    assert f"B uses {project}/src/pause.py, which is not of its commit" in text
+    assert "what it has installed, but differ in requirements.txt" in text
+    (here, _), (there, path) = Looks.began
+    assert (here, there.name, there.parent.name) == (project / "src", "src", "tree-B")
+    assert path == [str(there), str(there.parent), "/elsewhere", str(there.parent / "lib")]
+    assert nothing_is_left(project)
+
+
 def test_without_a_repository_or_git_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is not in a git repository" in refusal(lambda: Repository(tmp_path), ConfigError)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -150,7 +174,8 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     assert repository.interpreter("other") == str(python)  # from the cache
     assert (tmp_path / "asked").read_text().split() == ["venv", "pip", "venv", "pip"]
     (project / "pyproject.toml").write_text('[project.optional-dependencies]\napp = ["hydra-core"]\n')
-    assert "--commit fast requires other packages" in refusal(lambda: repository.interpreter("fast"), DataError)
+    assert repository.interpreter("fast") == sys.executable  # it does not lock what it requires
+    assert repository.unlike(".", "fast") == ["pyproject.toml"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

@@ -1,43 +1,14 @@
-"""``python -m strobe.duel``: what it says, its exit codes, and its refusals; trainings are made up, but for one."""
+"""``strobe duel``: what it says, its exit codes, and its refusals; trainings are made up, but for one."""
 
 from pathlib import Path
-from random import Random
-from typing import Any, Self
 
 import pytest
 
-from strobe.app.tuning.trainee import Ready, Trainee
-from strobe.duel.__main__ import main
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
+from support.duels import Made, files, said
+from support.places import ROOT
 from support.suite_parts import NETWORK
-
-
-class Made:
-    """A training that is as fast as its overrides say."""
-
-    def __init__(self, overrides: list[str], folder: Path, *, timeout: float) -> None:
-        self.rate = float(overrides[0].removeprefix("rate="))
-        self.random = Random(overrides[0])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def start(self) -> Ready | Failure:
-        return Failure("there is no such rate") if self.rate < 0 else Ready(0.1, 8)
-
-    def turn(self, seconds: float) -> Block | Failure:
-        images = round(1e6 * self.rate * self.random.gauss(1, 0.02))
-        return Block(images, 1.0, 10) if self.rate else Failure("it ended")
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, begin: Any = Made) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments, begin)
-    found = capsys.readouterr()
-    return int(ended.value.code or 0), found.out + found.err
 
 
 @pytest.mark.parametrize(
@@ -52,10 +23,33 @@ def test_the_gate_decides(
     theirs: float, ours: float, code: int, verdict: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = ("--", "python", "train.py", f"rate={theirs}", "--", "python3.11", "./train.py", f"rate={ours}")
-    ended, text = said(capsys, "--quads", "4", "--fail-if-slower", "5%", *commands)
+    ended, text = said(capsys, "--quads", "4", "--fail-if-slower", "5%", *commands, begin=Made)
     assert (ended, verdict in text) == (code, True)
-    assert "(4 quads of turns, " in text
-    assert said(capsys, "--quads", "4", *commands)[0] == 0  # without a gate
+    assert "(4 quads of turns, 95% interval)" in text
+    assert "samples/s, B " in text
+    assert "│" not in text, "nobody knows the phases"
+    assert said(capsys, "--quads", "4", *commands, begin=Made)[0] == 0  # without a gate
+
+
+def test_phases_stand_side_by_side_where_they_are_known(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text = said(capsys, "--quads", "4", "--", "rate=1", "timed", "--", "rate=2", "timed", begin=Made)
+    rows = [line.replace("│", " ").split() for line in text.splitlines() if "│" in line]
+    assert rows == [
+        ["data", "wait", "4.0", "4.0"],
+        ["forward", "1.0", "0.50"],
+        ["in", "all", "5.0", "4.5"],
+        ["samples", "8", "8"],
+    ]
+    _, text = said(capsys, "--quads", "4", "--", "rate=1", "--", "rate=2", "timed", begin=Made)
+    assert ["forward", "0.50"] in [line.replace("│", " ").split() for line in text.splitlines()]
+
+
+def test_steps_are_compared_where_a_side_does_not_show_the_size_of_its_batches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, text = said(capsys, "--quads", "4", "--", "rate=1", "--", "rate=2", "unsized", begin=Made)
+    assert "Steps are compared, whatever they hold: the batches of B do not show how many samples." in text
+    assert "steps/s, B " in text
 
 
 @pytest.mark.parametrize(
@@ -63,17 +57,16 @@ def test_the_gate_decides(
     [
         ((), "a duel takes two commands, not 0"),
         (("--", "python", "train.py"), "a duel takes two commands, not 1"),
-        (("--", "ls", "--", "python", "train.py"), "ls is not a command of this project's train.py"),
         (("--", "train.py", "rate=1", "--", "train.py", "rate=-1"), "B cannot train: there is no such rate"),
         (("--", "train.py", "rate=0", "--", "train.py", "rate=1"), "A broke off: it ended"),
-        (("--fail-if-slower", "150%", "--", "train.py", "--", "train.py"), "--fail-if-slower 150% is not a share"),
+        (("--fail-if-slower", "150%", "--", "rate=1", "--", "rate=1"), "--fail-if-slower 150% is not a share"),
         (("--quads", "5", "--", "train.py", "--", "train.py"), "5 is not an even number from 4 on"),
     ],
 )
 def test_a_mistake_is_one_sentence(
     arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, text = said(capsys, *arguments)
+    code, text = said(capsys, *arguments, begin=Made)
     assert code in (1, 2)
     assert message in text
     assert "Traceback" not in text
@@ -88,15 +81,19 @@ def test_what_quads_do_not_tell_is_not_known(capsys: pytest.CaptureFixture[str])
     assert "These turns cannot tell which is faster: the 4 quads differ too much" in text
 
 
-def test_two_real_trainings_take_turns(sample_root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = [
-        "train.py",
-        "data.tiles_per_class=10",
-        f"data.root={sample_root}",
-        "data.batch_size=4",
-        "trainer=cpu",
-        NETWORK,
-    ]
-    code, text = said(capsys, "--seconds", "0.05", "--quads", "4", "--", *given, "--", *given, begin=Trainee)
+def test_a_command_that_is_none_is_told_with_its_side(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys, "--", "python", str(ROOT / "train.py"), "--", "ls")
+    assert (code, text) == (1, "B: ls is not a Python program; give a command such as python train.py ARGUMENTS\n")
+
+
+def test_the_applications_trainings_take_turns_and_leave_nothing(
+    sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["python", str(ROOT / "train.py"), "data.tiles_per_class=10", f"data.root={sample_root}"]
+    given += ["data.batch_size=4", "trainer=cpu", NETWORK]
+    code, text = said(capsys, "--seconds", "0.05", "--quads", "4", "--", *given, "--", *given)
     assert code == 0, text
     assert "(4 quads of turns" in text or "the 4 quads differ too much" in text  # as they may on a busy machine
+    assert "samples/s" in text
+    assert files(tmp_path) == []

@@ -173,7 +173,7 @@ def test_runs_that_cannot_be_compared_are_refused(
     [
         (["--runs", "3"], "--runs 3 is out of range; it must be at least 4"),
         (["native"], "'native' is not an override; give KEY=VALUE"),
-        (["loader=native", "--from", "x"], "--from trains nothing; leave KEY=VALUE and --keep out"),
+        (["loader=native", "--from", "x"], "--from trains nothing; leave KEY=VALUE, --duels and --keep out"),
         (["--keep", str(ROOT)], "is not an empty folder"),
     ],
 )

@@ -1,48 +1,75 @@
 """Which of two trainings is faster: both are started, and one is paused while the other trains, by turns.
 
-    python -m strobe.duel [OPTIONS] -- python train.py OVERRIDES_A -- python train.py OVERRIDES_B
-    python -m strobe.duel [OPTIONS] --commit A --commit B -- python train.py OVERRIDES
+    strobe duel [OPTIONS] -- COMMAND A -- COMMAND B
+    strobe duel [OPTIONS] --commit A --commit B -- COMMAND
 
-B is compared with A. A commit is a branch, a tag or a hash, or . for the working tree as it is. Exit code: 0; with
---fail-if-slower 3 for a regression, and 4 when it cannot tell.
+B is compared with A. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
 import argparse
 import contextlib
+import functools
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import strobe.app.needed  # noqa: F401  # isort: skip
-
 from rich.console import Console
+from rich.table import Table
 
-from strobe.app.tuning.trainee import Trainee
+from strobe.attach.entry import WANTED
+from strobe.callbacks.columns import PHASES
 from strobe.duel.commits import WORKING_TREE, Repository
-from strobe.duel.foreign import Foreign
-from strobe.duel.paired_trial import Defeat, duel
+from strobe.duel.foreign import TIMEOUT, Foreign
+from strobe.duel.paired_trial import FALSE, Defeat, duel
+from strobe.duel.program import OWN
 from strobe.errors import ConfigError, StrobeError
 from strobe.measure.gate import Case, parse_share, rule
-from strobe.overrides import quoted
-from strobe.present.format import estimate, pace
+from strobe.present.format import estimate, milliseconds, rate
 from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 
 FLAG = "--fail-if-slower "
-SCRIPT = "train.py"
-TIMEOUT = 600.0  # seconds, until a training is warm
+EXAMPLES = """
+A command trains with a Trainer of Lightning, or in a loop over strobe.watch, in one process. Its first training takes
+part, without an end: no validation, loggers, checkpoints or early stopping. What the script itself writes, it writes
+as ever, and both run in the same folder. `python` is the one that Strobe is installed in.
 
-Begin = Callable[..., AbstractContextManager[Trainee]]
+Examples
+  strobe duel -- python train.py --workers 0 -- python train.py --workers 4
+  strobe duel -- python -m package.train -- other/bin/python -m package.train
+  strobe duel --fail-if-slower 5% --commit main --commit HEAD -- python train.py
+"""
+
+Train = Callable[..., Foreign]
 
 
-def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None:
+@dataclass(frozen=True)
+class Side:
+    """A training that takes part.
+
+    Attributes:
+        name: A or B.
+        told: what it trains.
+        training: not started yet.
+        tree: of its commit; None where a command was given.
+        root: of the repository, whose files it must not use unless they lie in its tree.
+    """
+
+    name: str
+    told: str
+    training: Foreign
+    tree: Path | None = None
+    root: Path | None = None
+
+
+def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None:
     """Run the command; exits with the gate's code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     first = given.index("--") if "--" in given else len(given)
@@ -50,16 +77,16 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
     try:
         limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
         commands = _commands(given[first:], options.commit)
-        sides: Sequence[tuple[str, Trainee | Foreign]]
         with interruptible(), contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
-            if options.commit:
-                sides = _of_commits(options.commit, commands[0], folder, stack)
-            else:
-                sides = [
-                    (f"train.py {shlex.join(each)}", stack.enter_context(begin(each, folder / name, timeout=TIMEOUT)))
-                    for name, each in zip("AB", commands, strict=True)
-                ]
+            train = functools.partial(begin, timeout=float(options.timeout))
+            sides = list(
+                _of_commits(options.commit, commands[0], folder, train, stack)
+                if options.commit
+                else _of_commands(commands, folder, train)
+            )
+            for side in sides:
+                stack.enter_context(side.training)
             sys.exit(_duel(sides, options, limit, output()))
     except StrobeError as error:
         print(error, file=sys.stderr)
@@ -68,22 +95,27 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
         sys.exit(exit_code(interrupt))
 
 
-def _duel(
-    sides: Sequence[tuple[str, Trainee | Foreign]], options: argparse.Namespace, limit: float | None, console: Console
-) -> int:
-    for name, (told, training) in zip("AB", sides, strict=True):
-        say(console, f"{name} starts: {told}")
-        if isinstance(started := training.start(), Failure):
-            raise StrobeError(f"{name} cannot train: {started.reason}")
-    first, second = (training for _, training in sides)
+def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, console: Console) -> int:
+    for side in sides:
+        say(console, f"{side.name} starts: {side.told}")
+        if isinstance(started := side.training.start(), Failure):
+            raise StrobeError(f"{side.name} cannot train: {started.reason}")
+        _check_sources(side)
+    first, second = (side.training for side in sides)
+    first.in_steps = second.in_steps = not (first.sized and second.sized)
+    if first.in_steps:
+        which = " and ".join(side.name for side in sides if not side.training.sized)
+        say(console, f"Steps are compared, whatever they hold: the batches of {which} do not show how many samples.")
     about = clock(4 * options.quads * options.seconds)
     say(console, f"Taking turns for about {about}, longer where two steps take more than a turn")
-    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False)
+    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE)
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
-    ratio = found.ratio
+    ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
-    say(console, f"A {pace(median(found.theirs))}, B {pace(median(found.ours))}")
+    for table in _phases(first, second):
+        console.print(table)
+    say(console, f"A {rate(median(found.theirs))} {unit}, B {rate(median(found.ours))} {unit}")
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
@@ -96,28 +128,94 @@ def _duel(
     return ruling.code
 
 
+def _phases(*trainings: Foreign) -> Iterator[Table]:
+    """A table of what a step takes, where a side knows it."""
+    known = [training.step_phases for training in trainings]
+    if not any(known):
+        return
+    table = Table("a step, ms", *(f"[bold]{name}" for name in "AB"), title=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for phase in PHASES:
+        if any(each.get(phase) for each in known):
+            table.add_row(phase.replace("_", " "), *(milliseconds(each[phase]) if each else "" for each in known))
+    table.add_section()
+    table.add_row("in all", *(milliseconds(sum(each.values())) if each else "" for each in known))
+    sizes = [training.step_images for training in trainings]
+    if any(sizes):
+        table.add_row("samples", *("" if size is None else f"{size:,.4g}" for size in sizes))
+    yield table
+
+
+@contextlib.contextmanager
+def _named(side: str) -> Iterator[None]:
+    """What is wrong with a command is said of its side."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{side}: {error}") from error
+
+
+def _of_commands(commands: Sequence[Sequence[str]], folder: Path, train: Train) -> Iterator[Side]:
+    """Two commands, here."""
+    for side, command in zip("AB", commands, strict=True):
+        with _named(side):
+            training = train(command, folder / side, variables=_variables())
+        yield Side(side, shlex.join(command), training)
+
+
 def _of_commits(
-    commits: Sequence[str], overrides: Sequence[str], folder: Path, stack: contextlib.ExitStack
-) -> list[tuple[str, Foreign]]:
-    """The same command by two commits, each in a work tree and, where it requires other packages, its environment."""
-    repository, sides = Repository(Path.cwd()), []
+    commits: Sequence[str], command: Sequence[str], folder: Path, train: Train, stack: contextlib.ExitStack
+) -> Iterator[Side]:
+    """One command by two commits, each in a work tree and, where one can be made for it, its environment."""
+    repository, pythons = Repository(Path.cwd()), list[list[str]]()
     names = [repository.resolved(commit) for commit in commits]
     if repository.dirty and WORKING_TREE not in names:
         print("The working tree has changes that neither commit holds; --commit . takes it as it is", file=sys.stderr)
     for side, given, name in zip("AB", commits, names, strict=True):
-        python = repository.interpreter(name)
-        tree = stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
-        if not (tree / SCRIPT).is_file():
-            raise ConfigError(f"--commit {given} has no {SCRIPT}; give another commit")
-        words = [python, str(tree / SCRIPT), *overrides, f"hydra.run.dir={quoted(folder / side)}"]
-        variables = os.environ | {"PYTHONPATH": str(tree / "src")}
-        training = Foreign(words, folder / side, variables=variables, timeout=TIMEOUT)
-        sides.append((f"{SCRIPT} {shlex.join(overrides)} of {given}", stack.enter_context(training)))
-    return sides
+        words, tree = list(command), stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
+        place = tree / Path.cwd().relative_to(repository.root)
+        if not place.is_dir():
+            raise ConfigError(f"--commit {given} has no folder {place.relative_to(tree)}; start from another one")
+        first = next((at for at, word in enumerate(words) if word != "env" and "=" not in word), 0)
+        if words[first : first + 1] and words[first] in OWN:
+            words[first] = repository.interpreter(name)
+        pythons.append(words[first : first + 1])
+        variables = _variables() | {"PYTHONPATH": _search_path(tree, repository.root)}
+        with _named(side):
+            training = train(words, folder / side, variables=variables, place=place)
+        yield Side(side, f"{shlex.join(command)} of {given}", training, tree, repository.root)
+    if pythons[0] == pythons[1] and (unlike := repository.unlike(*names)):
+        told = f"Both commits train in the same Python, with what it has installed, but differ in {', '.join(unlike)}"
+        print(told, file=sys.stderr)
+
+
+def _variables() -> dict[str, str]:
+    """The environment, without what would leave a record."""
+    return {name: value for name, value in os.environ.items() if name != WANTED}
+
+
+def _search_path(tree: Path, root: Path) -> str:
+    """PYTHONPATH by which packages of a repository that are installed from its folder are those of the tree."""
+    given = [Path(word) for word in os.environ.get("PYTHONPATH", "").split(os.pathsep) if word]
+    moved = [tree / path.relative_to(root) if path.is_relative_to(root) else path for path in given]
+    return os.pathsep.join(map(str, [*([tree / "src"] if (tree / "src").is_dir() else []), tree, *moved]))
+
+
+def _check_sources(side: Side) -> None:
+    """Raise a StrobeError where a side has imported a file of the repository's that is not of its commit."""
+    if side.tree is None or side.root is None:
+        return
+    for path in side.training.sources:
+        if path.is_relative_to(side.root) and not path.is_relative_to(side.tree):
+            raise StrobeError(
+                f"{side.name} uses {path}, which is not of its commit; give paths relative to the repository, and do "
+                "not put its folder into sys.path"
+            )
 
 
 def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
-    """The overrides of the two commands, each of which follows a ``--``, or of the one for two commits."""
+    """The words of the two commands, each of which follows a ``--``, or of the one for two commits."""
     commands: list[list[str]] = []
     for word in given:
         if word == "--":
@@ -127,40 +225,42 @@ def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
     if commits and (len(commits), len(commands)) != (2, 1):
         raise ConfigError(
             f"a duel of commits takes two commits and one command, not {len(commits)} and {len(commands)}: give "
-            "python -m strobe.duel --commit main --commit . -- python train.py loader=native"
+            "strobe duel --commit main --commit . -- python train.py"
         )
     if not commits and len(commands) != 2:
         raise ConfigError(
             f"a duel takes two commands, not {len(commands)}: give each after a --, as in "
-            "python -m strobe.duel -- python train.py loader=skimage -- python train.py loader=native"
+            "strobe duel -- python train.py --workers 0 -- python train.py --workers 4"
         )
-    return [_overrides(command) for command in commands]
-
-
-def _overrides(command: Sequence[str]) -> list[str]:
-    """What ``train.py`` is given."""
-    words = list(command)
-    if words and Path(words[0]).name.startswith("python"):
-        words = words[1:]
-    if not words or Path(words[0]).name != SCRIPT:
-        raise ConfigError(f"{shlex.join(command) or 'an empty command'} is not a command of this project's train.py")
-    return words[1:]
+    return commands
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "python -m strobe.duel",
-        usage="%(prog)s [OPTIONS] -- python train.py A -- python train.py B\n"
-        "       %(prog)s [OPTIONS] --commit A --commit B -- python train.py OVERRIDES",
+        "strobe duel",
+        usage="%(prog)s [OPTIONS] -- COMMAND A -- COMMAND B\n"
+        "       %(prog)s [OPTIONS] --commit A --commit B -- COMMAND",
         description="Which of two trainings is faster: they take turns, A B B A, on this machine.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seconds", type=_positive, default=1.0, help="of a turn (1)")
     parser.add_argument("--quads", type=_count, default=6, help="of turns, A B B A or B A A B, by chance; even (6)")
     parser.add_argument(
-        "--commit", action="append", default=[], help="A, and then B, with one command; . is the working tree as it is"
+        "--commit",
+        action="append",
+        default=[],
+        help="a branch, a tag or a hash: A, and then B, with one command; . is the working tree as it is",
     )
     parser.add_argument(
         "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=TIMEOUT,
+        metavar="SECONDS",
+        help=f"until it is warm ({TIMEOUT:.0f})",
     )
     return parser
 

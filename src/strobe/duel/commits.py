@@ -17,6 +17,7 @@ from strobe.process.signals import noted
 
 WORKING_TREE = "."
 LOCK, PROJECT = "requirements.lock", "pyproject.toml"
+PACKAGES = (LOCK, PROJECT, "requirements.txt", "uv.lock", "poetry.lock", "environment.yml", "setup.cfg", "setup.py")
 
 
 class Repository:
@@ -65,22 +66,25 @@ class Repository:
             with noted():
                 self._git("worktree", "remove", "--force", str(folder))
 
+    def unlike(self, one: str, other: str) -> list[str]:
+        """The names of the files that say which packages are needed, and differ between two resolved commits."""
+        return [name for name in PACKAGES if self._read(one, name) != self._read(other, name)]
+
     def interpreter(self, commit: str) -> str:
         """A Python with the packages that a commit requires: this one, if the working tree requires the same.
 
-        Otherwise one in a cached folder, made by uv from the commit's ``requirements.lock``.
+        Otherwise one in a cached folder, made by uv from the commit's ``requirements.lock``; this one if it has none.
 
         Raises:
             DataError: it cannot be made.
         """
-        if self._required(commit) == self._required(WORKING_TREE):
-            return sys.executable
         lock, name, uv = self._read(commit, LOCK), commit[:12], _uv()
-        if lock is None or uv is None:
-            lacking = f"it has no {LOCK}" if lock is None else "uv is not installed"
+        if lock is None or self._required(commit) == self._required(WORKING_TREE):
+            return sys.executable
+        if uv is None:
             raise DataError(
                 f"--commit {name} requires other packages than the working tree, and no environment can be made for "
-                f"it: {lacking}; compare commits that require the same"
+                "it: uv is not installed; compare commits that require the same"
             )
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "strobe" / "environments"
         folder = cache / hashlib.sha256(f"{sys.version}{lock}".encode()).hexdigest()[:16]
@@ -100,7 +104,9 @@ class Repository:
         return python
 
     def _required(self, commit: str) -> tuple[str | None, object]:
-        project = tomllib.loads(self._read(commit, PROJECT) or "").get("project", {})
+        project = {}
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            project = tomllib.loads(self._read(commit, PROJECT) or "").get("project", {})
         extra = project.get("optional-dependencies", {}).get("app")  # what train.py needs
         return self._read(commit, LOCK), (project.get("requires-python"), project.get("dependencies"), extra)
 

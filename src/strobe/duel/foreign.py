@@ -1,4 +1,4 @@
-"""A training by a script from any tree and environment that takes turns, in its own process."""
+"""A training by a command, of any tree and environment, that takes turns in its own process."""
 
 import contextlib
 import os
@@ -9,49 +9,92 @@ from pathlib import Path
 
 from strobe.duel import turning
 from strobe.duel.paired_trial import TakesTurns
+from strobe.duel.program import Program, program_of
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess, last_said, print_into
 
 OUTPUT = "output.txt"
+TIMEOUT = 600.0  # seconds, until a training is warm
 STOPPED = 10.0  # seconds within which a training that has answered must be stopped
 
 
 class Foreign(TakesTurns):
-    """A script whose Lightning training takes turns.
+    """A program that trains, by Lightning or in a loop over ``strobe.watch``, and takes turns.
 
     It knows nothing of this tree: :mod:`strobe.duel.turning` is run by its path, and speaks for it. It ends when this
     process ends, in any way.
 
     Args:
-        command: the interpreter, the script, and its arguments.
-        folder: for ``output.txt``, with its output.
+        command: such as ``python train.py --lr 0.1``; see :func:`strobe.duel.program.program_of`.
+        folder: for ``output.txt``, with its output, and for what Lightning writes.
         variables: the whole environment.
         timeout: as of :class:`TakesTurns`.
+        place: the folder in which it runs; the present one by default.
+
+    Attributes:
+        sized: whether its batches show how many samples they hold; without that ``Block.images`` counts steps.
+        in_steps: whether it does so anyway, because those of the other side do not show it.
+        sources: the files of the program's own modules, after ``start``.
+
+    Raises:
+        ConfigError: the command runs no program of Python's.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, *, variables: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        variables: Mapping[str, str],
+        timeout: float,
+        place: Path | None = None,
+    ) -> None:
         super().__init__(timeout)
-        self._command, self._folder, self._variables = command, folder, variables
+        self._folder, self._place = folder, place or Path.cwd()
+        self._program = program_of(command, variables, self._place)
+        self.sized, self.in_steps = True, False
+        self.sources: list[Path] = []
+        self._steps, self._images = 0, 0
+        self._phases: dict[str, float] = {}
 
     def start(self) -> Block | Failure:
         """Train until it is warm."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        interpreter, *script = self._command
-        words = [interpreter, turning.__file__], script, dict(self._variables), str(self._folder / OUTPUT)
-        self._process = FreshProcess(_become, *words, guarded=True)
-        return self._answer(self._process, self.timeout)
+        given = self._program, str(self._place), str(self._folder.absolute())
+        self._process = FreshProcess(_become, *given, guarded=True)
+        started = self._answer(self._process, self.timeout)
+        self._steps, self._images, self._phases = 0, 0, {}
+        return started
+
+    @property
+    def step_phases(self) -> dict[str, float]:
+        """Mean seconds of each phase of a step in the turns so far; empty where they are not known."""
+        return {name: seconds / self._steps for name, seconds in self._phases.items()}
+
+    @property
+    def step_images(self) -> float | None:
+        """Samples of a step on average; None where the batches do not show it."""
+        return self._images / self._steps if self.sized and self._steps else None
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)
-        if isinstance(found, Failure):
+        if isinstance(found, Failure | str):
             self.close()
-            said = last_said(self._folder / OUTPUT)
-            return Failure(said or found.reason, found.memory)
+            reason = found.reason if isinstance(found, Failure) else found
+            if (said := last_said(self._folder / OUTPUT)) and said not in reason:
+                reason = f"{reason}; it said last: {said}"
+            return Failure(reason, isinstance(found, Failure) and found.memory)
         deadline = time.monotonic() + STOPPED
         while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
             time.sleep(0.001)  # otherwise it might stop itself after being told to continue
         process.pause()  # its children in other process groups too
-        return Block(*found)
+        self.sized = found["images"] is not None
+        images = found["images"] if self.sized and not self.in_steps else found["steps"]
+        self._steps, self._images = self._steps + found["steps"], self._images + (found["images"] or 0)
+        for name, seconds in (found["phases"] or {}).items():
+            self._phases[name] = self._phases.get(name, 0.0) + seconds
+        self.sources = self.sources or [Path(path) for path in found.get("sources", ())]
+        return Block(images, found["seconds"], found["steps"])
 
 
 def _state(pid: int) -> str:
@@ -61,8 +104,10 @@ def _state(pid: int) -> str:
     return "X"
 
 
-def _become(pipe: Connection, driver: list[str], script: list[str], variables: dict[str, str], output: str) -> None:
-    """In the new process: become the script's interpreter, with the pipe."""
-    print_into(Path(output))
+def _become(pipe: Connection, program: Program, place: str, folder: str) -> None:
+    """In the new process: become the program's interpreter, with the pipe."""
+    print_into(Path(folder, OUTPUT))
+    os.chdir(place)
     os.set_inheritable(pipe.fileno(), True)
-    os.execve(driver[0], [*driver, str(pipe.fileno()), *script], variables)
+    driver = [*program.interpreter, turning.__file__, str(pipe.fileno()), folder]
+    os.execve(driver[0], [*driver, *program.words], program.variables)

@@ -14,6 +14,7 @@ from strobe.process.fork import Failure, FreshProcess
 
 STEPS = 2  # that fit into a turn of either side
 UNCOUNTED = 2  # turns before the first quad
+FALSE = 0.025  # of duels of equals that are to be told may find the one side faster, and as many the other
 
 Side = Literal["incumbent", "candidate"]
 
@@ -28,6 +29,15 @@ class TakesTurns:
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self._process: FreshProcess | None = None
+
+    @property
+    def session(self) -> int | None:
+        """The number of its processes' session; None before it is started, and when it has ended."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> object:
+        """Train until it is warm, and stand still; a :class:`Failure` if it cannot."""
+        raise NotImplementedError
 
     def turn(self, seconds: float) -> Block | Failure:
         """Train for so many seconds, at least two timed steps, in a multiple of the workers."""

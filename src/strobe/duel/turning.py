@@ -1,101 +1,389 @@
-"""Runs a script whose Lightning training takes turns with another one: ``python turning.py PIPE SCRIPT ARGUMENTS``.
+"""Runs a program whose training takes turns with another one's: ``python turning.py PIPE SCRATCH PROGRAM``.
 
-It is run by its path, in the script's own environment and tree, so it imports nothing from Strobe. The
-training gets a callback, and has no end, no validation and no checkpoints. At the end of each turn it sends ``(images,
-seconds, steps)`` on the pipe, whose number is given, and stops its own process group, so its loaders make no batches in
-advance. The other end sends seconds, and resumes it (SIGCONT).
+It is run by its path, in the program's own Python and folder, so it imports nothing that is installed there but what
+the program imports; a few modules of Strobe are loaded by their paths, from beside this one. The first training is the
+one that counts: a ``fit`` of a Trainer of either Lightning, or a loop over ``strobe.watch`` in which an optimizer
+steps. It has no end, no validation, and keeps nothing. At the end of each turn it sends on the pipe, whose
+number is given, what the turn came to, as a mapping (of what, see `Turns`), and stops its own process group, so that
+its loaders make no batches in advance. The other end sends seconds, and resumes it (SIGCONT). If it cannot train, it
+sends a sentence instead.
 """
 
+import contextlib
+import functools
+import importlib.util
 import math
 import os
 import runpy
 import signal
 import sys
+import sysconfig
 import time
+import traceback
+from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
-
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
-from lightning.pytorch.utilities.data import extract_batch_size
+from types import ModuleType
+from typing import Any, NoReturn
 
 WARMUP, LEAST = 3, 2  # steps before the first turn, and of a turn
 PATIENT = 10.0  # seconds, after which it no longer waits for the steps that workers had ready
+STROBE = Path(__file__).parents[1]
+PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which may be others than the program's own
+CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
+RECORD = ("Strobe", "Recording", "StepRecorder")
+LONGEST = 300  # characters of an error that are told
 
 
-class Turns(Callback):
-    """Counts the steps of a turn, and then waits for the next one."""
+class Turns:
+    """Counts the steps of a turn, tells what it came to, and then waits for the next one.
+
+    Told are ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
+    are None where the batches do not show their size, and where this Python is too old for Strobe's clock. The first
+    time, ``sources`` has the files of the program's own modules.
+    """
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self.clock: Any = None  # Strobe's
+        self.trained = 0  # steps so far
+        self.began = False
         self._seconds, self._ahead, self._multiple, self._first = 0.0, WARMUP, 1, True
+        self._size: int | None = None  # of the latest batch that showed it
         self._skipped = self._steps = self._images = 0
-        self._began = time.perf_counter()
+        self._phases: dict[str, float] = {}
+        self._began = 0.0
+        self._size_of: Callable[[Any], int | None] = lambda _: None
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Train endlessly; schedules keep the end that the script set."""
-        trainer.fit_loop.max_epochs = -1
-        trainer.fit_loop.epoch_loop.max_steps = -1
-        loader: Any = trainer.train_dataloader
-        workers = getattr(loader, "num_workers", 0) or 0
-        self._ahead = max(WARMUP, workers * ((getattr(loader, "prefetch_factor", None) or 2) + 1))
-        self._multiple = math.lcm(max(1, workers), trainer.accumulate_grad_batches)
-        self._began = time.perf_counter()
+    def begin(self, loaders: Any, *, accumulated: int = 1) -> None:
+        """Training begins now, on batches of such a loader, or collection of them."""
+        from torch.utils._pytree import tree_leaves
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Count a step."""
+        with contextlib.suppress(Exception):  # this Python is too old for it
+            self._size_of = strobes("callbacks.batches").size_of
+        for one in tree_leaves(loaders):
+            if isinstance(workers := getattr(one, "num_workers", None), int) and workers:
+                self._ahead = max(self._ahead, workers * ((getattr(one, "prefetch_factor", None) or 2) + 1))
+                accumulated = math.lcm(accumulated, workers)
+        self._multiple = accumulated
+        self.began = True
+        self._restart()
+
+    def step(self, batch: Any) -> None:
+        """A step has ended."""
+        lap = self.clock.lap() if self.clock is not None else None
+        self.trained += 1
+        self._size = self._size_of(batch) or self._size
         if self._ahead:
             self._skipped += 1
             late = self._first and time.perf_counter() - self._began > PATIENT and self._skipped >= WARMUP
             if self._skipped >= self._ahead or late:
-                self._skipped = self._ahead = self._steps = self._images = 0
-                self._began = self._now(pl_module)
+                self._skipped = self._ahead = 0
+                self._restart()
             return
-        self._steps, self._images = self._steps + 1, self._images + extract_batch_size(batch)
+        self._steps, self._images = self._steps + 1, self._images + (self._size or 0)
+        self.spend(lap)
         enough = self._first or (self._steps >= LEAST and self._steps % self._multiple == 0)
         if enough and time.perf_counter() - self._began >= self._seconds:
-            self._wait(self._now(pl_module) - self._began)
+            self._wait(_now() - self._began)
+
+    def spend(self, lap: Any) -> None:
+        """Count what Strobe's clock has timed."""
+        for phase, seconds in lap.phases.items() if lap is not None else ():
+            self._phases[phase] = self._phases.get(phase, 0.0) + seconds
+
+    def fail(self, sentence: str) -> NoReturn:
+        """End, and say why."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(sentence)
+        sys.exit(1)
+
+    def _restart(self) -> None:
+        self._steps = self._images = 0
+        self._phases = {}
+        self._began = _now()
+        if self.clock is not None:
+            self.clock.restart()
 
     def _wait(self, seconds: float) -> None:
+        images = None if self._size is None else self._images
+        told: dict[str, Any] = {
+            "images": images,
+            "seconds": seconds,
+            "steps": self._steps,
+            "phases": self._phases or None,
+        }
+        if self._first:
+            told["sources"] = _sources()
         self._first, self._ahead = False, 1
         try:
-            self._pipe.send((self._images, seconds, self._steps))
+            self._pipe.send(told)
             os.killpg(0, signal.SIGSTOP)
             self._seconds = self._pipe.recv()
         except (EOFError, OSError):  # the other end has gone
             os.killpg(0, signal.SIGKILL)
 
-    @staticmethod
-    def _now(module: LightningModule) -> float:
-        """Seconds, after the GPU's queued work."""
-        if module.device.type == "cuda":
-            import torch
 
-            torch.cuda.synchronize(module.device)
-        return time.perf_counter()
+class Fits:
+    """Lets the Trainers of a Lightning take turns, once its package has been imported."""
+
+    def __init__(self, turns: Turns, scratch: str) -> None:
+        self._turns, self._scratch = turns, scratch
+
+    def __call__(self, package: ModuleType) -> None:
+        """Take over what a ``fit`` of its Trainers does."""
+        takeover, turns, scratch = strobes("probe.takeover"), self._turns, self._scratch
+        taking = type("TakesTurns", (_TakesTurns, package.Callback), {})
+
+        def begin(trainer: Any) -> None:
+            if trainer.world_size > 1:
+                turns.fail(f"it trains in {trainer.world_size} processes, and a duel is of one each; give devices=1")
+            takeover.silence(trainer, scratch)
+            trainer.callbacks = [each for each in trainer.callbacks if not _records(each)]
+            if not any(isinstance(each, taking) for each in trainer.callbacks):
+                trainer.callbacks.append(taking(turns, takeover, scratch))
+
+        def ended(_: Any) -> None:
+            if turns.began:
+                turns.fail(f"its training ended by itself after {turns.trained} steps; remove what ends it")
+
+        takeover.on_fit(package.Trainer, begin, ended)
+
+
+class _TakesTurns:
+    """A callback; of the package's own class, too."""
+
+    def __init__(self, turns: Turns, takeover: Any, scratch: str) -> None:
+        self._turns, self._takeover, self._scratch = turns, takeover, scratch
+        self._before = 0  # steps when the epoch began
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Come last, so that a step ends after all other callbacks."""
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+
+    def on_fit_start(self, trainer: Any, *_: Any) -> None:
+        """Switch off what the module has brought."""
+        self._takeover.take_over(trainer, self._scratch)
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """Begin to count."""
+        with contextlib.suppress(Exception):  # this Python is too old for it
+            clock = strobes("callbacks.phases").PhaseClock()
+            clock.install(trainer)
+            self._turns.clock = clock
+        self._turns.begin(trainer.train_dataloader, accumulated=trainer.accumulate_grad_batches)
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """What comes next waits for data."""
+        self._before = self._turns.trained
+        if self._turns.clock is not None:
+            self._turns.spend(self._turns.clock.restart(epoch=True))
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """See that epochs go on."""
+        if self._turns.trained == self._before:
+            self._turns.fail("its loader gave no batch in an epoch; it must give some in each one")
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+        """Count a step."""
+        self._takeover.go_on(trainer)
+        self._turns.step(batch)
+
+
+class Loops:
+    """Lets loops over ``strobe.watch`` take turns, once it has been imported; its loaders begin again when they end."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._phases: Any = None
+
+    def __call__(self, package: ModuleType) -> None:
+        """Take the place of its iterator."""
+        package.watch.__iter__ = lambda watched: self._batches(watched.loader)
+
+    def _batches(self, loader: Any) -> Iterator[Any]:
+        import torch
+
+        if not torch.is_grad_enabled():
+            yield from loader
+            return
+        if self._phases is None:
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                self._turns.fail("it uses torch.distributed, and a duel is of one process each; start it as one")
+            clock = strobes("callbacks.clock").Clock()
+            self._phases = strobes("callbacks.loop").LoopPhases(clock, None, lambda _: True)
+            self._phases.watch_updates()
+            self._turns.clock = clock
+        phases, turns = self._phases, self._turns
+        before, fresh = phases.updates, True
+        batches = iter(loader)
+        try:
+            while True:
+                phases.change("data_wait")
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    if fresh or phases.updates == before:  # nothing is left, or nothing is trained on it
+                        return
+                    batches, fresh = iter(loader), True
+                    continue
+                fresh = False
+                phases.change("forward")
+                yield batch
+                phases.end_step()
+                if phases.failure is not None:
+                    raise phases.failure
+                if turns.began:
+                    turns.step(batch)
+                elif phases.updates > before:
+                    turns.begin(loader)
+        finally:  # it is used up, or the script has left it
+            phases.change(None)
+            if phases.updates > before and not turns.began:
+                turns.begin(loader)
+
+
+class Hydra:
+    """Lets Hydra write into a folder of this side's own, unless the command says where."""
+
+    def __init__(self, folder: str) -> None:
+        self._override = f"hydra.run.dir='{folder}'"
+
+    def __call__(self, package: Any) -> None:
+        """Add an override to what ``hydra.main`` reads."""
+        main = package.main
+
+        @functools.wraps(main)
+        def decorator(*given: Any, **named: Any) -> Any:
+            decorate = main(*given, **named)
+
+            def decorated(task: Any) -> Any:
+                run = decorate(task)
+
+                @functools.wraps(run)
+                def begin(*configured: Any) -> Any:
+                    if not configured and not any(word.lstrip("+").startswith("hydra.run.dir=") for word in sys.argv):
+                        sys.argv.append(self._override)
+                    return run(*configured)
+
+                return begin
+
+            return decorated
+
+        package.main = decorator
+
+
+class Imports(MetaPathFinder):
+    """Calls what waits for a module once it has been imported."""
+
+    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._waiting = waiting
+        self._searched: str | None = None
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        """The module's own, with what waits behind it; whoever asks need not import it."""
+        if name not in self._waiting or name == self._searched:
+            return None
+        self._searched = name  # the search below comes here, too
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searched = None
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            self._waiting.pop(name)(module)
+
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
+
+
+def strobes(name: str) -> Any:
+    """A module of Strobe, from beside this one, under a name of its own."""
+    package, _, rest = name.partition(".")
+    private = PRIVATE + package
+    if private not in sys.modules:
+        folder = STROBE / package
+        spec = importlib.util.spec_from_file_location(
+            private, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[private] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return importlib.import_module(f"{private}.{rest}")
+
+
+def _now() -> float:
+    """Seconds, after the GPU's queued work."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def _records(callback: Any) -> bool:
+    """Whether it is one of Strobe's that record, and disturb some steps or all."""
+    return any(kind.__module__.startswith("strobe.") and kind.__name__ in RECORD for kind in type(callback).__mro__)
+
+
+def _sources() -> list[str]:
+    """The files of the modules that were imported, but for installed ones."""
+    standard = sysconfig.get_path("stdlib")
+    found = {
+        getattr(module, "__dict__", {}).get("__file__")
+        for name, module in list(sys.modules.items())
+        if not name.startswith(PRIVATE)
+    }
+    return sorted(str(one) for one in found if one and "site-packages" not in str(one) and not one.startswith(standard))
+
+
+def _run() -> None:
+    """Run the program as ``python PROGRAM ARGUMENTS`` would."""
+    safe = getattr(sys.flags, "safe_path", False)  # then Python adds nothing to its path
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        if not safe:
+            sys.path[0] = str(Path.cwd())
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        path = Path(sys.argv[0]).absolute()
+        if not safe:
+            sys.path[0] = str(path.resolve().parent)
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def main() -> None:
-    """Run the script as ``python SCRIPT ARGUMENTS`` would."""
-    pipe = Connection(int(sys.argv[1]))
-    sys.argv = sys.argv[2:]
-    sys.path[0] = str(Path(sys.argv[0]).parent)
-    fit: Any = Trainer.fit
-
-    def endless(trainer: Any, *arguments: Any, **named: Any) -> Any:
-        if trainer.world_size > 1:
-            sys.exit(f"{trainer.world_size} processes cannot take turns; train on one device")
-        ending = (Checkpoint, EarlyStopping, Timer)
-        trainer.callbacks = [each for each in trainer.callbacks if not isinstance(each, ending)] + [Turns(pipe)]
-        trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
-        fit(trainer, *arguments, **named)
-        sys.exit("training ended by itself; remove what ends it")
-
-    Trainer.fit = endless  # type: ignore[assignment,method-assign]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    """Run the program, and say why it did not train if it ends."""
+    _, pipe, scratch, *sys.argv = sys.argv
+    turns = Turns(Connection(int(pipe)))
+    os.set_inheritable(int(pipe), False)
+    fits = Fits(turns, scratch)
+    waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
+    sys.meta_path.insert(0, Imports({**waiting, "strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}))
+    if os.environ.get(CHANGES):
+        strobes("probe.changes").install()
+    try:
+        _run()
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+            turns.fail(error.code)
+        if error.code:
+            turns.fail(f"it ended with code {error.code} {'while' if turns.began else 'before'} it trained")
+    except BaseException as error:
+        traceback.print_exc()
+        turns.fail(" ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:LONGEST])
+    if turns.began:
+        turns.fail("its loop over strobe.watch ended by itself; let it go on, such as for more epochs")
+    turns.fail(
+        "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch in which an "
+        "optimizer steps"
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python -m strobe.validation.aa_test [KEY=VALUE ...] [--runs N] [--keep FOLDER] [--seed N]
     python -m strobe.validation.aa_test --trials [KEY=VALUE ...] [--minutes 9] [--seconds 0.5] [--keep FOLDER]
+    python -m strobe.validation.aa_test --duels SCRIPT ... [--minutes 9] [--seconds 0.5] [--keep FOLDER]
     python -m strobe.validation.aa_test [--trials] --from FOLDER
 
 One configuration is trained N times, each for some seconds in a process of its own. Its runs are then dealt to two
@@ -9,7 +10,8 @@ sides, as a sweep of two cells would have had them, and compared as ``python -m 
 it trains all the time, as the incumbent of a search does. Candidates of the same configuration take turns with it, each
 in a process of its own and until its trial is over, as proposals of ``python -m strobe.tune`` do, at the share of false
 alarms that each of a search's proposals may have. From the same turns follows what a single trial would have found.
-KEY=VALUE goes to every training. ``--from`` takes what lies in a folder. See docs/bench/same.md.
+KEY=VALUE goes to every training. With ``--duels`` each script takes turns with itself, as ``strobe duel`` lets any
+script do; ``"train.py --lr 1"`` is one with arguments. ``--from`` takes what lies in a folder. See docs/bench/same.md.
 """
 
 import argparse
@@ -29,10 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.app.run.apart import train
-from strobe.app.tuning.search import PROPOSALS
 from strobe.app.tuning.trainee import Trainee
+from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Duel, duel, quads
-from strobe.errors import DataError
+from strobe.errors import DataError, StrobeError
 from strobe.measure.statistics import FALSE_ALARM, LEVEL, Estimate, is_over, looks, sequential, share, unpaired
 from strobe.overrides import cell_of, joined
 from strobe.present import terminal
@@ -42,6 +44,8 @@ from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
+from strobe.tune.search import PROPOSALS
+from strobe.validation import aa_duels
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override
 
@@ -95,13 +99,19 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
         with folder_of(options.source or options.keep) as folder:
             try:
                 with interruptible():
-                    if options.source is None:
+                    if options.duels:
+                        given = {name: getattr(options, name) for name in ("minutes", "seconds", "seed")}
+                        aa_duels.fight(options.duels, folder, console, **given, begin=Foreign)
+                    elif options.source is None:
                         _try(options, folder, console, begin) if options.trials else measure(options, folder, console)
             except KeyboardInterrupt as interrupt:
                 say(console, "Interrupted; this is what was measured before:")
                 code = exit_code(interrupt)
-            good = (_of_trials if options.trials else _of_runs)(folder, options, console)
-    except DataError as error:
+            if options.duels or (folder / aa_duels.DUELS).is_file():
+                good = aa_duels.tell(folder, console, ALARMS)
+            else:
+                good = (_of_trials if options.trials else _of_runs)(folder, options, console)
+    except StrobeError as error:
         sys.exit(code or str(error))
     sys.exit(code or not good)
 
@@ -111,6 +121,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = arguments_of("strobe.validation.aa_test", "Compare a configuration with itself.", seed="of the order")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
     parser.add_argument("--trials", action="store_true", help="let trainings take turns, as a search does")
+    parser.add_argument("--duels", nargs="+", default=[], metavar="SCRIPT", help="any scripts, each against itself")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"how many to train ({RUNS})")
     parser.add_argument("--minutes", type=float, default=9.0, help="after which no trial begins (9)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn (0.5)")
@@ -122,8 +133,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--minutes and --seconds must be above 0")
     if wrong := [given for given in options.overrides if not is_override(given)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
-    if options.source is not None and (options.overrides or options.keep):
-        parser.error("--from trains nothing; leave KEY=VALUE and --keep out")
+    if options.source is not None and (options.overrides or options.keep or options.duels):
+        parser.error("--from trains nothing; leave KEY=VALUE, --duels and --keep out")
     kept = options.keep
     if kept is not None and kept.exists() and (not kept.is_dir() or any(kept.iterdir())):
         parser.error(f"--keep {kept} is not an empty folder; give a new one, or take what is there by --from")

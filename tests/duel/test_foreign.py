@@ -1,0 +1,156 @@
+"""Trainings of scripts that know nothing of Strobe take turns, in processes of their own."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from strobe.duel.foreign import Foreign
+from strobe.duel.paired_trial import Defeat, duel
+from strobe.measure.timing import Block
+from strobe.process.fork import Failure
+from support.duels import LOOP, TRAINER, files, said
+
+Start = Callable[..., Foreign]
+QUICK = ("--seconds", "0.1", "--quads", "4")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a script, which is ended after the test."""
+    with ExitStack() as stack:
+
+        def begin(text: str, *arguments: str) -> Foreign:
+            (tmp_path / "script.py").write_text(text)
+            words = [sys.executable, "script.py", *arguments]
+            training = Foreign(words, tmp_path / "kept", variables=os.environ, timeout=100, place=tmp_path)
+            return stack.enter_context(training)
+
+        yield begin
+
+
+def row(text: str, name: str) -> list[str]:
+    """The figures of both sides in a table."""
+    [line] = (line for line in text.splitlines() if f" {name} " in line and "│" in line)
+    return line.replace("│", " ").split()[-2:]
+
+
+def failure(training: Foreign) -> str:
+    """Why it cannot train, or not for long."""
+    found = training.start()
+    for _ in range(9):
+        if isinstance(found, Failure):
+            return found.reason
+        found = training.turn(0.01)
+    raise AssertionError("it trains on")
+
+
+def test_two_lightnings_take_turns_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = "pytorch_lightning" if find_spec("pytorch_lightning") else "lightning.pytorch"
+    (tmp_path / "package").mkdir()
+    for name in ("train.py", "package/train.py"):
+        (tmp_path / name).write_text(TRAINER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STROBE", "1")
+    before = files(tmp_path)
+    commands = (
+        "--",
+        "python",
+        "train.py",
+        "lightning.pytorch",
+        "0",
+        "--",
+        "python",
+        "-m",
+        "package.train",
+        other,
+        "0.02",
+    )
+    code, text = said(capsys, *QUICK, "--fail-if-slower", "5%", *commands)
+    assert code == 3, text
+    assert "A starts: python train.py lightning.pytorch 0\n" in text
+    assert "B is slower" in text
+    waits = row(text, "data wait")
+    assert float(waits[1]) >= 20
+    assert row(text, "samples") == ["4", "4"]
+    assert "samples/s, B " in text
+    assert files(tmp_path) == before
+
+
+def test_loops_of_their_own_take_turns_and_begin_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "loop.py").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path)
+    code, text = said(capsys, *QUICK, "--", "./loop.py", "0.02", "--", "SOME=1", "python", "loop.py", "0")
+    assert code == 0, text
+    assert "B is faster" in text
+    assert float(row(text, "forward")[0]) >= 20
+    assert files(tmp_path) == before
+
+
+def test_batches_that_do_not_show_their_size_are_counted(start: Start) -> None:
+    text = LOOP.replace("in strobe.watch(loader,", "in strobe.watch(range(9),")
+    training = start(text.replace("    model(batch).square", "    model(torch.ones(2, 8)).square"), "0")
+    started = training.start()
+    assert isinstance(started, Block), started
+    assert (training.sized, started.images) == (False, started.steps)
+
+
+WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch"
+BY_ITSELF = "its loop over strobe.watch ended by itself; let it go on"
+UPDATE = "        optimizer.step()"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("print('a word')", WITHOUT),
+        ("print('a word')", "; it said last: a word"),
+        ("import sys; print('usage'); sys.exit(2)", "it ended with code 2 before it trained; it said last: usage"),
+        ("raise SystemExit('give --data')", "give --data"),
+        ("open('gone')", "FileNotFoundError: [Errno 2] No such file or directory: 'gone'"),
+        ("import os; os.kill(os.getpid(), 9)", "its process was ended by SIGKILL"),
+        (LOOP.replace(UPDATE, ""), WITHOUT),
+        (LOOP.replace(UPDATE, f"{UPDATE}; break"), BY_ITSELF),
+        (LOOP.replace("in strobe.watch(loader,", "in strobe.watch(iter(loader),"), BY_ITSELF),
+    ],
+)
+def test_what_cannot_train_is_told_in_one_sentence(text: str, reason: str, start: Start) -> None:
+    told = failure(start(text, "0"))
+    assert reason in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("max_time=", "devices=2, strategy='ddp_spawn', max_time=", "it trains in 2 processes"),
+        ("torch.utils.data.DataLoader(Stream(), batch_size=None)", "iter(Stream())", "gave no batch in an epoch"),
+    ],
+)
+def test_what_a_trainer_cannot_do_is_told_in_one_sentence(before: str, after: str, reason: str, start: Start) -> None:
+    assert before in TRAINER
+    assert reason in failure(start(TRAINER.replace(before, after), "lightning.pytorch", "0"))
+
+
+def test_a_training_that_breaks_off_is_told(tmp_path: Path) -> None:
+    broken = LOOP.replace("time.sleep(pause)", "time.sleep(pause / (40 - epoch)); epoch += 1")
+    with ExitStack() as stack:
+        sides = []
+        for name, text in (("A", LOOP), ("B", broken)):
+            (tmp_path / f"{name}.py").write_text(text)
+            words = [sys.executable, f"{name}.py", "0.001"]
+            training = Foreign(words, tmp_path / name, variables=os.environ, timeout=100, place=tmp_path)
+            sides.append(stack.enter_context(training))
+            assert isinstance(training.start(), Block)
+        found = duel(*sides, seconds=0.3)
+    assert found == Defeat("ZeroDivisionError: float division by zero", side="candidate")
