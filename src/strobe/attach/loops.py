@@ -6,8 +6,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from threading import get_ident
@@ -18,7 +17,7 @@ import torch
 from strobe.attach.place import command, has_stopped, new_directory, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
-from strobe.attach.settings import device_of, keeps_its_profiler, loading_of, what_is_loaded
+from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
@@ -36,17 +35,6 @@ MINE = "Strobe"  # owns the time that recording takes
 MANY = 4  # optimizers of one training, from which on it makes them as it goes
 READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings of the machine: seconds at least, and their share of time
 _open: list["Training"] = []  # at most one
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a script asks to be recorded, and how."""
-
-    loader: Any
-    optimizers: Sequence[Any] | None  # of torch; None for all
-    directory: Path | None
-    schedule: dict[str, int] | None  # of a trace
-    report: bool
 
 
 def loop_of(asked: Asked) -> "Loop | None":

@@ -2,7 +2,9 @@
 
 import gc
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +22,17 @@ _TRAINER = (
     *("precision", "log_every_n_steps", "check_val_every_n_epoch", "val_check_interval", "max_epochs"),
     "reload_dataloaders_every_n_epochs",
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a script asks to be recorded, and how."""
+
+    loader: Any
+    optimizers: Sequence[Any] | None  # of torch; None for all
+    directory: Path | None
+    schedule: dict[str, int] | None  # of a trace
+    report: bool
 
 
 def schedule_of(trace: bool | Mapping[str, int]) -> dict[str, int] | None:
