@@ -20,6 +20,7 @@ setup: $(STAMP) ## create .venv, install the locked packages and what the operat
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "Python 3.11 to 3.13 with venv is needed; name one with: make PYTHON=python3.12 setup"; exit 1; }
+	@echo "Setting up .venv: a few minutes, and 6.5 GB of disk, most of it torch with CUDA"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock

@@ -16,7 +16,7 @@ register()
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="config")
 def main(cfg: DictConfig) -> None:
-    """Run one training; ``strobe.app.run.train`` imports torch, so that help and config errors need not wait for it."""
+    """Run one training; ``strobe.app.run.train`` is imported here, so help and config errors do not wait for torch."""
     quieten_kineto()
     from strobe.app.run.train import run
 

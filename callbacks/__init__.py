@@ -1,7 +1,7 @@
 """Lightning callbacks that any project can use: they import lightning, torch and the standard library only.
 
-Names are imported when they are asked for, so that `python -m strobe.callbacks.normalise` and the spans of a loader's
-worker process need neither lightning nor torch.
+Names are imported on first use, so `python -m strobe.callbacks.normalise` and spans in worker processes need neither
+lightning nor torch.
 """
 
 from importlib import import_module

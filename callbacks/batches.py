@@ -1,4 +1,4 @@
-"""What can be told of a batch, however it is nested."""
+"""The size of a batch, however it is nested."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,10 +14,10 @@ _PLAIN = (int, float, str, bytes)
 
 
 def size_of(batch: Any) -> int | None:
-    """How many samples a batch has: the first dimension of the first tensor that has one, however it is nested.
+    """How many samples a batch has: the first dimension of its first tensor that has one.
 
-    So Lightning has it (``extract_batch_size``), but for a list of images, as detectors take them, which counts its
-    items. None where no tensor tells, or none of the first parts of a large batch.
+    This is Lightning's rule (``extract_batch_size``), except that a list of images, as detectors take them, counts its
+    items. None if no tensor has a dimension, among the first parts of a large batch.
     """
     if isinstance(batch, Tensor):
         return len(batch) if batch.ndim else None
@@ -32,7 +32,7 @@ def size_of(batch: Any) -> int | None:
 
 
 def elements_of(batch: Any) -> int | None:
-    """How many elements its tensors have; None if there may be more than were looked at."""
+    """The number of elements of its tensors; None if it has more parts than are looked at."""
     budget = iter(range(MOST))
     elements = sum([part.numel() for part in _walk(batch, budget) if isinstance(part, Tensor)])
     return elements if next(budget, None) is not None else None
@@ -44,7 +44,7 @@ def shapes_of(batch: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:
-    """A batch and its parts, each before its own, until the budget is used up."""
+    """A batch and its parts, depth first, until the budget is used up."""
     left = [batch]
     for _ in budget:
         yield (part := left.pop())
@@ -54,9 +54,9 @@ def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:
 
 
 def _are_images(items: Sequence[Any], budget: Iterator[int]) -> bool:
-    """Whether each item holds a tensor of three dimensions first, of which one is its channels: 3, or 1 if sizes vary.
+    """Whether each item's first tensor has three dimensions, one of them the channels: 3, or 1 if sizes vary.
 
-    A list of other tensors, such as inputs and targets, is a batch of which each tensor has all samples.
+    In a list of other tensors, such as inputs and targets, each tensor has all samples.
     """
     shapes = set[tuple[int, ...]]()
     for item in items[:SEVERAL]:

@@ -1,4 +1,4 @@
-"""The columns of ``steps.csv``, which the recorder writes and every reader knows. Imports nothing."""
+"""The columns of ``steps.csv``. Imports nothing."""
 
 PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")  # add up to the step
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one

@@ -1,4 +1,4 @@
-"""What a GPU did in each phase of a step, from events that are read later: training never waits for them."""
+"""What a GPU did in each phase of a step, from events that are read later, so training never waits for them."""
 
 from collections import deque
 from collections.abc import Callable
@@ -48,18 +48,18 @@ class DeviceClock:
         self._begin()
 
     def mark(self, phase: str | None) -> None:
-        """What is submitted from now on belongs to this phase; to none of the four if it is another, or None."""
+        """Work submitted from now on belongs to this phase; to no phase if it is not one of the four."""
         place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
         if place != self._place and self._mark(place):
             self._place = place
 
     def wait(self) -> None:
-        """What is submitted until `waited` waits for other ranks, within the current phase."""
+        """Work submitted until `waited` waits for other ranks, within the current phase."""
         if len(self._marks) < MOST_MARKS:
             self._mark(_WAIT)
 
     def waited(self) -> None:
-        """What is submitted from now on does not wait."""
+        """Work submitted from now on does not wait."""
         if self._marks[-1][0] == _WAIT:
             self._mark(self._place)
 
@@ -70,7 +70,7 @@ class DeviceClock:
         return True
 
     def lap(self) -> None:
-        """End a step; the next one begins, in the same phase."""
+        """End a step; the next one begins in the same phase."""
         end = (self._place, self._record())
         self._marks.append(end)
         self._pending.append((True, self._marks))
@@ -78,13 +78,13 @@ class DeviceClock:
         self._bound()
 
     def restart(self) -> None:
-        """Begin a step now: what was submitted since the last one ended belongs to none."""
+        """Begin a step now; work submitted since the last one ended belongs to no step."""
         self._pending.append((False, self._marks))
         self._begin()
         self._bound()
 
     def ready(self) -> list[dict[str, float]]:
-        """Seconds of the steps that the device has ended, each given once and in order; does not wait.
+        """Seconds of the steps that the device has completed, each returned once, in order; does not wait.
 
         Each has `total`, the four phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
         """
@@ -97,7 +97,7 @@ class DeviceClock:
         return read
 
     def finish(self) -> list[dict[str, float]]:
-        """The steps that are left, when the device has ended them."""
+        """The remaining steps, after waiting for the device."""
         last = next((marks[-1][1] for is_step, marks in reversed(self._pending) if is_step), None)
         if last is not None:
             last.synchronize()
@@ -112,7 +112,7 @@ class DeviceClock:
         return event
 
     def _bound(self) -> None:
-        """Wait for the oldest step when too many lie unread."""
+        """Wait for the oldest step if too many are unread."""
         if len(self._pending) > MOST_PENDING:
             is_step, marks = self._pending[0]
             if is_step:

@@ -1,4 +1,4 @@
-"""What pictures share: Matplotlib's figures in pixels and without its global state, and the phases' colours."""
+"""What pictures share: Matplotlib figures in pixels, without its global state, and the phases' colours."""
 
 import logging
 import warnings
@@ -23,7 +23,7 @@ _MARGIN, _WIDTH = 24, 1150
 
 
 def blank(width: float, height: float) -> "Figure":
-    """A figure of a size in pixels, which are points of its fonts too; what lies beyond its edges is shown as well."""
+    """A figure of a size in pixels, which are also the points of its fonts; nothing is cut off at its edges."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it reports its font cache
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ def blank(width: float, height: float) -> "Figure":
 
 
 def pixels(figure: "Figure") -> "NDArray[np.uint8]":
-    """The figure's pixels, RGB of ``(height, width, 3)``, with a margin around all that is drawn."""
+    """The figure's pixels, RGB ``(height, width, 3)``, with a margin around the drawing."""
     import numpy as np
     from matplotlib.transforms import Bbox
 
@@ -46,7 +46,7 @@ def pixels(figure: "Figure") -> "NDArray[np.uint8]":
 
 
 def plain(text: str, most: int) -> str:
-    """Text of limited length, with dollar signs that do not start a formula."""
+    """Text of limited length; dollar signs start no formula."""
     return (text if len(text) <= most else f"{text[: most - 1]}…").replace("$", r"\$")
 
 
@@ -112,6 +112,6 @@ class Sheet:
 
 
 def cut_mark(axes: "Axes", row: int) -> None:
-    """Show that a row's bar goes on beyond the right edge."""
+    """Mark a bar that goes beyond the right edge."""
     edge = axes.get_yaxis_transform()
     axes.text(0.995, row, "//", fontsize=20, color=PAPER, fontweight="bold", ha="right", va="center", transform=edge)

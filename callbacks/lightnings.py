@@ -1,7 +1,7 @@
-"""The classes of the Lightning that is used: ``lightning`` and ``pytorch_lightning`` are two packages of one program.
+"""The classes of the Lightning in use: ``lightning`` and ``pytorch_lightning`` are two packages of one program.
 
-Users have either or both. It is the one that is imported already, of both and of none ``lightning``; `Callback` is a
-callback of each that is imported, which type checks such as LightningCLI's ask for.
+Users have either or both. The one that is already imported is used; if both or neither are, ``lightning``; `Callback`
+is a callback of each that is imported, which type checks such as LightningCLI's ask for.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What loaders did while steps were recorded, as processes and threads of the trace.
+"""Adds what loaders did while steps were recorded to the trace, as processes and threads.
 
 Events follow the Trace Event Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 Their category, `loader`, is one that torch-tb-profiler 0.4.3 passes over (its `trace.EventTypeMap`).
@@ -24,9 +24,9 @@ _Wait = tuple[Span, int, int, bool]  # a batch, from, to, whether training fetch
 
 
 class Loading:
-    """Has loaders record spans in time for the steps that are recorded, and collects them.
+    """Lets loaders record spans early enough for the recorded steps, and collects them.
 
-    A batch is made some steps before it is used, so spans are recorded as many steps earlier as batches may be ready.
+    A batch is made some steps before it is used, so spans are recorded that many steps earlier.
     """
 
     def __init__(self) -> None:
@@ -50,17 +50,17 @@ class Loading:
         self._ahead = max(made, default=0) + 1
 
     def watch(self, schedule: Schedule, step: int) -> None:
-        """Record spans from now on if a step that is recorded may use what is made now."""
+        """Record spans from now on if a recorded step may use what is made now."""
         self.switch(schedule.records_within(step, self._ahead))
 
     def switch(self, on: bool) -> None:
-        """Record from now on, or no more."""
+        """Start or stop recording."""
         if self._folder is not None and on != self.on:
             self._folder.switch(on)
             self.on = on
 
     def fetched(self, epoch: int, batch: int, at: int) -> None:
-        """Note when training had a batch."""
+        """Note when training got a batch."""
         self._fetched[epoch, batch] = at
 
     def events(self, to_trace_us: Callable[[int], float], since: int, until: int) -> list[Event]:
@@ -92,7 +92,7 @@ class Loading:
         return track_events(tracks, to_trace_us, fetched=fetched, main_pid=os.getpid(), window=(since, until))
 
     def close(self) -> None:
-        """Remove what lies in temporary files."""
+        """Remove the temporary files."""
         folder, self._folder = self._folder, None
         self.on = False
         if folder is not None:
@@ -107,7 +107,7 @@ def track_events(
     main_pid: int,
     window: tuple[int, int],
 ) -> list[Event]:
-    """Events for what loaders did in a time, and for how long the batches that they made lay waiting.
+    """Events for what loaders did in a window of time, and for how long their batches waited.
 
     Each worker process becomes a process, each of its threads a row. Threads of the training process become rows of
     one more process. Further rows hold the training batches that are made and not yet fetched; several wait at once,
@@ -182,7 +182,7 @@ def _title(threads: Sequence[Track], splits: Sequence[str], main_pid: int) -> st
 
 
 def _splits(spans: Sequence[Span]) -> list[str]:
-    """What a process loads for, where that is not training alone."""
+    """What a process loads for, unless that is only training."""
     found = sorted({span.split for span in spans if span.split})
     return [] if found == ["train"] else found
 
@@ -200,7 +200,7 @@ def _waits(spans: Iterable[Span], fetched: Mapping[tuple[int, int], int], window
 
 
 def _lanes(waits: Iterable[_Wait]) -> list[list[_Wait]]:
-    """Waits dealt out to as few rows as hold them without overlap."""
+    """Waits distributed over as few rows as possible without overlap."""
     lanes: list[list[_Wait]] = []
     for wait in sorted(waits, key=lambda wait: wait[1]):
         lane = next((lane for lane in lanes if lane[-1][2] <= wait[1]), None)

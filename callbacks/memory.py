@@ -1,4 +1,4 @@
-"""Which operators take the memory of a training step, and on a GPU who holds each block.
+"""Which operators take the memory of a training step; on a GPU also who holds each block.
 
 CPU: torch.profiler, https://docs.pytorch.org/docs/stable/profiler.html. GPU: the allocator's history,
 https://docs.pytorch.org/docs/stable/torch_cuda_memory.html.
@@ -26,7 +26,7 @@ _HOW_TO_OPEN = """\
 To look at {name}: drag it into https://pytorch.org/memory_viz, which shows it in the browser and uploads nothing.
 With no internet, as text: python -m torch.cuda._memory_viz stats {name}
 and every allocation in order: python -m torch.cuda._memory_viz trace {name}
-(`trace_plot {name} -o page.html` writes a page that loads its viewer from the internet.)
+(`trace_plot {name} -o page.html` writes a page that needs the internet for its viewer.)
 """
 
 
@@ -46,8 +46,8 @@ class MemoryProfiler(Recording):
 
     Args:
         directory: Where files go; made when they are written.
-        active: Steps recorded.
-        max_entries: Allocations and frees that a snapshot goes back, at most; a few kB each.
+        active: Steps to record.
+        max_entries: Most allocations and frees in a snapshot; a few kB each.
 
     Raises:
         ValueError: `active` or `max_entries` is less than 1, or another number is negative.
@@ -108,7 +108,7 @@ class MemoryProfiler(Recording):
             self.finish(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Write what was recorded, also on Ctrl-C and SIGTERM; what is held now if the GPU's memory ran out."""
+        """Write what was recorded, also on Ctrl-C and SIGTERM; if the GPU's memory ran out, also what is held now."""
         if isinstance(exception, torch.OutOfMemoryError):
             self._snapshot("memory_snapshot_oom")
             self.finish(trainer, None)
@@ -117,9 +117,9 @@ class MemoryProfiler(Recording):
             self.finish(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Write what was recorded if training is over before the last active step."""
+        """Write what was recorded if training ends before the last active step."""
         if self._profiler is not None and self._active_steps == 0:
-            _log.warning("No memory profile: training ended after %d steps, before an active one", self._steps)
+            _log.warning("No memory profile: training ended after %d steps, before the first active one", self._steps)
         self.finish(trainer)
 
     def finish(self, trainer: Any, snapshot: str | None = "memory_snapshot") -> None:
@@ -138,7 +138,7 @@ class MemoryProfiler(Recording):
         self._write_report()
 
     def _snapshot(self, name: str) -> None:
-        """Write what the GPU's allocator knows, and let it record no more."""
+        """Write what the GPU's allocator knows, and stop its recording."""
         if self._device.type != "cuda":
             return
         name = f"{name}_rank{self._rank}.pickle"

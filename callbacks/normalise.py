@@ -46,7 +46,7 @@ _RESOLUTION = 1e-3  # microseconds: torch writes times to the nanosecond
 
 
 def normalise(trace: Trace) -> Counter[str]:
-    """Rewrite a trace in place so that all readers agree: how many events, by what was done to them.
+    """Rewrite a trace in place so that all readers agree; returns how many events were changed, by kind of change.
 
     A second time changes nothing, and returns an empty counter.
 
@@ -85,7 +85,7 @@ def normalise(trace: Trace) -> Counter[str]:
 
 
 def _rename(event: Event) -> str | None:
-    """Give an event the category or name that the plugin needs; says what it did."""
+    """Give an event the category or name that the plugin needs; returns what was done."""
     category, name = category_of(event), name_of(event)
     if category in _CUDA_CALLS:
         event["cat"] = "runtime"
@@ -103,7 +103,7 @@ def _rename(event: Event) -> str | None:
 
 
 def _shorten_optimizer_steps(tracks: Mapping[tuple[Any, Any], list[Event]]) -> int:
-    """Begin each optimizer's step behind the passes that its closure ran; how many did not already."""
+    """Start each optimizer's step after the passes that its closure ran; returns how many were changed."""
     backward: dict[Any, list[Any]] = defaultdict(list)  # ends by process: autograd has threads of its own
     for (process, _), ranges in tracks.items():
         backward[process] += [end_of(e) for e in ranges if name_of(e).startswith("autograd::engine::evaluate_function")]
@@ -124,7 +124,7 @@ def _shorten_optimizer_steps(tracks: Mapping[tuple[Any, Any], list[Event]]) -> i
 
 
 def _update_begins(step: Event, ends: list[Any], updates: list[Event]) -> Any:
-    """When an optimizer's own work begins: behind the last pass within its step, or with its `optimizer` range."""
+    """When an optimizer's own work begins: after the last pass within its step, or with its `optimizer` range."""
     place = bisect_right(ends, end_of(step) + _RESOLUTION)
     inside = place > 0 and ends[place - 1] > step["ts"] + _RESOLUTION
     begin = round(ends[place - 1], 3) if inside else step["ts"]
@@ -188,7 +188,7 @@ def _owns_calls(event: Event) -> bool:
 
 
 def _id(event: Event) -> Any:
-    """The operator for which the plugin takes an event, or to which it ties a call."""
+    """The operator that the plugin takes an event for, or ties a call to."""
     found = number_of(event, "external id")
     return number_of(event, "External id") if found is None else found
 
@@ -198,7 +198,7 @@ def _set_id(event: Event, operator: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Normalise files, in place or as copies; 0, or 1 when one could not be done, which stays as it was."""
+    """Normalise files, in place or as copies; returns 1 if any could not be done, which stays as it was, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m strobe.callbacks.normalise", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""Who has hooks in a training: callbacks, the module, gradient clipping and schedulers, by the names of their time."""
+"""Who has hooks in a training: callbacks, the module, gradient clipping and schedulers, by name."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ _IDLE = re.compile(r"(lightning\.pytorch|pytorch_lightning)\.(callbacks\.callbac
 
 
 def owners(trainer: Any) -> list[str]:
-    """Names of what has hooks in a step, as the phases name them: callbacks, module, clipping, schedulers, metrics."""
+    """Names of everything with hooks in a step: callbacks, module, clipping, schedulers, metrics."""
     known = names(trainer.callbacks)
     found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
     module = trainer.lightning_module
@@ -34,7 +34,7 @@ def owners(trainer: Any) -> list[str]:
 
 
 def owners_between(trainer: Any) -> list[str]:
-    """Names of what has hooks at the starts and ends of epochs, and of metrics, which are computed there."""
+    """Names of everything with hooks at the starts and ends of epochs, and of metrics, which are computed there."""
     known, module = names(trainer.callbacks), trainer.lightning_module
     found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
     found += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
@@ -42,7 +42,7 @@ def owners_between(trainer: Any) -> list[str]:
 
 
 def metrics_of(module: Any) -> list[Any]:
-    """The torchmetrics that belong to a module; none of a compiled one, whose calls are the compiler's."""
+    """The torchmetrics of a module; none for a compiled one, whose calls are the compiler's."""
     torchmetrics = sys.modules.get("torchmetrics")
     if torchmetrics is None or getattr(module, "_compiler_ctx", None) is not None:
         return []
@@ -50,19 +50,19 @@ def metrics_of(module: Any) -> list[Any]:
 
 
 def kinds(trainer: Any) -> dict[str, str]:
-    """``metric``, ``logger`` or ``module`` for the names of what is no callback."""
+    """``metric``, ``logger`` or ``module`` for each name that is not a callback's."""
     module = trainer.lightning_module
     found = {type(metric).__name__: "metric" for metric in metrics_of(module)}
     return found | {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
 
 
 def checkpoint_names(trainer: Any) -> set[str]:
-    """Which of them write checkpoints."""
+    """The names of the callbacks that write checkpoints."""
     return {names(trainer.callbacks)[callback.state_key] for callback in trainer.checkpoint_callbacks}
 
 
 def names(callbacks: Iterable[Any]) -> dict[str, str]:
-    """A name for each callback's state key: its class, numbered when there are several of it."""
+    """A name for each callback's state key: its class, numbered if there are several."""
     names: dict[str, str] = {}
     for key in dict.fromkeys(callback.state_key for callback in callbacks):
         name, number = class_of(key), 2
@@ -73,12 +73,12 @@ def names(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 def class_of(state_key: str) -> str:
-    """The class of a callback, of whose state key it is the beginning."""
+    """The class of a callback, which its state key starts with."""
     return state_key.partition("{")[0]
 
 
 def _overrides(owner: Any, hooks: Iterable[str]) -> bool:
-    """Whether it has hooks that are not those of Lightning's base class, of either package."""
+    """Whether it overrides hooks of Lightning's base class, of either package."""
     found = (getattr(owner, hook, None) for hook in hooks)
     return any(not _IDLE.match(str(getattr(hook, "__module__", None))) for hook in found if hook is not None)
 
@@ -90,12 +90,12 @@ def _clips(trainer: Any) -> bool:
 
 
 def around_backward(module: Any) -> set[str]:
-    """Which of the hooks around the backward pass a module has of its own."""
+    """Which hooks around the backward pass a module overrides."""
     return {hook for hook in AROUND_BACKWARD if _overrides(module, [hook])}
 
 
 def idle_hooks(trainer: Any) -> set[str]:
-    """Actions of hooks that no callback of that name overrides, nor the module."""
+    """Actions of hooks that neither a callback of that name nor the module overrides."""
     callbacks, module = trainer.callbacks, trainer.lightning_module
     idle, busy = set[str](), set[str]()
     for callback in callbacks:

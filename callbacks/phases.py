@@ -1,4 +1,4 @@
-"""The phases of a step, from the actions that Lightning reports to its profiler, and how long each took."""
+"""The phases of a step and how long each took, from the actions that Lightning reports to its profiler."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -36,7 +36,7 @@ _NO_PHASE = nullcontext()
 
 
 class PhaseWatch(Phases, Profiler):
-    """Stands in for ``trainer.profiler``, passes each action on to it, and follows which phase is the innermost.
+    """Takes the place of ``trainer.profiler``, passes each action on to it, and follows which phase is the innermost.
 
     Lightning names what it does: ``[_TrainingEpochLoop].train_dataloader_next``,
     ``[Strategy]SingleDeviceStrategy.backward``, ``[Callback]ModelCheckpoint.on_train_batch_end`` and so on.
@@ -56,13 +56,13 @@ class PhaseWatch(Phases, Profiler):
         self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
 
     def __getattr__(self, name: str) -> Any:
-        """What a script asks its own profiler for, such as ``recorded_durations``."""
+        """Attributes of the script's own profiler, such as ``recorded_durations``."""
         if name == "inner":  # not set yet
             raise AttributeError(name)
         return getattr(self.inner, name)
 
     def install(self, trainer: Any) -> None:
-        """Begin to watch; does nothing when it does already."""
+        """Begin to watch; a second call does nothing."""
         if trainer.profiler is self:
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
@@ -76,7 +76,7 @@ class PhaseWatch(Phases, Profiler):
         self.watch_updates()
 
     def remove(self, trainer: Any) -> None:
-        """Cease to watch; safe when it does not."""
+        """Stop watching; a second call does nothing."""
         self.forget()
         self._by_hand = False
         if trainer.profiler is self:
@@ -86,7 +86,7 @@ class PhaseWatch(Phases, Profiler):
             trainer.profiler = found
 
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
-        """An action from here to the end of the block; in a tenth of the time that Lightning's own takes."""
+        """An action for the duration of the block; a tenth of the cost of Lightning's own."""
         return super().profile(action_name) if self._passes else self._blocks[action_name]
 
     def start(self, action_name: str) -> None:
@@ -137,11 +137,11 @@ class PhaseWatch(Phases, Profiler):
         self.inner.teardown(*args, **kwargs)
 
     def __del__(self) -> None:
-        """End nothing: Lightning's own would tear down the trainer's profiler, which lives on."""
+        """Do nothing: Lightning's own would tear down the trainer's profiler, which is still in use."""
 
 
 class _Action:
-    """An action that is watched, as a block; it has no state, and serves whenever the action takes place."""
+    """A watched action as a context manager; it has no state, so it is used each time."""
 
     __slots__ = ("name", "watch")
 
@@ -157,7 +157,7 @@ class _Action:
 
 
 class _Phase(_Action):
-    """An action that is a phase and nothing else; ``name`` is the phase's."""
+    """An action that is exactly one phase; ``name`` is the phase's."""
 
     __slots__ = ()
 
@@ -169,7 +169,7 @@ class _Phase(_Action):
 
 
 class _Actions(dict[str, str | None]):
-    """The phase of each of Lightning's actions, learnt when it is first asked for; None for one that holds others."""
+    """The phase of each of Lightning's actions, found on first use; None for one that contains others."""
 
     def __init__(self, known: dict[str, str | None], names: dict[str, str]) -> None:
         super().__init__(known)
@@ -194,7 +194,7 @@ class _Actions(dict[str, str | None]):
 
 
 class _Blocks(dict[str, AbstractContextManager[Any]]):
-    """The block of each of Lightning's actions, of some 20 in a step, made when it is first asked for."""
+    """The context manager of each of Lightning's actions (some 20 in a step), made on first use."""
 
     def __init__(self, watch: PhaseWatch, known: _Actions) -> None:
         self._watch, self._known = watch, known
@@ -215,19 +215,19 @@ class PhaseClock(Clock, PhaseWatch):
         self._charged: list[_Charged] = []
 
     def install(self, trainer: Any) -> None:
-        """Begin to watch; does nothing when it does already."""
+        """Begin to watch; a second call does nothing."""
         super().install(trainer)
         self.collect(True)
 
     def watch_calls(self, objects: Iterable[Any], *methods: str) -> None:
-        """Let the time of such calls be that of the object's class, which Lightning does not report: until `remove`."""
+        """Charge such calls, which Lightning does not report, to the object's class, until `remove`."""
         for owner in objects:
             for method in methods:
                 self._charged.append(charged := _Charged(self, owner, method))
                 setattr(owner, method, charged)
 
     def remove(self, trainer: Any) -> None:
-        """Cease to watch; safe when it does not."""
+        """Stop watching; a second call does nothing."""
         super().remove(trainer)
         self.collect(False)
         for charged in self._charged:
@@ -236,7 +236,7 @@ class PhaseClock(Clock, PhaseWatch):
 
 
 class _Charged:
-    """A method whose time is its owner's; what copies or pickles the owner gets the method as it was."""
+    """A method whose time is charged to its owner; copies and pickles of the owner have the original method."""
 
     def __init__(self, clock: PhaseClock, owner: Any, name: str) -> None:
         update_wrapper(self, method := getattr(owner, name))
@@ -254,7 +254,7 @@ class _Charged:
             self._clock.leave()
 
     def end(self) -> None:
-        """Leave the method as it was; if another one charges it meanwhile, when that ends."""
+        """Restore the method; if it is charged again meanwhile, when that ends."""
         self._ended, own = True, vars(self._owner)
         while isinstance(found := own.get(self._name), _Charged) and found._ended:
             del own[self._name]

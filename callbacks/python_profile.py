@@ -27,12 +27,12 @@ _FONTS = r"https://fonts\.googleapis\.com/[^\"']*"
 class PythonProfiler(Recording):
     """Profile the Python code that the main thread runs in some training steps.
 
-    `kind="events"` counts and times every call with cProfile: exact counts, but each call pays, so that code of
-    many small calls looks slower than it is. It leaves `python_events.prof`, which pstats and snakeviz open, and
+    `kind="events"` counts and times every call with cProfile: exact counts, but each call pays, so that code of many
+    small calls looks slower than it is. It writes `python_events.prof` for pstats and snakeviz, and
     `python_events.txt`, tables sorted by cumulative and by own time. `kind="sampling"` looks at the stack every
-    `interval` with pyinstrument: small and even cost, no counts. It leaves `python_sampling.html`, one file that
-    needs no network, and `python_sampling.txt`, the same tree as text. With several ranks each file name ends in
-    `_rank<r>`. Work of loader workers and of threads is not in it.
+    `interval` with pyinstrument: at a small and even cost, without counts. It writes `python_sampling.html`, which
+    works offline, and `python_sampling.txt`, the same tree as text. With several ranks each file name ends in
+    `_rank<r>`. Work of loader workers and other threads is not included.
 
     Steps are counted from 0 in each `fit`; see :class:`strobe.callbacks.recording.Recording` for what a step is. A
     validation between two of them is profiled too. Files are written at the end of the last step, or when training
@@ -41,9 +41,9 @@ class PythonProfiler(Recording):
     Args:
         directory: Where files go; made when they are written.
         kind: `events` or `sampling`.
-        skip_first: Steps to skip, as the first ones pay for starting up.
+        skip_first: Steps to skip: the first ones include start-up costs.
         steps: Steps to profile, or 0 to go on until training ends.
-        interval: Seconds between two samples; of no use to `events`.
+        interval: Seconds between two samples; not used by `events`.
 
     Raises:
         ValueError: `kind` is not a choice, `skip_first` or `steps` is negative, or `interval` is not above 0.
@@ -78,7 +78,7 @@ class PythonProfiler(Recording):
 
     @property
     def recording(self) -> bool:
-        """Whether the current step is profiled; changes at the end of a step, which pays for writing the files."""
+        """Whether the current step is profiled; changes at the end of a step, which includes writing the files."""
         return self._recorder is not None
 
     def on_train_start(self, trainer: Any, *_: Any, **__: Any) -> None:
@@ -93,7 +93,7 @@ class PythonProfiler(Recording):
         self._begin_or_end(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Write what was profiled if training is over before the last step."""
+        """Write what was profiled if training ends before the last step."""
         self.finish(trainer, keep=self._step > self.skip_first)
         if self._step <= self.skip_first:
             _log.warning("No Python profile: training ended after %d steps, skip_first=%d", self._step, self.skip_first)
@@ -118,7 +118,7 @@ class PythonProfiler(Recording):
         _running.add(recorder)
 
     def finish(self, trainer: Any, *, keep: bool = True) -> None:
-        """Stop profiling and write what there is, if it is to be kept; a second time does nothing."""
+        """Stop profiling, and write what there is if it is kept; a second call does nothing."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -136,7 +136,7 @@ class _Events:
         self.start, self.stop = self._profile.enable, self._profile.disable
 
     def write(self, path: Path) -> list[Path]:
-        """Write the profile to files of that name with endings of their own."""
+        """Write the profile to files with that name and different endings."""
         binary, text = path.with_suffix(".prof"), path.with_suffix(".txt")
         self._profile.dump_stats(binary)
         tables = io.StringIO()

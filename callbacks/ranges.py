@@ -1,4 +1,4 @@
-"""A step's phases as named ranges in a trace, side by side at one level, and as times."""
+"""A step's phases, as named ranges side by side in a trace, and as times."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ RANGES = {VALIDATION, *(NAMES.get(phase, phase) for phase in PHASES)}
 
 @dataclass(frozen=True)
 class Interval:
-    """What lasted from `start` to `end`, in nanoseconds of the monotonic clock."""
+    """From `start` to `end`, in nanoseconds of the monotonic clock."""
 
     name: str
     start: int
@@ -39,7 +39,7 @@ class Step:
 class Ranges(Phases):
     """Opens a ``record_function`` for each phase, unless it is paused.
 
-    Phases that nest are cut up, so that one ends where another begins. That may cut torch's range
+    Nested phases are cut, so that one ends where another begins. That may cut torch's range
     ``Optimizer.step#...``; `strobe.callbacks.trace_writer.fit_updates` makes it fit.
     """
 
@@ -52,14 +52,14 @@ class Ranges(Phases):
         self._since = 0
 
     def boundary(self) -> tuple[Interval, ...]:
-        """End the open range, so that none crosses the step's end; the step's phases, forgotten here."""
+        """End the open range, so that none crosses the step's end; returns the step's phases and forgets them."""
         self._close()
         self.settle()
         done, self.intervals = tuple(self.intervals), []
         return done
 
     def pause(self) -> None:
-        """One range called `validation` until :meth:`resume`, whatever happens in it."""
+        """Open one range called `validation` until :meth:`resume`, whatever happens in it."""
         if not self.paused:
             self._close()
             self._open(VALIDATION)

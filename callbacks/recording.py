@@ -1,4 +1,4 @@
-"""What callbacks that record some training steps share: their files, and handling failures."""
+"""What callbacks that record some training steps share: files, and the handling of failures."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recording(Callback):
-    """Records some steps and leaves files, which appear whole or not at all and replace those of an earlier `fit`.
+    """Records some steps into files, which appear whole or not at all and replace those of an earlier `fit`.
 
     A step is a training batch. It reaches from the end of this callback's `on_train_batch_end` to the next. What
     cannot be recorded or written is logged as a warning and never ends the run.
@@ -25,7 +25,7 @@ class Recording(Callback):
         self.suffix = ""  # of a file's name, before its ending: the rank, if there are several
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Come after the checkpoints, which Lightning puts last: a step then holds what they do for it."""
+        """Move behind the checkpoints, which Lightning puts last, so that a step includes them."""
         others = [other for other in trainer.callbacks if other is not self]
         after = [n for n, other in enumerate(others, start=1) if other in trainer.checkpoint_callbacks]
         place = max([trainer.callbacks.index(self), *after])
@@ -42,18 +42,18 @@ class Recording(Callback):
     on_train_end = teardown = on_exception
 
     def finish(self, trainer: Any) -> None:
-        """Stop recording and write what there is; a second time does nothing."""
+        """Stop recording, and write what there is; a second call does nothing."""
         raise NotImplementedError
 
     @contextmanager
     def drafts(self) -> Iterator[Path]:
-        """A folder for files that are not whole yet; raises an OSError if it cannot be made."""
+        """A folder for incomplete files; raises an OSError if it cannot be made."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".recording-", dir=self.directory) as folder:
             yield Path(folder)
 
     def place(self, *drafts: Path) -> None:
-        """Move whole files into the directory, under their names; those that are there stay."""
+        """Move complete files into the directory; other files there stay."""
         for draft in drafts:
             path = draft.replace(self.directory / draft.name)
             self.files = [*(file for file in self.files if file != path), path]
@@ -61,7 +61,7 @@ class Recording(Callback):
 
 @contextmanager
 def warning_only(what: str) -> Iterator[None]:
-    """Log a failure: it must neither end the run nor hide the error that did."""
+    """Log a failure, which must neither end the run nor hide the error that did."""
     try:
         yield
     except OSError as error:

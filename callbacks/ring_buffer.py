@@ -1,7 +1,7 @@
-"""The files in which threads keep their newest spans: one writer each, read at any time by another process.
+"""Files with the newest spans of a thread: the thread writes, another process may read at any time.
 
 Times are `time.monotonic_ns()`, one clock for all processes of a machine. A span is written when it begins and
-completed when it ends, so that work in progress is seen too, also that of a process that was killed.
+completed when it ends, so work in progress can be seen too, even after a process was killed.
 """
 
 import fcntl
@@ -56,7 +56,7 @@ class Track:
 
 
 class Ring:
-    """A thread's own file, mapped into memory; raises an OSError if it cannot be made, or there is no space for it."""
+    """A thread's file, mapped into memory; raises an OSError if it cannot be made, or there is no space for it."""
 
     def __init__(self, folder: str) -> None:
         thread, process, name = threading.get_native_id(), os.getpid(), threading.current_thread().name.encode()
@@ -75,7 +75,7 @@ class Ring:
         self.batch = NO_BATCH
 
     def begin(self, name: str, files: int) -> int:
-        """Write a span without its end; its number."""
+        """Write a span without its end; returns its number."""
         number, (epoch, batch, split) = self.begun, self.batch
         offset = _HEADER.size + number % CAPACITY * _RECORD.size
         _RECORD.pack_into(self.memory, offset, monotonic_ns(), 0, files, epoch, batch, name.encode(), split)
@@ -91,13 +91,13 @@ class Ring:
 
 
 def map_file(path: Path, size: int) -> mmap.mmap:
-    """A file's first `size` bytes as shared memory; raises an OSError when it cannot be opened."""
+    """A file's first `size` bytes as shared memory; raises an OSError if it cannot be opened."""
     with path.open("r+b") as file:
         return mmap.mmap(file.fileno(), size)
 
 
 def claim(folder: Path) -> IO[bytes]:
-    """Lock a folder's switch for as long as the file is open here or in a child; its owner is alive until then."""
+    """Lock a folder's switch while the file is open here or in a child: as long as that, its owner is alive."""
     file = folder.joinpath("switch").open("rb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,14 +108,14 @@ def claim(folder: Path) -> IO[bytes]:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what processes that were killed have left there."""
+    """Remove what killed processes have left there."""
     for folder in directory.glob(f"{PREFIX}*"):
         with suppress(OSError), claim(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def begun_by_the_living(path: Path) -> int | None:
-    """How many spans were begun in a ring's file; removes it, and returns None, when its thread is gone."""
+    """How many spans a ring's file has begun; removes the file and returns None if its thread has ended."""
     pid, tid = (int(number) for number in path.stem.split("-")[:2])
     try:
         if pid == os.getpid():
@@ -130,9 +130,9 @@ def begun_by_the_living(path: Path) -> int | None:
 
 
 def read_ring(path: Path, since: int, until: int, first: int) -> Track | None:
-    """A ring's spans that overlap a time in `time.monotonic_ns()`; None when its file is not complete.
+    """A ring's spans that overlap a window of `time.monotonic_ns()`; None if its file is not complete.
 
-    The file may be written to meanwhile. From the number `first` on, spans that are missing count as lost.
+    The file may change meanwhile. Missing spans from number `first` on count as lost.
 
     Raises:
         OSError: The file is gone.

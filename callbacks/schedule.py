@@ -14,7 +14,7 @@ WARM_UP, FEWEST = 3, 6  # steps that are not measured, and how many must be for 
 class Schedule:
     """`torch.profiler.schedule`'s arguments, in steps (https://docs.pytorch.org/docs/stable/profiler.html).
 
-    Unlike that closure it can be pickled, tells what lies ahead, and records fewer than `active` steps if asked to.
+    Unlike that closure it can be pickled, can look ahead, and can record fewer than `active` steps.
 
     Raises:
         ValueError: `active` is less than 1, or another number is negative.
@@ -39,14 +39,14 @@ class Schedule:
         return self.wait + self.warmup + self.active
 
     def place(self, step: int) -> int | None:
-        """Where in its cycle a step lies, from 0; None outside of all cycles."""
+        """A step's place in its cycle, from 0; None outside of all cycles."""
         if step < self.skip_first:
             return None
         step += (self.wait if self.skip_first_wait else 0) - self.skip_first
         return None if 0 < self.repeat * self.length <= step else step % self.length
 
     def action(self, step: int, active: int | None = None) -> ProfilerAction:
-        """What torch.profiler is to do in a step, counted from 0; recording at most `active` steps a cycle."""
+        """What torch.profiler does in a step, counted from 0; it records at most `active` steps per cycle."""
         place = self.place(step)
         if place is None or place < self.wait:
             return ProfilerAction.NONE
@@ -59,18 +59,18 @@ class Schedule:
         return ProfilerAction.RECORD_AND_SAVE if recorded == last else ProfilerAction.RECORD
 
     def is_over(self, step: int) -> bool:
-        """Whether no cycle is left from this step on."""
+        """Whether all cycles are over at this step."""
         return self.repeat > 0 and step >= self.skip_first and self.place(step) is None
 
     def unprofiled(self, steps: int) -> int:
-        """How many of so many steps are left to measure: a profiler also disturbs the step before the first it sees."""
+        """How many of these steps are left to measure; a profiler also disturbs the step before its first one."""
         idle = [self.action(step) is ProfilerAction.NONE for step in range(steps + 1)]
         return sum(idle[step] and idle[step + 1] for step in range(WARM_UP, steps))
 
     def shortened(self, steps: float, may: Collection[str]) -> "Schedule":
-        """With a lower `active` or `repeat`, as far as they `may` be, if that leaves more of so many steps to measure.
+        """With a lower `active` or `repeat` (those in `may`), if that leaves more of so many steps to measure.
 
-        Half of them is enough, but no fewer than `FEWEST`. A schedule that goes on until training ends stays.
+        Half of them are enough, but at least `FEWEST`. A schedule that lasts until training ends stays as it is.
         """
         if not self.repeat or steps >= 2 * (self.skip_first + self.repeat * self.length) + WARM_UP + FEWEST:
             return self
@@ -91,7 +91,7 @@ class Schedule:
         return step < self.skip_first and self.skip_first - step + first <= ahead
 
     def describe(self) -> str:
-        """One sentence for people."""
+        """The schedule in one sentence."""
         first = f"skip {self.skip_first} steps, then " if self.skip_first else ""
         cycles = f"cycles: {self.repeat}" if self.repeat else "until training ends"
         without = ", the first without the wait" if self.skip_first_wait else ""

@@ -1,8 +1,8 @@
-"""Marks pieces of loading work, in whatever process or thread, for the trace of the training that waits for them.
+"""Marks pieces of loading work, in any process or thread, for the trace of the training that waits for them.
 
 The training process opens a :class:`SpanFolder` and switches it on while it profiles. Code that loads marks its work
-with :func:`span` and :func:`batch_span`. Nothing here imports torch: workers start quickly. Whatever goes wrong with
-the recording, loading goes on.
+with :func:`span` and :func:`batch_span`. Nothing here imports torch, so workers start quickly. If recording fails,
+loading continues.
 """
 
 import atexit
@@ -35,9 +35,9 @@ _local = _Local()
 
 
 class Recorded:
-    """A context that is written down, whether it ends well or by an exception.
+    """A context manager that records a span, even if an exception ends it.
 
-    With a `batch`, spans of this thread within it carry that.
+    With a `batch`, spans of this thread within it get its numbers.
     """
 
     __slots__ = ("around", "batch", "files", "name", "number", "ring")
@@ -65,9 +65,9 @@ _UNRECORDED = nullcontext()
 
 
 def span(name: str, files: int = 0) -> AbstractContextManager[None]:
-    """A context for a piece of loading work on so many files; when nobody records, it costs next to nothing.
+    """A context manager for a piece of loading work on so many files; without recording it costs next to nothing.
 
-    Of the name, such as `read` or `decode`, at most 16 bytes of UTF-8 are kept.
+    The name, such as `read` or `decode`, is cut to 16 bytes of UTF-8.
     """
     switch = _switch
     if switch is None or not switch[0]:
@@ -76,9 +76,9 @@ def span(name: str, files: int = 0) -> AbstractContextManager[None]:
 
 
 def batch_span(epoch: int, number: int, files: int = 0, split: str = "train") -> AbstractContextManager[None]:
-    """A span called `batch` around the making of one batch; spans of this thread within it carry its numbers.
+    """A span called `batch` around the making of one batch; spans of this thread within it get its numbers.
 
-    Epochs, and batches in each, count from 0. Of the split, at most 8 bytes of UTF-8 are kept.
+    Epochs, and batches in each, count from 0. The split is cut to 8 bytes of UTF-8.
     """
     switch = _switch
     if switch is None or not switch[0]:
@@ -87,10 +87,10 @@ def batch_span(epoch: int, number: int, files: int = 0, split: str = "train") ->
 
 
 class SpanFolder:
-    """Where the children and threads of this process leave their spans; begins closed.
+    """The folder in which this process's children and threads leave their spans; closed at first.
 
-    With several open in one process, one within the other, children and threads write to the newest. Only the
-    process that started it changes it: copies in forked children do nothing.
+    If several are open in one process, one within the other, children and threads write to the newest. Only the process
+    that started it can change it: copies in forked children do nothing.
 
     Args:
         directory: Where to make the folder; None for shared memory, or the system's temporary directory when
@@ -102,7 +102,7 @@ class SpanFolder:
         self._path: Path | None = None
 
     def start(self) -> None:
-        """Make the folder and tell this process and its later children of it; logs a warning when it cannot."""
+        """Make the folder for this process and its later children; logs a warning if that fails."""
         if self._path is not None:
             return
         try:
@@ -122,7 +122,7 @@ class SpanFolder:
         _write_to(path)
 
     def switch(self, on: bool) -> None:
-        """Record from now on, or no longer. Switching on removes what ended threads and processes left."""
+        """Start or stop recording. Starting removes what ended threads and processes have left."""
         if not self._is_mine():
             return
         if on:
@@ -130,20 +130,20 @@ class SpanFolder:
         self._switch[0] = on
 
     def read(self, since_ns: int, until_ns: int) -> list[Track]:
-        """Spans that overlap a time in `time.monotonic_ns()`, of each thread, ordered by worker, process and thread."""
+        """Each thread's spans that overlap a window of `time.monotonic_ns()`, by worker, process and thread."""
         tracks: list[Track] = []
         for path in self._rings():
             try:
                 track = read_ring(path, since_ns, until_ns, self._first.get(path, 0))
             except OSError as error:
-                _log.warning("What %s holds of loading is not in the trace: %s", path, error)
+                _log.warning("Spans of loading in %s are missing in the trace: %s", path, error)
                 continue
             if track is not None and track.spans:
                 tracks.append(track)
         return sorted(tracks, key=lambda t: (-1 if t.worker is None else t.worker, t.pid, t.tid, t.spans[0].start))
 
     def close(self) -> None:
-        """Switch off and remove everything; a second time does nothing."""
+        """Stop recording and remove everything; a second call does nothing."""
         path = self._path
         if path is None or not self._is_mine():
             return
@@ -165,15 +165,15 @@ class SpanFolder:
 
 
 def folder() -> str | None:
-    """Where this process writes, for :func:`join` in another one; None when it does not."""
+    """The folder that this process writes to, for :func:`join` in another process; None if there is none."""
     return _folder
 
 
 def join(where: str | None) -> None:
     """Write into another process's folder from now on.
 
-    Nothing changes when the folder is gone, or this process has one of its own. Children that fork or spawn find the
-    folder by themselves; those of a fork server do not, when that is older than the folder.
+    Does nothing if the folder is gone, or this process has one of its own. Forked and spawned children find the folder
+    themselves; children of a fork server do not if that is older than the folder.
     """
     if where not in (None, _folder) and not _open:
         _join(where)

@@ -1,4 +1,4 @@
-"""One row a training step: how long it took, and where the time went; and what a person sees meanwhile."""
+"""One row for each training step: how long it took, and where the time went; and the progress bar."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class StepRecorder(Callback):
-    """Write a CSV file with one row a training step, in seconds.
+    """Write a CSV file with one row for each training step, in seconds.
 
     The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by CUDA events; and
     ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
@@ -48,7 +48,7 @@ class StepRecorder(Callback):
         self._waits: Waits | None = None  # of one of several ranks
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
-        """Become the last callback, behind the checkpoints, so that a step ends after all others."""
+        """Become the last callback, after the checkpoints, so that a step ends after all others."""
         others = [callback for callback in trainer.callbacks if callback is not self]
         trainer.callbacks = [*others, self]
 
@@ -78,7 +78,7 @@ class StepRecorder(Callback):
         self._log = StepLog(self._clock, rows, checkpoints, self._waits)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """A step does not hold what went before; a run resumed within an epoch does not start that epoch again."""
+        """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if hasattr(one, "recording")]
         self._recording = self._is_recorded()
         if self._log is not None:
@@ -86,16 +86,16 @@ class StepRecorder(Callback):
         self._begin()
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """Nor what happened between epochs."""
+        """Begin a step here, without what happened between epochs."""
         self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:
-        """Tell a validation from the rest, which comes before it."""
+        """Count a validation apart from the rest, which comes before it."""
         self._begin()
         self._validating = time.perf_counter_ns()
 
     def on_validation_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        """Nor a validation in the middle of one."""
+        """Begin a step here, without the validation before it."""
         if not trainer.sanity_checking:
             self._begin(validation=(time.perf_counter_ns() - self._validating) / 1e9)
 
@@ -125,7 +125,7 @@ class StepRecorder(Callback):
 
     @property
     def threads(self) -> ThreadsBeside:
-        """What the process computes beside the thread that trains."""
+        """What other threads of the process compute."""
         return self._log.threads if self._log else ThreadsBeside()
 
     def _is_recorded(self) -> bool:
@@ -136,7 +136,7 @@ class StepRecorder(Callback):
             self._waits.watch(loss)
 
     def on_train_end(self, *_: Any) -> None:
-        """The last step is followed by what ends its epoch."""
+        """Count what ends the epoch after the last step."""
         self._begin()
 
     def _begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
@@ -165,8 +165,8 @@ class StepRecorder(Callback):
 class ProgressBar(RichProgressBar):
     """Shows ``images/s`` and ``waiting``, the share of time that waits for data, of the latest steps and between them.
 
-    ``left`` is the time until training ends, with its validations. In a narrow terminal the module's own metrics are
-    left out, which would wrap.
+    ``left`` is the time until training ends, with its validations. A narrow terminal has no room for the module's own
+    metrics, so they are left out.
 
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """
@@ -174,7 +174,7 @@ class ProgressBar(RichProgressBar):
     _began, _first = 0.0, 0  # of this `fit`: monotonic seconds, and the first step
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What the bar shows behind its numbers."""
+        """The figures after the bar's counts."""
         narrow = self._console is not None and self._console.width < ROOMY
         shown: dict[str, Any] = {} if narrow else super().get_metrics(trainer, pl_module)
         recorders = [callback for callback in trainer.callbacks if isinstance(callback, StepRecorder)]  # type: ignore[attr-defined]
@@ -198,14 +198,14 @@ class ProgressBar(RichProgressBar):
 
 
 class Journal(Callback):
-    """Logs the metrics of each epoch, and those of the test."""
+    """Logs each epoch's metrics, and those of the test."""
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log what is known after an epoch."""
+        """Log the metrics after an epoch."""
         _log_metrics(trainer, f"epoch {trainer.current_epoch}, step {trainer.global_step}")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log what the test found."""
+        """Log the test's metrics."""
         _log_metrics(trainer, "test")
 
 

@@ -1,4 +1,4 @@
-"""Tables of operators over all cycles of a profile: what torch.profiler's `acc_events=True` gives, parsed at the end.
+"""Tables of operators over all cycles of a profile, like torch.profiler's `acc_events=True`, but parsed at the end.
 
 `acc_events=True` turns every event of a cycle into Python objects while training waits, and keeps them all
 (https://docs.pytorch.org/docs/stable/profiler.html). A finished cycle keeps its raw results, so it can be parsed later.
@@ -21,6 +21,7 @@ _STEP = "ProfilerStep*"  # torch's name for all `ProfilerStep#<n>`
 _TEXT_ROWS = 100
 MOST_CYCLES = 8  # kept as they are, some megabytes each, before the oldest one is parsed
 _NAME_WIDTH = 80  # characters; the names of kernels are longer than that
+_NARROW = 44  # in TensorBoard's Text tab, which breaks words and figures wherever a table is too wide
 _KEY = ("key", "node_id", "device_type", "is_legacy")  # and whether it is an annotation, as EventList.key_averages
 _FIGURES = {
     "calls": "count",
@@ -41,8 +42,8 @@ class OperatorTables:
     """Operator tables of one process, over all cycles together.
 
     Ranges that a program opens itself (`record_function`, the waiting for a loader) have rows too; their self time is
-    what no operator inside them explains. The steps' own ranges have none. With a device, torch lists its kernels
-    in rows of their own (`device` is not `cpu`), and once more as the device time of the operators that launched them.
+    what no operator inside them explains. The steps' own ranges have no row. With a device, torch lists its kernels in
+    rows of their own (`device` is not `cpu`), and once more as the device time of the operators that launched them.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class OperatorTables:
         self._shapes = self._memory = self._flops = False
 
     def add(self, cycle: profile, steps: int = 0) -> None:
-        """Keep a finished cycle of so many active steps: what `torch.profiler.profile.profiler` is when it is ready."""
+        """Add a finished cycle of so many active steps: the `profiler` of a torch.profiler.profile that is ready."""
         self.cycles += 1
         self.steps += steps
         self._waiting.append(cycle)
@@ -62,7 +63,7 @@ class OperatorTables:
             self._parse(self._waiting.pop(0))
 
     def write(self, directory: Path) -> list[Path]:
-        """Write the tables as text (the top rows, for people) and CSV (all rows); nothing without a cycle.
+        """Write the tables as text (the top rows) and CSV (all rows); nothing without a cycle.
 
         `operators_by_cpu_time`, `operators_by_device_time` if a device was used, `operators_by_shape` if shapes were
         recorded, `operators_by_memory` if memory was profiled. Rows are sorted by their own share, without that of
@@ -116,12 +117,12 @@ class OperatorTables:
             "|:--|--:|--:|--:|--:|--:|",
         ]
         for row in sorted(chosen, key=lambda row: -getattr(row, own))[:rows]:
-            figures = (getattr(row, own) / whole, getattr(row, own) / 1e3, getattr(row, total) / 1e3)
-            figure = "| {:.1%} | {:,.3f} | {:,.3f} | {:,} | {:,.1f} |"
-            each = getattr(row, total) / row.count
+            times = (getattr(row, own) / 1e3, getattr(row, total) / 1e3, getattr(row, total) / row.count)
+            itself, both, each = (f"{value:,.{max(0, 3 - len(f'{value:.0f}'))}f}" for value in times)
             name = " ".join(row.key.translate({ord("|"): "/", ord("`"): "'"}).split())  # these would end the cell
-            name = name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
-            lines.append(f"| `{name}` " + figure.format(*figures, row.count, each))
+            name = name if len(name) <= _NARROW else f"{name[: _NARROW - 3]}..."
+            share = getattr(row, own) / whole
+            lines.append(f"| `{name}` | {share:.1%} | {itself} | {both} | {row.count:,} | {each} |")
         return "\n".join(lines) + "\n"
 
     def _parsed(self) -> list[Any]:
@@ -178,12 +179,12 @@ class OperatorTables:
 
 
 def _annotated(row: Any) -> bool:
-    """Whether it is a range that a program opened; torch 2.4 does not tell, and then Strobe's own are known."""
+    """Whether a program opened this range; torch 2.4 does not say, so only Strobe's own are known there."""
     return bool(getattr(row, "is_user_annotation", row.key in RANGES))
 
 
 def _merge(into: dict[tuple[Any, ...], Any], rows: list[Any], *, shapes: bool = True) -> None:
-    """Add averages to those of the same key, as EventList.key_averages would have."""
+    """Add averages to those of the same key, as EventList.key_averages does."""
     for row in rows:
         key = (*(getattr(row, name) for name in _KEY), _annotated(row), str(row.input_shapes) if shapes else "")
         average: Any = into.setdefault(key, FunctionEventAvg())

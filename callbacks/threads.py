@@ -1,4 +1,4 @@
-"""Threads of this process that compute beside the one that trains; they may hold Python's interpreter."""
+"""Other threads of this process that compute beside training; they may hold Python's interpreter."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ class _Thread:
 
 
 class ThreadsBeside:
-    """How much the threads that Python knows compute, the calling one left out; also such as end meanwhile."""
+    """How much each thread that Python knows computes, except the calling one; threads that end are included."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -24,7 +24,7 @@ class ThreadsBeside:
         self._threads: dict[int, _Thread] = {}
 
     def look(self, now: float) -> None:
-        """Read their clocks, unless that was done a moment before ``now``, by time.monotonic."""
+        """Read their clocks, unless that was done just before ``now`` (time.monotonic)."""
         if now - self._looked < EVERY:
             return
         own, first = threading.get_native_id(), self._began is None
@@ -37,7 +37,7 @@ class ThreadsBeside:
             known.now = max(known.now, used)
 
     def cores(self) -> list[dict[str, Any]]:
-        """``name`` and ``cores`` of each that computed, the busiest first; empty after a single look."""
+        """``name`` and ``cores`` of each that computed, the busiest first; empty after only one look."""
         if self._began is None or self._looked <= self._began:
             return []
         seconds = self._looked - self._began
@@ -46,7 +46,7 @@ class ThreadsBeside:
 
 
 def _core_seconds(number: int) -> float | None:
-    """Of a thread by its number in Linux: the clock that ``pthread_getcpuclockid`` gives, None when it has ended.
+    """Core-seconds of a thread, by its number in Linux; None if it has ended. The clock is ``pthread_getcpuclockid``'s.
 
     By ``include/linux/posix-timers_types.h``: the number's bits inverted, 4 for a thread, 2 for the scheduler's time.
     """

@@ -1,4 +1,4 @@
-"""A picture of the recorded steps: one row a step with its phases as blocks, and what each loader worker did."""
+"""A picture of the recorded steps: one row per step with its phases as blocks, and what each loader worker did."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -21,7 +21,7 @@ def draw(steps: Sequence[Step], workers: Mapping[str, Sequence[Interval]] | None
     """Draw steps in the order given, and below them a lane for each loader worker over the time from first to last.
 
     At most 40 steps and 16 lanes are drawn; the picture says so when there are more. A step of more than three times
-    the median length is cut at the edge, and marked, so that the others can be read.
+    the median length is cut off at the edge and marked, so that the others can be read.
     """
     shown, lanes = steps[:_MOST_STEPS], dict(list((workers or {}).items())[:_MOST_LANES])
     names = list(dict.fromkeys(interval.name for lane in lanes.values() for interval in lane))
@@ -72,7 +72,7 @@ def _draw_lanes(
 
 
 def _draw_row(axes: "Axes", row: int, window: tuple[int, int], blocks: Iterable[tuple[int, int, str]]) -> None:
-    """Blocks of start, end and colour as far as they lie in the window, the later ones on top."""
+    """Blocks (start, end, colour) within the window, later ones on top."""
     first, last = window
     inside = [(max(start, first) - first, min(end, last) - first, colour) for start, end, colour in blocks]
     bars = [((start / _MS, (end - start) / _MS), colour) for start, end, colour in inside if end > start]

@@ -1,4 +1,4 @@
-"""Profile training with torch.profiler and leave traces that TensorBoard, Perfetto and scripts read alike.
+"""Profile training with torch.profiler, and write traces that TensorBoard, Perfetto and scripts read alike.
 
 Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow torch-tb-profiler 0.4.3, which takes
 `<worker>.<ns>.pt.trace.json.gz` (its `consts.WORKER_PATTERN`).
@@ -33,8 +33,8 @@ class TraceProfiler(Recording):
     """Profile training in cycles of wait, warmup and active steps; write one trace a cycle and rank.
 
     Steps are numbered as Lightning counts batches over all epochs, also in a resumed run; the schedule counts from
-    the first batch of each `fit`. Fetch, transfer, forward, backward, optimizer and callbacks are ranges of that name
-    in the trace, none inside another. Validation and what happens between epochs lie between steps.
+    the first batch of each `fit`. Fetch, transfer, forward, backward, optimizer and callbacks are ranges in the trace,
+    side by side. Validation, and what happens between epochs, is between steps.
 
     A finished cycle leaves `<host>_<pid>_rank<r>.<ns>.pt.trace.json.gz`. A run that ends inside one leaves
     `<host>_<pid>_rank<r>_partial.<ns>.pt.trace.json.gz` with the active steps it reached, and with the one that failed.
@@ -49,11 +49,11 @@ class TraceProfiler(Recording):
         skip_first, skip_first_wait, wait, warmup, active, repeat: See :class:`strobe.callbacks.schedule.Schedule`.
         record_shapes, profile_memory, with_flops: See `torch.profiler.profile`.
         with_stack: Record Python stacks; may corrupt ranges (pytorch issue 174555).
-        max_mb: Most megabytes of one trace file. A step of the first warmup is recorded to see what one takes;
-            fewer active steps are recorded if need be, and at last one without the costly options. None: no cap.
-        keep: How many traces of a rank to keep in `directory`, the newest; None for all.
+        max_mb: Largest trace file, in megabytes. A step of the first warmup is recorded to see how much one takes; if
+        need be fewer active steps are recorded, or even one without the costly options. None: no limit.
+        keep: How many traces of each rank to keep in `directory`, newest first; None: all.
         stop_after: End training when the last cycle is recorded.
-        loggers: Whether the trainer's TensorBoard gets what is recorded.
+        loggers: Whether the trainer's TensorBoard gets the schedule, operators and steps.
 
     Attributes:
         traces: Files written, oldest first, less those that `keep` removed.
@@ -111,11 +111,11 @@ class TraceProfiler(Recording):
 
     @property
     def recording(self) -> bool:
-        """Whether the current step is a warmup or an active one; changes at the end of a step, which pays for that."""
+        """Whether the current step is a warmup or an active one; changes at the end of a step, which has the cost."""
         return self._tracer is not None and self._tracer.recording
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Come after the checkpoints, and make a place for what loaders do."""
+        """Move behind the checkpoints, and prepare to record loaders."""
         super().setup(trainer)
         if stage == "fit":
             self._loading.open(self.schedule)
@@ -145,7 +145,7 @@ class TraceProfiler(Recording):
         self._begin()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Note when the batch was had."""
+        """Note when the batch arrived."""
         if self._loading.on:
             self._loading.fetched(trainer.current_epoch, batch_idx, self._ranges.last_end("data_wait"))
 
@@ -172,19 +172,19 @@ class TraceProfiler(Recording):
         self._loading.close()
 
     def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Stop the profiler if nothing else has."""
+        """Stop the profiler, if it still runs."""
         self.finish(trainer)
         self._loading.close()
 
     def _fitting(self, trainer: Any, steps: float) -> Schedule:
-        """The schedule for as many steps as this `fit` will have; says so if it is another one."""
+        """The schedule that suits the number of steps of this `fit`; logs it if it is another one."""
         found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
         if found != self.schedule and trainer.is_global_zero:
             _log.info("Training is short (steps: %d), so fewer are traced: %s", steps, found.describe())
         return found
 
     def _fit_time(self, trainer: Any, tracer: Tracer) -> None:
-        """Shorten the schedule if a time limit leaves few steps; the first one alone may start workers or compile."""
+        """Shorten the schedule if a time limit leaves few steps; the first step alone may start workers or compile."""
         began, first, second = self._times
         left = max(0.0, seconds_left(trainer)) / max(min(first - began, second - first), 1e-9)
         if left < steps_left(trainer):
@@ -215,7 +215,7 @@ class TraceProfiler(Recording):
         )
 
     def _watch(self, trainer: Any) -> None:
-        """See the phases of steps that are recorded; of others at no cost."""
+        """Watch the phases of recorded steps; other steps cost nothing."""
         if self.recording:
             self._ranges.install(trainer)
         else:
@@ -255,7 +255,7 @@ class TraceProfiler(Recording):
         try:
             yield
         except Exception:
-            _log.warning("The profiler failed and is off; a trace or tables may be missing", exc_info=True)
+            _log.warning("The profiler failed and was switched off; a trace or tables may be missing", exc_info=True)
             tracer, self._tracer = self._tracer, None
             if tracer is not None:
                 tracer.abandon()
@@ -263,7 +263,7 @@ class TraceProfiler(Recording):
             self._loading.switch(False)
 
     def _boards(self, trainer: Any) -> Iterator[Any]:
-        """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; what is added to them is flushed."""
+        """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; flushed afterwards."""
         for logger in trainer.loggers if self.loggers and trainer.is_global_zero else ():
             if isinstance(logger, TensorBoardLogger):
                 yield logger.experiment

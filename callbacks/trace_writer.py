@@ -1,4 +1,4 @@
-"""From torch.profiler's export to the trace that is kept: whole steps, every engine's waiting, loaders, a size."""
+"""Turns torch.profiler's export into the final trace: whole steps, waiting for any engine, loaders, limited size."""
 
 import errno
 import gzip
@@ -40,7 +40,7 @@ _TRACE = re.compile(r".+_rank(?P<rank>\d+)(_partial)?\.(?P<ns>\d+)\.pt\.trace\.j
 
 
 class Budget:
-    """A cap on one trace's file, if any, and what it leaves of a schedule's `active` steps and of the options."""
+    """A limit on the size of a trace, if any, and how many active steps and which options fit it."""
 
     def __init__(self, max_bytes: float | None, active: int) -> None:
         self.max_bytes = max_bytes
@@ -50,11 +50,11 @@ class Budget:
 
     @property
     def wants_probe(self) -> bool:
-        """Whether nothing is known yet of a step's size."""
+        """Whether a step's size is still unknown."""
         return self.max_bytes is not None and not self._estimated
 
     def learn(self, step_bytes: float, options: Mapping[str, bool]) -> dict[str, bool]:
-        """The options to record with, by what a recorded step took: the costly ones off if not even one step fits."""
+        """The options to record with, by the size of a recorded step: the costly ones off if not even one step fits."""
         if self.max_bytes is None or step_bytes <= 0:
             return dict(options)
         self._estimated = True
@@ -70,7 +70,7 @@ class Budget:
         return dict(options)
 
     def excess(self, size: int, steps: int) -> int | None:
-        """How many of a trace's steps fit, when its file of `size` bytes is too large; None when it is not."""
+        """How many of a trace's steps fit, if its file of `size` bytes is too large; else None."""
         if self.max_bytes is None or size <= self.max_bytes or steps <= 1:
             return None
         return max(1, min(steps - 1, int(steps * MARGIN * self.max_bytes / size)))
@@ -88,10 +88,10 @@ class TraceWriter:
     traces: list[Path]  # to which those written are added
 
     def write(self, profiler: Any, steps: Sequence[Step], loading: Loading, *, whole: bool, drop: str | None) -> None:
-        """Write a trace in one move, without the range called `drop`; log a warning if the disk refuses it."""
+        """Write a trace, whole or not at all, without the range called `drop`; logs a warning if that fails."""
         path = self.directory / f"{self.worker}{'' if whole else '_partial'}.{time.time_ns()}.pt.trace.json.gz"
         if len(steps) >= MANY:
-            _log.info("Writing a trace of %d steps and what they did; training waits for it", len(steps))
+            _log.info("Writing a trace of %d steps; training waits for it", len(steps))
         try:
             with without_gc():
                 trace = self._export(profiler)
@@ -116,7 +116,7 @@ class TraceWriter:
             _log.warning("No trace could be written to %s: %s", path, error)
 
     def weigh(self, profiler: Any) -> int:
-        """Bytes that what was recorded takes in a file, roughly."""
+        """About how many bytes the recording takes in a file."""
         with TemporaryDirectory() as scratch:
             plain = Path(scratch, "trace.json")
             profiler.export_chrome_trace(str(plain))
@@ -131,7 +131,7 @@ class TraceWriter:
             return read_trace(plain)
 
     def _fit(self, path: Path, trace: Trace, steps: int) -> None:
-        """Cut a file that came out larger than allowed, and remember."""
+        """Shorten a file that is larger than allowed, and remember the size of a step."""
         size, left = path.stat().st_size, steps
         while (fitting := self.budget.excess(path.stat().st_size, left)) is not None:
             self.budget.active = left = fitting
@@ -141,11 +141,11 @@ class TraceWriter:
             _log.warning("%s took %.3g MB; its last %d steps were left out", path.name, size / 1e6, steps - left)
         if self.budget.max_bytes and (size := path.stat().st_size) > self.budget.max_bytes:
             limit = f"max_mb={self.budget.max_bytes / 1e6:g}"
-            _log.warning("%s: %s takes %.3g MB with one step; give that much", limit, path.name, size / 1e6)
+            _log.warning("%s: %s takes %.3g MB with a single step; allow at least that", limit, path.name, size / 1e6)
 
 
 def prune(directory: Path, rank: int, keep: int) -> None:
-    """Remove all but the newest `keep` traces of a rank, those of earlier runs in the same place too."""
+    """Remove all but the newest `keep` traces of a rank, including those of earlier runs in this folder."""
     found = [(match, path) for path in directory.iterdir() if (match := _TRACE.fullmatch(path.name))]
     own = [(int(match["ns"]), path) for match, path in found if int(match["rank"]) == rank]
     for _, path in sorted(own)[:-keep]:
@@ -161,7 +161,7 @@ def clock_of(trace: Trace) -> Clock:
 
 
 def name_process(trace: Trace, pid: int, name: str) -> None:
-    """Call a process by its part in the run, and its main thread so (whose number on Linux is the process's)."""
+    """Name a process by its role in the run, and its main thread too (whose number on Linux is the process's)."""
     for event in trace["traceEvents"]:
         if event.get("ph") == "M" and event.get("pid") == pid:
             if event["name"] == "process_name":
@@ -171,10 +171,10 @@ def name_process(trace: Trace, pid: int, name: str) -> None:
 
 
 def begin_steps(trace: Trace, steps: Sequence[Step], clock: Clock) -> None:
-    """Move the beginning of each ProfilerStep range to that of its step.
+    """Let each ProfilerStep range begin with its step.
 
-    torch.profiler begins a step where the one before ended; validation and the end of an epoch, which lie between,
-    belong to neither.
+    torch.profiler begins a step where the previous one ended, but a validation or the end of an epoch in between
+    belongs to neither.
     """
     ranges = {event["name"]: event for event in trace["traceEvents"] if _is_step(event)}
     for step in steps:
@@ -199,7 +199,7 @@ def fit_updates(trace: Trace) -> None:
 
 
 def name_fetches(trace: Trace) -> None:
-    """Give each `fetch` the range that the plugin counts as waiting for data, which only torch's DataLoader writes."""
+    """Add the range that the plugin counts as waiting for data to each `fetch`; only torch's DataLoader writes it."""
     known = sorted(e["ts"] for e in trace["traceEvents"] if name_of(e).startswith("enumerate(DataLoader)#"))
     fetches = [e for e in trace["traceEvents"] if name_of(e) == "fetch" and category_of(e) == "user_annotation"]
     for fetch in fetches:

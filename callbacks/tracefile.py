@@ -1,4 +1,4 @@
-"""Trace files in the Chrome trace format: read whatever tools write, write what every reader takes.
+"""Trace files in the Chrome trace format: reads what any tool writes, writes what every reader accepts.
 
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
@@ -28,7 +28,7 @@ start_of = itemgetter("ts")  # when a range begins, in microseconds
 
 
 class TraceError(ValueError):
-    """A file is no trace that can be read: one sentence with its name, what is wrong and the remedy."""
+    """A file cannot be read as a trace: one sentence with its name, what is wrong and the remedy."""
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -49,7 +49,7 @@ def read_trace(path: str | Path) -> Trace:
         try:
             raw = gzip.decompress(raw)
         except EOFError:
-            raise TraceError(f"{path} ends too soon; copy it whole or record it again") from None
+            raise TraceError(f"{path} is incomplete; copy it again or record it again") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     try:
@@ -67,7 +67,7 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def all_read(path: str | Path) -> bool:
-    """Whether a trace's name tells its compression and it is an object: most readers take nothing else."""
+    """Whether a trace's name shows its compression and its content is an object: most readers accept nothing else."""
     with Path(path).open("rb") as file:
         packed = file.read(2) == _GZIP
     with gzip.open(path) if packed else Path(path).open("rb") as file:
@@ -75,7 +75,7 @@ def all_read(path: str | Path) -> bool:
 
 
 def write_trace(path: str | Path, trace: Trace) -> None:
-    """Write a trace in one move, gzipped if the name ends in `.gz`; a file that it replaces keeps its mode.
+    """Write a trace, whole or not at all, gzipped if the name ends in `.gz`; a file that it replaces keeps its mode.
 
     Raises:
         OSError: The file cannot be written, or its folder is missing.
@@ -104,7 +104,7 @@ def is_range(event: Event) -> bool:
 
 
 def category_of(event: Event) -> str:
-    """Of what kind an event is, in small letters: old torch wrote capitals."""
+    """An event's category in lower case; old versions of torch wrote capitals."""
     return str(event.get("cat")).lower()
 
 
@@ -130,14 +130,14 @@ def args_of(event: Event) -> dict[str, Any]:
 
 
 def number_of(event: Event, key: str) -> int | str | None:
-    """The argument of an event that ties it to others; None for what no tool writes there."""
+    """The argument of an event that ties it to others; None if it is no id."""
     found = args_of(event).get(key)
     return found if isinstance(found, int | str) else None
 
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Search for no cycles among new objects that have none: with all of torch loaded that takes most of the time."""
+    """Pause garbage collection: it would search many new objects for cycles that they do not have."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""torch.profiler over numbered steps: what is recorded, within a budget, and when it is written."""
+"""torch.profiler over numbered steps: records within a budget of size, and writes traces."""
 
 import time
 from collections.abc import Iterable
@@ -49,16 +49,16 @@ class Tracer:
 
     @property
     def done(self) -> bool:
-        """Whether the last cycle is over; by the schedule, in which all ranks agree, whatever their budgets."""
+        """Whether the last cycle is over, by the schedule, which is the same on all ranks, whatever their budgets."""
         return self.schedule.is_over(self._profiler.step_num - self.first)
 
     def shorten(self, schedule: Schedule) -> None:
-        """Go on with another schedule; before anything is recorded."""
+        """Use another schedule; only before anything is recorded."""
         self.schedule = schedule
         self.writer.budget.active = self.writer.budget.wanted = schedule.active
 
     def begin(self) -> None:
-        """Begin the current step now, not when the last one ended."""
+        """Begin the current step now, not at the end of the last one."""
         self._probing = self._probes(self._profiler.step_num - self.first)
         self._began = time.monotonic_ns()
 
@@ -76,7 +76,7 @@ class Tracer:
     def stop(self, phases: tuple[Interval, ...], *, failed: bool) -> None:
         """Write what was recorded of a cycle that did not finish, with the current step if that has `failed`.
 
-        The last batch's end has opened one more step; when no batch was asked for, it is left out.
+        The last batch's end opened one more step; it is left out if no batch was asked for.
         """
         begun = failed and any(phase.name == "data_wait" for phase in phases)
         if begun:
@@ -93,7 +93,7 @@ class Tracer:
 
     @property
     def active(self) -> bool:
-        """Whether the current step is recorded to be kept."""
+        """Whether the current step is recorded and kept."""
         return self._profiler.current_action in ACTIVE and not self._probing
 
     def _end_step(self, phases: tuple[Interval, ...]) -> None:
@@ -101,14 +101,14 @@ class Tracer:
             self._cycle_steps.append(Step(self._profiler.step_num, self._began, time.monotonic_ns(), phases))
 
     def _action(self, number: int) -> ProfilerAction:
-        """The schedule, for torch.profiler, which numbers steps as this run does."""
+        """The schedule in the form that torch.profiler calls."""
         step = max(0, number - self.first)
         if self._probes(step):
             return ProfilerAction.RECORD_AND_SAVE
         return self.schedule.action(step, self.writer.budget.active)
 
     def _probes(self, step: int) -> bool:
-        """Whether a step, the last of a warmup, is recorded only to see how much a step takes."""
+        """Whether a step, the last of a warmup, is recorded only to see how large it is."""
         last = self.schedule.action(step) is ProfilerAction.WARMUP and self.schedule.action(step + 1) in ACTIVE
         return last and self.writer.budget.wants_probe
 

@@ -1,4 +1,4 @@
-"""How long one rank of several waits for the others: at the end of a backward pass, and in other collectives."""
+"""How long a rank waits for the others: at the end of a backward pass, and in other collectives."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _NONE = [0.0] * len(PHASES)
 
 
 class Waits:
-    """Tells a clock when this rank begins to wait for the others, and when it has them.
+    """Tells a clock when this rank begins and ends to wait for the others.
 
     The autograd engine calls what is queued within a backward pass when all gradients are there, in the order of
     queueing. DistributedDataParallel queues its wait for the others when its last bucket is ready, which is after what
@@ -40,7 +40,7 @@ class Waits:
         self._unix = time.time_ns() - time.perf_counter_ns()
 
     def install(self) -> None:
-        """Begin to time collectives; without torch.distributed there are none."""
+        """Begin to time collectives, if there is torch.distributed."""
         if not torch.distributed.is_available():
             return
         from torch._C._distributed_c10d import ProcessGroup, Work
@@ -55,7 +55,7 @@ class Waits:
                 self._timed.append((owner, name, now))
 
     def remove(self) -> None:
-        """Leave everything as it was, but for what somebody else has replaced, such as a recorder that goes on."""
+        """Restore everything, except what somebody else has replaced, such as another recorder."""
         for owner, name, now in self._timed:
             now.ended = True
             while hasattr(found := vars(owner).get(name), "ended"):
@@ -75,7 +75,7 @@ class Waits:
         return [exposed, *waits, elements_of(batch), f"{(self._unix + lap.began) / 1e9:.6f}"]
 
     def _begins(self, hook: Any) -> None:
-        """Within the backward pass: be told when the last local gradient is there."""
+        """Within the backward pass: ask to be called when the last local gradient is there."""
         with suppress(Exception):  # which would be the training's
             hook.remove()  # the loss is the user's
             _queue(self._last_gradient)

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -99,8 +100,13 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
         yield from statements(child)
 
 
-def imported(module: str, *, at_start: bool = False) -> Iterator[str]:
+@cache
+def imported(module: str, *, at_start: bool = False) -> frozenset[str]:
     """Full names of what a module imports, inside functions too unless ``at_start``; of modules and what is in them."""
+    return frozenset(_imported(module, at_start))
+
+
+def _imported(module: str, at_start: bool) -> Iterator[str]:
     for node in statements(MODULES[module]) if at_start else ast.walk(MODULES[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -152,37 +158,43 @@ def test_all_modules_are_walked() -> None:
     assert "strobe.app.loaders.base" in reached("train")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_run_one_way(module: str) -> None:
-    here = layer_of(module)
-    upward = [name for name in DIRECT[module] if package_of(name) != package_of(module) and layer_of(name) >= here]
-    if here < len(LAYERS) - 1 and module != "strobe":  # which imports when it is asked
-        assert not upward, "a layer imports only what lies below it"
-    assert module not in reached(module), "a circle"
+def test_imports_run_one_way() -> None:
+    below = [module for module in MODULES if layer_of(module) < len(LAYERS) - 1 and module != "strobe"]
+    upward = {
+        (module, name)
+        for module in below  # strobe itself imports when it is asked
+        for name in DIRECT[module]
+        if package_of(name) != package_of(module) and layer_of(name) >= layer_of(module)
+    }
+    assert not upward, "a layer imports only what lies below it"
+    assert not [module for module in MODULES if module in reached(module)], "a circle"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if not any(inside(name, part) for part in APPLICATION)])
-def test_the_instrument_knows_nothing_of_the_application(module: str) -> None:
-    if not module.endswith(".__main__"):
-        assert not {name.partition(".")[0] for name in imported(module)} & APPLICATIONS_LIBRARIES
+def libraries(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in imported(module)}
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if inside(name, "strobe.callbacks")])
-def test_callbacks_can_be_lifted_out(module: str) -> None:
-    allowed = {"lightning", "pytorch_lightning", "torch", *sys.stdlib_module_names, *OPTIONAL.get(module, ())}
-    foreign = {name for name in imported(module) if not inside(name, "strobe.callbacks")}
-    assert {name.partition(".")[0] for name in foreign} <= allowed
+def test_the_instrument_knows_nothing_of_the_application() -> None:
+    instrument = [name for name in MODULES if not any(inside(name, part) for part in APPLICATION)]
+    own = [name for name in instrument if not name.endswith(".__main__")]
+    assert not [name for name in own if libraries(name) & APPLICATIONS_LIBRARIES]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_callbacks_have_one_name(module: str) -> None:
+def test_callbacks_can_be_lifted_out() -> None:
+    allowed = {"lightning", "pytorch_lightning", "torch", *sys.stdlib_module_names}
+    for module in (name for name in MODULES if inside(name, "strobe.callbacks")):
+        foreign = {name for name in imported(module) if not inside(name, "strobe.callbacks")}
+        assert {name.partition(".")[0] for name in foreign} <= allowed | OPTIONAL.get(module, set()), module
+
+
+def test_callbacks_have_one_name() -> None:
     """Imported by two names, a module would have its state twice."""
-    assert not [name for name in imported(module) if inside(name, "callbacks")]
+    assert not [module for module in MODULES for name in imported(module) if inside(name, "callbacks")]
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if "strobe.app.build.instantiate" in DIRECT[name]])
-def test_only_runs_are_built(module: str) -> None:
-    assert any(inside(module, entry) for entry in (*MAY_COMPOSE, "strobe.app.build"))
+def test_only_runs_are_built() -> None:
+    builders = [name for name in MODULES if "strobe.app.build.instantiate" in DIRECT[name]]
+    assert not [one for one in builders if not any(inside(one, entry) for entry in (*MAY_COMPOSE, "strobe.app.build"))]
 
 
 def test_one_module_instantiates() -> None:
@@ -206,14 +218,13 @@ def started_with(module: str) -> set[str]:
     return libraries
 
 
-@pytest.mark.parametrize("module", BEFORE_TORCH)
-def test_what_answers_at_once_imports_nothing_heavy(module: str) -> None:
-    assert not HEAVY & started_with(module)
+def test_what_answers_at_once_imports_nothing_heavy() -> None:
+    assert not [module for module in BEFORE_TORCH if HEAVY & started_with(module)]
 
 
-@pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_what_reads_records_needs_no_torch(module: str) -> None:
-    assert not {"torch", "lightning", "tensorboard", "torchvision"} & started_with(module)
+def test_what_reads_records_needs_no_torch() -> None:
+    heavy = {"torch", "lightning", "tensorboard", "torchvision"}
+    assert not [module for module in WITHOUT_TORCH if heavy & started_with(module)]
 
 
 def test_imports_at_the_start_are_found() -> None:
@@ -234,11 +245,10 @@ def test_callbacks_are_this_repositorys() -> None:
     assert Path(callbacks.__file__).resolve().is_relative_to(ROOT)
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_module_is_short_and_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(MODULES[name_of(path)])
-    assert len(path.read_text().splitlines()) <= 400
-    assert path.stem != "utils"
+def test_a_module_is_short_and_says_what_it_is() -> None:
+    assert not [name for name, tree in MODULES.items() if not ast.get_docstring(tree)]
+    assert not [path for path in FILES if len(path.read_text().splitlines()) > 400]
+    assert not [path for path in FILES if path.stem == "utils"]
 
 
 def test_the_entry_point_is_tiny() -> None:

@@ -95,3 +95,14 @@ def test_what_cannot_be(given: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SystemExit) as stopped:
         main(given)
     assert stopped.value.code != 0
+
+
+def test_without_a_folder_it_looks_where_trainings_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main([])
+    assert capsys.readouterr().out == "0 folders, 0 B\n"
+    planted(tmp_path, "strobe-runs/one day/mine", "summary.json", days=9)
+    main([])
+    assert "strobe-runs/one day/mine" in capsys.readouterr().out

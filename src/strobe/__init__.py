@@ -1,7 +1,7 @@
 """Strobe: a timing light for PyTorch Lightning training, and for any other.
 
 ``from strobe import Strobe`` is the callback for any Trainer; ``strobe.watch(loader)`` is for loops without one. They
-are imported when they are asked for: ``import strobe`` takes neither torch nor Lightning.
+are imported on first use: ``import strobe`` imports neither torch nor Lightning.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -24,10 +24,10 @@ NAMES = {
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
 }
-HELP = """What loading alone and the model alone reach, in images/s, for a configuration of train.py.
+HELP = """Measures what loader and model each reach alone, in images/s, for a configuration of train.py.
 
-Each is measured for ceilings_seconds (5) at most, once it is warm. Nothing is trained that is kept, and nothing is
-written. Exit code 1: something is missing or wrong, and one sentence says what.
+Each is measured for ceilings_seconds (5) at most, once it is warm. It keeps no trained weights and writes no files.
+Exit code 1: something is missing or wrong; one sentence says what.
 
 Examples
   python -m strobe.ceilings data=eurosat loader=rasterio engine.num_workers=2
@@ -36,7 +36,7 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print; exits with a sentence when nothing can be measured."""
+    """Measure and print; exits with a sentence if nothing can be measured."""
     parser = parser_of("ceilings", HELP)
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="GROUP=CHOICE or KEY=VALUE, as for train.py")
     parser.add_argument("--json", action="store_true", help="print the record, as in summary.json")
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
-    """The record's ``ceilings``, and the configuration; torch is imported when that is known to make sense."""
+    """The record's ``ceilings``, and the configuration; torch is imported only after the configuration was checked."""
     with composing(), recomposed(overrides) as cfg:
         quieten_kineto()
         import lightning
@@ -89,7 +89,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
 
 
 def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None:
-    """A table of what was measured, and what bounds what."""
+    """Print a table of what was measured, and what bounds training."""
     from rich.table import Table
 
     workers = workers_beside(cfg.engine)
@@ -124,7 +124,7 @@ def explain(record: dict[str, Any], *, workers: int) -> list[str]:
     ]
     if record["joint"] is None:
         return sentences
-    joint, how = record["joint"], "The training process loads and computes in turn"
+    joint, how = record["joint"], "The training process loads and computes one after the other"
     if workers:
         from strobe.measure.environment import usable_cores  # which imports torch
 

@@ -17,6 +17,7 @@ from strobe.present.format import counted, size
 from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
 from strobe.records.files import BEGUN, statuses
+from strobe.records.places import ATTACHED, OUTPUTS
 
 KINDS = {  # by the file that holds the record, and keys that only this program writes together
     "sweep.json": ("sweep", {"schema", "cells", "repeats"}),
@@ -27,14 +28,14 @@ KINDS = {  # by the file that holds the record, and keys that only this program 
 }
 CONFIG = Path(".hydra", "config.yaml")
 OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
-ATTACHED = {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorboard", "tables", "strobe-error.txt"}
+LEFT_BESIDE = {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorboard", "tables", "strobe-error.txt"}
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-HELP = """List what runs, sweeps, searches and benchmarks left behind, with size and age; remove old ones.
+HELP = """Lists what runs, sweeps, searches and benchmarks left behind, with size and age, and removes old ones.
 
 Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
-benchmark; nothing else is touched. What may still be in progress stays.
+benchmark; nothing else is touched. What may still be in progress is kept.
 
 Examples
   python -m strobe.clean
@@ -55,7 +56,7 @@ class Kept:
 
 
 def find(root: Path) -> Iterator[Kept]:
-    """What lies at any depth below ``root``, or is ``root`` itself; links below it are not followed."""
+    """The folders of runs at any depth below ``root``, or ``root`` itself; links are not followed."""
     kind, record = _record(root)
     if kind is None or _holds_more(root, kind, record):
         below: list[Path] = []
@@ -71,9 +72,9 @@ def find(root: Path) -> Iterator[Kept]:
 
 
 def _record(folder: Path) -> tuple[str | None, dict[str, Any]]:
-    """What kind of record of this program a folder holds, None for no such record, and that record.
+    """The kind of record that a folder holds, None if it holds none, and the record.
 
-    Others write files of these names, too, so what is in them decides.
+    Other programs write files with these names too, so their content decides.
     """
     for name, (kind, keys) in KINDS.items():
         with suppress(OSError, ValueError):
@@ -87,16 +88,16 @@ def _record(folder: Path) -> tuple[str | None, dict[str, Any]]:
 
 
 def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
-    """Whether removing it would remove what is not Strobe's: a project, or logs, that a run was told to write into."""
+    """Whether removing it would remove what is not Strobe's, such as a project that a run was told to write into."""
     if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
         return True
-    if record.get("script") and not {path.name for path in folder.iterdir()} <= ATTACHED:
+    if record.get("script") and not {path.name for path in folder.iterdir()} <= LEFT_BESIDE:
         return True
     return kind == "run" and any(path.parent.parent != folder for path in folder.rglob(str(CONFIG)))
 
 
 def _in_progress(folder: Path, kind: str, record: Mapping[str, Any], age: float) -> bool:
-    """Whether somebody measures into it, or may: a run ends its record with its size, unless it is killed."""
+    """Whether something is, or may be, writing into it: a run ends by recording its size, unless it is killed."""
     if (folder / LOCK).exists():
         try:
             with alone_in(folder, "folder"):
@@ -113,24 +114,27 @@ def _in_progress(folder: Path, kind: str, record: Mapping[str, Any], age: float)
 
 
 def seconds(text: str) -> float:
-    """An age such as ``7d``, in seconds; an ``ArgumentTypeError`` says what else fits."""
+    """An age such as ``7d``, in seconds; an ``ArgumentTypeError`` says what is valid."""
     if not (match := re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([mhdw])", text)):
         raise argparse.ArgumentTypeError(f"{text} is not an age; give one such as 12h, 7d or 4w")
     return float(match[1]) * UNITS[match[2]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """List, and remove if asked to; exits with a sentence where that cannot be."""
+    """List, and remove if asked to; exits with a sentence if that is not possible."""
     parser = parser_of("clean", HELP)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("outputs"), help="where to look (outputs)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help=f"where to look (default: {OUTPUTS}/ and {ATTACHED}/, here)"
+    )
     parser.add_argument("--older-than", type=seconds, metavar="AGE", help="only what has not changed for 12h, 7d, 4w")
     parser.add_argument("--remove", action="store_true", help="remove what is listed; needs --older-than")
     given = parser.parse_args(arguments)
     if given.remove and given.older_than is None:
         sys.exit("--remove needs an age; give --older-than 7d, or --older-than 0d for everything that has ended")
-    if not given.folder.is_dir():
+    places = [given.folder] if given.folder else [place for place in (OUTPUTS, ATTACHED) if place.is_dir()]
+    if given.folder and not given.folder.is_dir():
         sys.exit(f"{given.folder} is not a folder; give one that holds runs")
-    found = [kept for kept in find(given.folder) if kept.age >= (given.older_than or 0.0)]
+    found = [kept for place in places for kept in find(place) if kept.age >= (given.older_than or 0.0)]
     removed = 0
     for kept in sorted(found, key=lambda kept: -kept.age):
         told = ", kept: it may be in progress" if kept.running else ""

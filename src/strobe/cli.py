@@ -5,25 +5,25 @@ import runpy
 import sys
 
 ANY = {  # need nothing but what is installed with Strobe
-    "run": "a Lightning training as it is, with its verdict at the end",
-    "probe": "what its loader and its model reach alone, without an edit",
-    "duel": "which of two trainings, or commits, is faster, by turns; a gate on speed",
+    "run": "run any Lightning training, with a verdict at its end",
+    "probe": "measure what its loader and its model reach alone",
+    "duel": "let two trainings, or commits, take turns: which one is faster; a gate on speed",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
-    "compare": "runs and sweeps side by side, with intervals; a gate on speed",
-    "clean": "what runs have left, and its removal by age",
+    "compare": "compare runs and sweeps, with intervals; a gate on speed",
+    "clean": "list what runs left behind, and remove it by age",
 }
 APPLICATION = {
-    "tune": "try what the findings say, and keep what makes training faster",
-    "ceilings": "what loading alone and the model alone reach",
-    "bench": "measure a suite of benchmarks",
-    "native": "build the native operators, and say what is missing",
+    "tune": "search for what makes training faster, and prove it",
+    "ceilings": "measure what loader and model reach alone",
+    "bench": "run a benchmark suite",
+    "native": "compile the C++ operators, and say what is missing",
 }
 COMMANDS = ANY | APPLICATION
 
 
 def main() -> None:
-    """Run the command that was asked for; its exit code is that of ``python -m``."""
+    """Run a command as ``python -m`` would, with the same exit code."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print("usage: strobe COMMAND ...     strobe COMMAND --help says more")

@@ -1,4 +1,4 @@
-"""What a user can put right. Each message names the key or file, the value, and the remedy.
+"""Errors that a user can fix. Each message names the key or file, the value, and the remedy.
 
 Entry points print such an error as one sentence without a traceback.
 """
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class StrobeError(Exception):
-    """Base of every error that a user can put right."""
+    """Base of every error that a user can fix."""
 
 
 class ConfigError(StrobeError):
-    """Values that are each valid and make no sense together, or lie out of range."""
+    """Values that are out of range, or do not fit together."""
 
 
 class DataError(StrobeError):
-    """Missing, damaged or unexpected data, or something missing around the run (disk, device, library).
+    """Data that is missing, damaged or unexpected, or something else that a run needs: disk space, a device, a library.
 
-    A DataLoader re-raises a worker's exception with the whole worker traceback as its text;
-    only the sentence that was raised there is kept.
+    A DataLoader re-raises a worker's exception with the worker's whole traceback as its text; only the worker's
+    sentence is kept.
     """
 
     def __init__(self, *args: Any) -> None:

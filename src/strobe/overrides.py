@@ -1,7 +1,7 @@
 """Overrides of a configuration: ``KEY=VALUE``, ``+KEY=VALUE`` and ``~KEY``, Hydra's grammar as far as Strobe needs it.
 
-https://hydra.cc/docs/1.3/advanced/override_grammar/basic/ has all of it. What a value means is for the application to
-say, which has Hydra's parser: functions that need it take a ``parse``.
+https://hydra.cc/docs/1.3/advanced/override_grammar/basic/ has all of it. What a value means only the application knows,
+which has Hydra's parser: functions that need it take a ``parse``.
 """
 
 import re
@@ -33,21 +33,21 @@ def as_typed(override: str) -> tuple[str, str]:
 
 
 def cell_of(overrides: Iterable[str], parse: Parse = as_typed) -> dict[str, str]:
-    """What makes a run's cell: keys and the values that were given last. Seed, output and resuming do not count."""
+    """What identifies a run's cell: its keys, each with the last value. Seed, output and resuming do not count."""
     return {key: value for key, value in map(parse, overrides) if not _SAME.match(key)}
 
 
 def joined(*several: Iterable[str]) -> list[str]:
-    """All of these overrides in a row, but of each key only the last."""
+    """All of these overrides in order, but only the last one for each key."""
     everything = [override for overrides in several for override in overrides]
     last = {key_of(override): place for place, override in enumerate(everything)}
     return [override for place, override in enumerate(everything) if last[key_of(override)] == place]
 
 
 def applied(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """A run's own overrides with others in place of those for the same keys, or after them.
+    """A run's overrides with others in place of those for the same keys, or after them.
 
-    Another loader or engine drops the settings of the old one, except for those that every choice of the group has.
+    Another loader or engine drops the settings of the old one, except those that every choice of the group has.
     """
     result = list(own)
     for override in overrides:
@@ -59,7 +59,7 @@ def applied(own: Sequence[str], overrides: Sequence[str]) -> list[str]:
 
 
 def _with(own: list[str], override: str) -> list[str]:
-    """One more override, at the place of one for the same key, added as that was (``+``, ``++``)."""
+    """Add an override, in place of one for the same key and with its ``+`` or ``++``."""
     key = key_of(override)
     places = [place for place, text in enumerate(own) if key_of(text) == key]
     if not places:
@@ -70,7 +70,7 @@ def _with(own: list[str], override: str) -> list[str]:
 
 
 def _without(own: list[str], override: str) -> list[str]:
-    """The overrides without those that add a key; with the deletion itself if a file adds it."""
+    """The overrides without those that add a key; with the deletion if a file adds it."""
     key = key_of(override)
     kept = [text for text in own if key_of(text) != key and not key_of(text).startswith(f"{key}.")]
     return kept if len(kept) < len(own) else [*own, override]

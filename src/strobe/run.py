@@ -1,4 +1,4 @@
-"""The command ``strobe run SCRIPT.py ARGUMENTS``: any Lightning training as it is, with its verdict at the end."""
+"""The command ``strobe run SCRIPT.py ARGUMENTS``: runs any Lightning training, with a verdict at its end."""
 
 import argparse
 import os
@@ -12,8 +12,7 @@ from strobe.process.launch import command_of, script_arguments
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
-leaves a record. With other launchers the environment does the same: STROBE=1 torchrun train.py
-(STROBE_OUT=DIR, STROBE_TRACE=1).
+leaves a record. With other launchers, set the environment: STROBE=1 torchrun train.py (STROBE_OUT=DIR, STROBE_TRACE=1).
 
 Examples
   strobe run train.py --epochs 3
@@ -22,11 +21,11 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Become the script, in the same process; exits with 1 if Lightning would not find Strobe."""
+    """Run the script in this process; exits with 1 if Lightning would not find Strobe."""
     parser = argparse.ArgumentParser(
         prog="strobe run",
         usage="strobe run [--out DIR] [--trace] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
-        description="Run a script, and record each training of a Lightning Trainer in it.",
+        description="Runs a script, and records each training of a Lightning Trainer in it.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -35,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     script_arguments(parser)
     given = parser.parse_args(arguments)
     if not any(entry_points(group=group, name="strobe") for group in GROUPS):
-        sys.exit("Lightning does not find Strobe: its entry points are not installed. Install Strobe again with pip.")
+        sys.exit("Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip")
     told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else "", TRACE: str(int(given.trace))}
     os.execve(sys.executable, [sys.executable, *command_of(given)], os.environ | told)
 

@@ -15,7 +15,7 @@ from strobe.process.signals import exit_code, interruptible
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="tune")
 def tune(cfg: DictConfig) -> None:
-    """Search; ``strobe.app.tuning.command`` is imported here, so that help and config errors need not wait for it."""
+    """Search; ``strobe.app.tuning.command`` is imported here, so help and config errors do not wait for it."""
     quieten_kineto()
     from strobe.app.tuning.command import run
 
@@ -24,10 +24,10 @@ def tune(cfg: DictConfig) -> None:
 
 
 def main() -> None:
-    """Search; exits with 128 and a signal's number when it was ended by one."""
+    """Search; exits with 128 plus a signal's number if one ended it."""
     register()
     if {"-m", "--multirun"} & set(sys.argv[1:]):
-        sys.exit("python -m strobe.tune takes no -m: run one search after the other")
+        sys.exit("python -m strobe.tune takes no -m; run one search after the other")
     try:
         with interruptible(), command("tune"):
             tune()

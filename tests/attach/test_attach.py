@@ -21,7 +21,6 @@ from support.foreign import PROGRAMS, SLOW, STEP, Program
 from support.programs import ALONE
 
 __all__ = ["standstill"]
-KINDS = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*dataloader_iter")  # Lightning's, of a kind of program
 
@@ -48,11 +47,16 @@ def record(folder: Path) -> dict[str, Any]:
     return found
 
 
-@KINDS
-def test_the_first_finding_is_what_is_slow(
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_what_is_slow_is_found_and_nothing_is_disturbed(
     program: Program, standstill: Standstill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trained(program, standstill, Strobe("here"))
+    ended = []
+    for besides in ([], [Strobe("here", trace={"wait": 0, "active": 2, "repeat": 1})]):
+        trainer, model = trained(program, standstill, *besides)
+        states = [optimizer.state_dict() for optimizer in trainer.optimizers]
+        ended.append((model.state_dict(), states, torch.get_rng_state(), dict(trainer.callback_metrics)))
+    torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
     summary = record(tmp_path / "here")
     first = summary["findings"][0]
     assert first["cause"] == program.cause, summary["verdict"]
@@ -61,20 +65,9 @@ def test_the_first_finding_is_what_is_slow(
     said = capsys.readouterr()
     assert first["title"] in " ".join(said.err.split())
     assert not said.out  # which is the script's own
-    if program.samples:
-        assert summary["unit"] == "samples"
-        total = summary["step_seconds"]["total"]
-        assert summary["images_per_second"]["median"] == pytest.approx(program.samples / total, rel=0.2)
-
-
-@KINDS
-def test_weights_random_numbers_and_metrics_are_as_without(program: Program, standstill: Standstill) -> None:
-    ended = []
-    for besides in ([], [Strobe("here", trace=True)]):
-        trainer, model = trained(program, standstill, *besides)
-        states = [optimizer.state_dict() for optimizer in trainer.optimizers]
-        ended.append((model.state_dict(), states, torch.get_rng_state(), dict(trainer.callback_metrics)))
-    torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
+    assert summary["unit"] == "samples"
+    total = summary["step_seconds"]["total"]
+    assert summary["images_per_second"]["median"] == pytest.approx(program.samples / total, rel=0.2)
 
 
 def test_what_a_cpu_transfers_is_not_called_scaling_of_images(standstill: Standstill, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_it_becomes_the_script(monkeypatch: pytest.MonkeyPatch, installed: None)
 
 def test_an_installation_without_entry_points_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "entry_points", lambda **_: [])
-    with pytest.raises(SystemExit, match="Install Strobe again"):
+    with pytest.raises(SystemExit, match="install Strobe again"):
         run.main(["train.py"])
 
 

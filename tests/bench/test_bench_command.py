@@ -71,7 +71,7 @@ def test_a_finished_result_is_judged_again_without_measuring(
     given = (*LOADING, f"data.root={unread_root}", f"baseline={tmp_path}/then.json", "rounds=2")
     code, said = measured_here(tmp_path / "run", *given, "fail_if_slower=5%")
     assert code == 3
-    assert "Going on with" in said
+    assert "Continuing " in said
     assert json.loads((tmp_path / "run" / "results.json").read_text())["cells"] == before["cells"]
     for words in ("slower", "only before", "fail_if_slower=5%: regression: load, 2, skimage"):  # before: the moon
         assert words in said
@@ -115,7 +115,7 @@ def test_an_interrupted_measurement_is_gone_on_with(
     refused = refusal(lambda: measured_here(folder, *given, "rounds=2"), StrobeError)
     assert "another process is measuring into it" in refused
     said = interrupted(process, number, scratch)
-    assert f"hydra.run.dir={folder}" in said.partition("Go on with: ")[2]
+    assert f"hydra.run.dir={folder}" in said.partition("Continue with: ")[2]
     assert not (folder / ".lock").exists()
     halfway = json.loads((folder / "results.json").read_text())
     assert halfway["status"] == "interrupted"

@@ -93,7 +93,7 @@ def test_a_profiler_that_cannot_stop_does_not_hide_the_error(
     with pytest.raises(ArithmeticError, match="the run's own"):
         fit(RECORDERS[name](tmp_path), model=Model(4))
     said = {"memory": "The memory profile is missing", "sampling": "The Python profile is missing"}
-    assert said.get(name, "failed and is off") in caplog.text
+    assert said.get(name, "failed and was switched off") in caplog.text
     assert name != "sampling" or not [*tmp_path.iterdir()]
 
 
@@ -113,11 +113,11 @@ def test_what_cannot_be_written_does_not_end_the_run(
 SOME = list(itertools.product((0, 2), (0, 1), (0, 1, 3), (0, 1, 2), (1, 3), (0, 1, 2)))
 
 
-@pytest.mark.parametrize("values", SOME)
-def test_does_what_torch_does(values: tuple[int, ...]) -> None:
-    ours = Schedule(*values)
-    theirs = torch.profiler.schedule(**vars(ours))
-    assert [ours.action(step) for step in range(40)] == [theirs(step) for step in range(40)]
+def test_does_what_torch_does() -> None:
+    for values in SOME:
+        ours = Schedule(*values)
+        theirs = torch.profiler.schedule(**vars(ours))
+        assert [ours.action(step) for step in range(40)] == [theirs(step) for step in range(40)], ours
 
 
 def test_fewer_active_steps_leave_the_cycle_as_long_as_it_was() -> None:
@@ -127,13 +127,13 @@ def test_fewer_active_steps_leave_the_cycle_as_long_as_it_was() -> None:
     assert actions == [*cycle, *cycle, none]
 
 
-@pytest.mark.parametrize("values", SOME)
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_tells_in_time_that_steps_will_be_recorded(values: tuple[int, ...], ahead: int) -> None:
-    schedule = Schedule(*values)
-    for step in range(20):
-        expected = any(schedule.action(step + n) in ACTIVE for n in range(ahead + 1))
-        assert schedule.records_within(step, ahead) == expected
+def test_tells_in_time_that_steps_will_be_recorded() -> None:
+    for values in SOME:
+        schedule = Schedule(*values)
+        recorded = [schedule.action(step) in ACTIVE for step in range(23)]
+        for ahead in (0, 1, 3):
+            expected = [any(recorded[step : step + ahead + 1]) for step in range(20)]
+            assert [schedule.records_within(step, ahead) for step in range(20)] == expected, schedule
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_device_time_is_sorted_and_counted_once(tmp_path: Path) -> None:
     assert "Self CUDA time total: 40.000us" in (tmp_path / "operators_by_device_time.txt").read_text()
     markdown = tables.markdown()
     assert markdown.startswith("Operators by self device time, over 1 cycle: 1 of 1 rows.")
-    assert "| `aten::mm` | 100.0% | 0.040 |" in markdown
+    assert "| `aten::mm` | 100.0% | 0.04 |" in markdown
     assert "gemm" not in markdown
 
 

@@ -184,7 +184,7 @@ def test_a_profiler_that_fails_does_not_end_training(
     profiler, model = TraceProfiler(tmp_path, active=2), Model()
     trainer = fit(profiler, model=model)
     assert model.batches == 6
-    assert "The profiler failed and is off" in caplog.text
+    assert "The profiler failed and was switched off" in caplog.text
     assert not profiler.recording
     assert type(trainer.profiler).__name__ == "PassThroughProfiler"
 
@@ -243,7 +243,7 @@ def test_then_by_fewer_options(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert written(capped) == [[2]]
     assert model.batches == 5
     assert "profile_memory" not in read_trace(capped.traces[0])
-    assert "with one step; give that much" in caplog.text
+    assert "with a single step; allow at least that" in caplog.text
     assert "without with_stack, profile_memory, with_flops, record_shapes" in caplog.text
 
 

@@ -67,7 +67,7 @@ GOOD = json.dumps({"traceEvents": [WAIT] * 50}).encode()
 BAD = {
     "empty.json": (b"", "is empty"),
     "cut.json": (GOOD[:-40], "whole, valid JSON"),
-    "cut.json.gz": (gzip.compress(GOOD)[:-40], "ends too soon"),
+    "cut.json.gz": (gzip.compress(GOOD)[:-40], "is incomplete"),
     "flipped.json.gz": (gzip.compress(GOOD)[:-8] + bytes(8), "damaged gzip"),
     "garbled.json.gz": (gzip.compress(GOOD)[:10] + b"\xff" * 99, "damaged gzip"),
     "latin1.json": ('{"traceEvents": ["é"]}'.encode("latin1"), "not JSON text"),

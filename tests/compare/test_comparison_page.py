@@ -13,7 +13,8 @@ from strobe.present.format import TIMES, figure
 from strobe.records.files import write_summary
 from strobe.records.run import read_summary
 from support.comparisons import ERROR, comparison, without
-from support.pages import Page, numbers, of_class, with_wrong_values, words_of
+from support.pages import WRONG, Page, numbers, of_class, words_of
+from support.recorded import damages
 from support.run_folders import write_run
 
 SIZES = (2, 24, 200)
@@ -186,6 +187,43 @@ def test_long_pictures_are_cut_and_say_so(count: int, speedups: int, phases: int
         assert (compared.baseline in chosen, len(chosen), "the baseline" in told) == (True, 25, True)
 
 
+@pytest.mark.parametrize(
+    ("units", "rates", "each"),
+    [
+        ((None, None), "images/s", "an image"),
+        (("samples", "samples"), "samples/s", "a sample"),
+        (("steps", "images"), "images/s or steps/s", "an image or a step"),
+    ],
+)
+def test_rates_are_called_what_they_count(units: tuple[str | None, ...], rates: str, each: str) -> None:
+    record = comparison(2) | {"baseline": None, "operators": None}
+    for cell, unit in zip(record["cells"], units, strict=True):
+        cell |= {"unit": unit, "speedup": None}
+    text = page_of(record).text
+    for said in (
+        f" {rates}. Highest",
+        f"Highest {rates} ",
+        f"{rates.capitalize()} ",
+        f"ms {each}",
+        f"What {each} costs",
+    ):
+        assert said in text, said
+    assert "an image" in each or "image" not in text
+
+
+def test_where_rows_are_stacked_each_figure_has_its_heading_beside_it() -> None:
+    record = comparison(24)
+    page = page_of(record)
+    heads = ["".join(head.itertext()) for head in page.section("cells").iter("th") if head.get("scope") == "col"]
+    for row, cell in zip(page.rows("cells"), record["cells"], strict=True):
+        labels = [one.get("data-label", "") for one in row]
+        assert labels[0] == ""
+        if cell["images_per_second"]:
+            assert len(labels) == len(heads)
+            assert all(label in head for label, head in zip(labels[1:], heads[1:], strict=True))
+        assert {"loader", "batch_size", "Reports"} <= {*labels}
+
+
 def test_a_verdict_has_a_shape_and_a_word_besides_its_colour() -> None:
     record = comparison(24, single=1000, failing=1000)
     for number, verdict in enumerate(("faster", "slower", "no difference", "too few runs")):
@@ -272,14 +310,15 @@ def test_operators_show_before_and_after() -> None:
     assert "before: loader=rasterio" in page.text
 
 
-@pytest.mark.parametrize("turn", [0, 3])
+@pytest.mark.parametrize("turn", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_whatever_a_run_lacks_or_has_wrong_it_is_compared_and_shown(turn: int, tmp_path: Path) -> None:
     runs = [write_run(tmp_path / loader, [f"loader={loader}"]) for loader in ("native", "pil")]
-    for summary in with_wrong_values(read_summary(runs[1] / "summary.json"), turn):
+    summary = read_summary(runs[1] / "summary.json")
+    for place in damages(summary, WRONG, turn):
         write_summary(runs[1] / "summary.json", summary)
         page = page_of(gather(Asked(runs, tmp_path, "python -m strobe.compare")))
-        assert page.sections[-1] == "method", summary
-        assert not re.search(r"\b(nan|inf)\b", page.text), summary
+        assert page.sections[-1] == "method", place
+        assert not re.search(r"\b(nan|inf)\b", page.text), place
 
 
 def test_it_is_a_pure_function_of_the_record() -> None:

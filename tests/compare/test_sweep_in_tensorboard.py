@@ -1,4 +1,4 @@
-"""A real sweep's directory in a real TensorBoard: every cell in HParams, and two cells side by side in Diff."""
+"""A real sweep's directory in a real TensorBoard: a run's tabs, every cell in HParams, two side by side in Diff."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from strobe.callbacks.columns import PHASES
 from strobe.records.run import Record
 from strobe.report.board import COLUMNS, METRICS, results
 from support.readers import Plugin, ask, board
@@ -30,8 +31,28 @@ def test_a_sweep_is_compared_in_tensorboard(train: Train, finished_run: Ended, t
     assert [summary["status"] for summary in summaries.values()] == ["failed", "completed", "completed"]
     (sweep / "3-not-begun").mkdir()
     with board(sweep) as address:
+        hold_tabs_against(address, summaries[SKIMAGE])
         hold_rows_against(address, summaries)
         hold_traces_against(address)
+
+
+def hold_tabs_against(address: str, summary: dict[str, Any]) -> None:
+    """The run's scalars, pictures, texts and traces."""
+    run, tabs = f"{SKIMAGE}/tensorboard", f"{address}/data/plugin"
+    scalars = ask(f"{tabs}/scalars/tags", lambda tags: "val/accuracy" in tags.get(run, {}))[run]
+    assert {"train/loss", "train/step_loss", "val/loss"} <= set(scalars)
+    assert not any(tag.startswith("test/") for tag in scalars)  # charts of one dot
+    assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
+    images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
+    assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step"}
+    texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
+    told = {tag.removesuffix("/text_summary") for tag in texts}
+    assert told >= {"trace/schedule", "trace/operators", "strobe/verdict"}
+    plugin = Plugin(address, run)
+    (worker,) = plugin.workers()
+    assert f"{worker}." in summary["traces"][0]
+    assert [plugin.steps(worker, span) for span in plugin.spans(worker)] == [["2", "3", "4"], ["7", "8", "9"]]
+    assert plugin.shares(worker, "1")["DataLoader"] > 0
 
 
 def hold_rows_against(address: str, summaries: dict[str, dict[str, Any]]) -> None:

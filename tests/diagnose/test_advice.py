@@ -101,7 +101,7 @@ def test_the_files_of_late_batches_are_named() -> None:
     assert finding.advice.startswith("Make these files smaller")
     record.summary["uneven"]["files"]["slow"] = []
     finding = of("uneven_steps", record)[0]
-    assert "none of 120 of their files was slow: the storage stalled." in finding.evidence
+    assert "None of 120 of their files, read again after training, was slow: the storage stalled." in finding.evidence
     record.summary["uneven"]["files"] = None
     assert "files" not in of("uneven_steps", record)[0].evidence
 

@@ -23,6 +23,18 @@ def test_the_greatest_gain_comes_first() -> None:
     assert medians == sorted(medians, reverse=True)
 
 
+def test_what_a_class_costs_in_steps_and_between_epochs_counts_together() -> None:
+    record = example("validation", summary__callbacks=[CALLBACK])
+    assert causes(record) == ["validation", "callback"]
+    whole = sum(record.summary["between_seconds"].values())
+    record.summary["between_seconds"] |= {"validation": 0.6 * whole, "between": 0.4 * whole}
+    record.summary["after"] = [{"name": "Another", "mean": 0.4 * whole}]
+    record.summary["callbacks"] = [CALLBACK | {"name": "Own", "mean": 0.4 * whole}]
+    assert causes(record)[0] == "validation"
+    record.summary["after"][0]["name"] = "Own"
+    assert [one.subject for one in diagnose(record)[:2]] == ["Own", "Own"]
+
+
 def test_little_gain_is_no_finding() -> None:
     assert causes(example("nothing", summary__callbacks=[CALLBACK | {"mean": 0.005}])) == ["callback"]
     assert causes(example("nothing", summary__callbacks=[CALLBACK | {"mean": 0.002}])) == ["nothing"]
@@ -255,6 +267,22 @@ def test_what_grows_is_not_called_one_thread() -> None:
     record = example("single_thread")
     record.summary["quarters"] = {"seconds": [0.06, 0.12, 0.19, 0.29], "phase": "forward"}
     assert causes(record)[0] == "slowing_down"
+
+
+def test_a_phase_that_grows_alone_is_told_before_the_whole_step_has_grown() -> None:
+    record = with_batches(example("nothing"), 900.0)
+    assert causes(record) == ["small_batch"]
+    total, forward = (record.summary["step_seconds"][name] for name in ("total", "forward"))
+    grown = [forward * times for times in (0.8, 0.9, 1.1, 1.2)]
+    growing = {"phase": "forward", "phase_seconds": grown, "seconds": [total - forward + one for one in grown]}
+    record.summary["quarters"] = growing | {"rising": 0.98}
+    assert causes(record) == ["slowing_down"]  # how fast a larger batch is depends on how many steps were replayed
+    record.summary["quarters"]["rising"] = 0.6  # as by chance
+    assert causes(record) == ["small_batch"]
+    rest = [(total - forward) * times for times in (0.87, 0.95, 1.05, 1.13)]
+    slower = [one + other for one, other in zip(grown, rest, strict=True)]
+    record.summary["quarters"] |= {"rising": 0.98, "seconds": slower}  # all phases: it is the machine
+    assert causes(record) == ["small_batch"]
 
 
 def test_a_collection_or_two_are_no_cause() -> None:

@@ -63,7 +63,7 @@ def test_a_completed_run(tmp_path: Path) -> None:
     assert value(lines, "test") == "accuracy 0.500"
     assert value(lines, "val") == "accuracy 0.250"
     assert value(lines, "run") == str(tmp_path)
-    assert value(lines, "traces") == f"1, look at them with: strobe view {tmp_path} --perfetto"
+    assert value(lines, "traces") == f"1; to look at them: strobe view {tmp_path} --perfetto"
 
 
 def test_ranks_take_one_line(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_paths_can_be_copied_and_long_values_fold(tmp_path: Path, monkeypatch: p
     assert "".join(lines).count("Q") == 200
     assert all(len(line) <= 60 for line in lines if not line.startswith(("run", "traces")))
     assert shlex.split(value(lines, "run")) == [str(folder)]
-    command = value(lines, "traces").partition("with: ")[2]
+    command = value(lines, "traces").partition("at them: ")[2]
     assert shlex.split(command) == ["strobe", "view", str(folder), "--perfetto"]
     monkeypatch.chdir(tmp_path)
     assert value(shown(plain(), tmp_path / "outputs" / "runs"), "run") == "outputs/runs"

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from support.fitting import Standstill
@@ -80,23 +79,18 @@ def first(batch: Any) -> torch.Tensor:
     return batch
 
 
-class Manual(Net):
-    """One optimizer that the module steps itself."""
+class Gan(Net):
+    """Two optimizers in turn, which the module steps itself."""
 
     def __init__(self, nap: Callable[[str], None]) -> None:
         super().__init__(nap)
         self.automatic_optimization = False
 
     def training_step(self, batch: Any) -> None:
-        optimizers = self.optimizers()
-        for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+        for optimizer in self.optimizers():
             optimizer.zero_grad()
             self.manual_backward(self.loss(batch))
             optimizer.step()
-
-
-class Gan(Manual):
-    """Two optimizers in turn."""
 
     def configure_optimizers(self) -> Any:
         self.other = torch.nn.Linear(2, 2)
@@ -165,7 +159,7 @@ class Program:
     loader: Callable[[Items], Any]
     slow: str
     cause: str
-    samples: int | None = BATCH
+    samples: int = BATCH
     settings: dict[str, Any] = field(default_factory=dict)
     form: Callable[[torch.Tensor], Any] = lambda sample: sample
     advice: str = ""
@@ -186,27 +180,16 @@ def loaded(items: Dataset[Any], **settings: Any) -> DataLoader[Any]:
     return DataLoader(items, BATCH, **settings)
 
 
-def ragged(samples: list[torch.Tensor]) -> torch.Tensor:
-    """Batches of a length of their own."""
-    return torch.stack(samples).repeat(1 + int(samples[0][0] * SAMPLES) % 3, 1)
-
-
-WRITE = "Write DataLoader(..., num_workers="
-PROGRAMS = {
-    "automatic": Program(Net, loaded, "data", "loader", advice=WRITE),
-    "manual": Program(Manual, loaded, "forward", "stalled"),
+PROGRAMS = {  # what the scripts of tests/attach/programs do not show, or not while a trace is recorded
+    "automatic": Program(
+        Net, loaded, "data", "loader", settings={"gradient_clip_val": 0.5}, advice="Write DataLoader(..., num_workers="
+    ),
     "two optimizers": Program(Gan, loaded, "callback", "callback"),
-    "accumulation": Program(Net, loaded, "callback", "callback", settings={"accumulate_grad_batches": 3}),
     "closure": Program(Closure, loaded, "data", "loader"),
     "without a length": Program(
         Net, lambda items: loaded(Stream(items)), "data", "loader", advice="torch.utils.data.get_worker_info"
     ),
-    "combined": Program(
-        Net, lambda items: CombinedLoader({"a": loaded(items), "b": loaded(items)}, "max_size_cycle"), "data", "loader"
-    ),
     "its own iterator": Program(Fetching, loaded, "data", "loader"),
-    "nested": Program(Net, loaded, "data", "loader", form=lambda sample: {"x": {"y": sample}, "name": "n"}),
-    "varying shapes": Program(Net, lambda items: loaded(items, collate_fn=ragged), "data", "loader", None),
     "no DataLoader": Program(Net, lambda _: Batches(), "forward", "stalled", 5),
     "no tensors": Program(
         Telling, lambda items: loaded(items, collate_fn=lambda samples: "text"), "callback", "callback", 7
@@ -221,6 +204,4 @@ PROGRAMS = {
         settings={"limit_val_batches": 3, "val_check_interval": 4},
         advice="Write Trainer(",
     ),
-    "between epochs": Program(Net, loaded, "epoch", "between", settings={"max_epochs": 3}),
-    "clipping": Program(Net, loaded, "data", "loader", settings={"gradient_clip_val": 0.5}),
 }

@@ -1,6 +1,5 @@
 """Records of runs, whole ones and wrong values, and a page taken apart, for the tests of the report."""
 
-import copy
 import math
 import random
 import re
@@ -16,6 +15,7 @@ from support.run_folders import summary_of
 SECTIONS = ["findings", "step", "ceilings", "throughput", "operators", "trace", "memory", "metrics"]
 SECTIONS += ["traces", "environment", "files"]
 HOSTILE = "<script>alert(1)</script>&\"'\x00\ud800" + "x" * 300
+WRONG = ({"a": 1}, math.nan, HOSTILE, None, -1, [None, {}], 1e300)  # values that belong nowhere
 PHASES = {"data_wait": 24.6, "transfer": 0.8, "forward": 5.2, "backward": 6.1, "optimizer": 2.1}
 PHASES |= {"callbacks": 1.0, "other": 0.7}  # ms
 
@@ -206,15 +206,3 @@ def holder(node: Any, path: Sequence[Any]) -> Any:
     for key in path[:-1]:
         node = node[key]
     return node
-
-
-def with_wrong_values(record: dict[str, Any], turn: int) -> Iterator[dict[str, Any]]:
-    """The record with one of its values, at any depth, removed or replaced by what does not belong there, in turn."""
-    wrong = ("removed", {"a": 1}, math.nan, HOSTILE, None, -1, [None, {}], 1e300)
-    for number, path in enumerate(list(places(record)), turn):
-        changed = copy.deepcopy(record)
-        node, value = holder(changed, path), wrong[number % len(wrong)]
-        node[path[-1]] = value
-        if value == "removed":
-            del node[path[-1]]
-        yield changed

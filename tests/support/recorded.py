@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +45,23 @@ def of(cause: str, record: Record) -> list[Finding]:
     return [] if step is None else as_list(rule(record, step))
 
 
-def damages(node: Any, values: tuple[Any, ...]) -> Iterator[str]:
-    """Damage one place after the other, at any depth, and mend it again: take it out, then set it to each value."""
-    places = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []
-    for place in places:
-        kept = node.pop(place)
-        yield f"{place} taken out"
-        node.update({place: kept}) if isinstance(node, dict) else node.insert(place, kept)
-        for value in values:
-            node[place] = value
-            yield f"{place} is {value!r}"
-        node[place] = kept
-        for text in damages(kept, values):
-            yield f"{place}.{text}"
+def damages(node: Any, values: tuple[Any, ...], turn: int = 0) -> Iterator[str]:
+    """Damage one place after the other, at any depth, and mend it again: taken out, or one of these values, in turn."""
+    yield from _damaged(node, values, count(turn))
+
+
+def _damaged(node: Any, values: tuple[Any, ...], turns: Iterator[int]) -> Iterator[str]:
+    for place in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else []:
+        kept, way = node[place], next(turns) % (1 + len(values))
+        if way:
+            node[place] = values[way - 1]
+            yield f"{place} is {node[place]!r}"
+            node[place] = kept
+        else:
+            node.pop(place)
+            yield f"{place} taken out"
+            node.update({place: kept}) if isinstance(node, dict) else node.insert(place, kept)
+        yield from (f"{place}.{text}" for text in _damaged(kept, values, turns))
 
 
 def causes(record: Record) -> list[str]:

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from strobe.records.files import write_summary
-from strobe.records.places import CHUNK, fault_of, traces_in
+from strobe.records.places import CHUNK, fault_of, locate, traces_in
 from strobe.view import tensorboard
 from strobe.view.__main__ import main
 from strobe.view.serving import LOOPBACK, probe_port, take_port
@@ -241,7 +241,7 @@ def test_a_run_without_traces_is_told_why(tmp_path: Path) -> None:
     [
         (gzip.compress(trace())[:-9], "cannot be read"),
         (b"\x1f\x8b" + gzip.compress(trace())[10:], "cannot be read"),
-        (trace()[:-1], "breaks off"),
+        (trace()[:-1], "ends in the middle"),
         (b'{"steps": 1}', "no trace events"),
         (b"", "no trace events"),
         (b'import "ph"', "no trace events"),
@@ -271,15 +271,17 @@ def test_the_newest_run_is_shown_with_its_commands(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for number, name in enumerate(("old", "new one", "older")):
-        record(Path("outputs/runs") / name)
+    for number, name in enumerate(("outputs/runs/old", "outputs/runs/new one", "strobe-runs/attached")):
+        record(Path(name))
         when = [200, 300, 100][number]
-        os.utime(Path("outputs/runs") / name / "summary.json", (when, when))
+        os.utime(Path(name) / "summary.json", (when, when))
     Path("outputs/runs/new one/events.out.tfevents.1").touch()
     main([])
     said = capsys.readouterr().out
     assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)
     assert "\ncurves    strobe view 'outputs/runs/new one' --tensorboard\n" in said
+    os.utime("strobe-runs/attached/summary.json", (400, 400))
+    assert locate(None) == Path("strobe-runs/attached")
 
 
 def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +293,7 @@ def test_a_sweep_is_listed_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[:3] == [
         f"{tmp_path}/9-batch_size-32: completed, 720 images/s",
         f"{tmp_path}/10-batch_size-32: completed, 800 images/s",
-        f"{tmp_path}/11-batch_size-64: no summary.json; the run is going on, or was killed",
+        f"{tmp_path}/11-batch_size-64: no summary.json; the run is still going on, or was killed",
     ]
 
 

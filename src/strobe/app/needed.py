@@ -1,4 +1,4 @@
-"""Imported first by each command of the application: where its packages are missing, it ends with how to get them."""
+"""Imported first by each command of the application: if its packages are missing, it says how to install them."""
 
 import sys
 from importlib.util import find_spec

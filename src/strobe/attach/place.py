@@ -9,7 +9,8 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
-FOLDER = Path("strobe-runs")
+from strobe.records.places import ATTACHED
+
 _said = False
 
 
@@ -19,7 +20,7 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     The name is the script's by default. Where the directory holds a record already, -2, -3 ... is added: nothing is
     overwritten. Raises an OSError.
     """
-    place = wanted or FOLDER / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{name or script()}"
+    place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{name or script()}"
     place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))

@@ -34,7 +34,7 @@ def measure(cfg: DictConfig) -> None:
 
 
 def main() -> None:
-    """List the suites, or measure; exits with the greatest of the suites' codes, or 128 and a signal's number."""
+    """List the suites, or measure; exits with the largest of the suites' codes, or 128 plus a signal's number."""
     register()
     if "--list" in sys.argv[1:]:
         from strobe.bench.command import show

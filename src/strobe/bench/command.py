@@ -1,4 +1,4 @@
-"""One suite, from its declaration to its measurement; ``strobe.bench.ending`` shows and keeps what was found."""
+"""Measures one suite; ``strobe.bench.ending`` shows and saves the results."""
 
 import contextlib
 import shlex
@@ -45,7 +45,7 @@ def names() -> list[str]:
 
 
 def declared(cfg: DictConfig) -> Suite:
-    """The suite that is chosen; a ConfigError says which value of ``suite`` makes no sense."""
+    """The chosen suite; a ConfigError says which value of ``suite`` is wrong."""
     chosen = HydraConfig.get().runtime.choices["suite"]
     module = f"strobe.bench.suites.{chosen}" + ".suite" * (SUITES / chosen).is_dir()
     suite: Suite = import_module(module).declare(cfg)
@@ -57,11 +57,11 @@ def declared(cfg: DictConfig) -> Suite:
 
 
 def run(cfg: DictConfig) -> int:
-    """Measure, show and keep a suite; the exit code.
+    """Measure a suite, show and save the results; returns the exit code.
 
     Raises:
-        StrobeError: something that the user can put right, before anything is measured.
-        KeyboardInterrupt: what was measured until then is kept.
+        StrobeError: Something that the user can fix, before anything is measured.
+        KeyboardInterrupt: After Ctrl-C; what was measured is kept.
     """
     folder = Path(HydraConfig.get().runtime.output_dir)
     console = output()
@@ -78,11 +78,11 @@ def run(cfg: DictConfig) -> int:
             baseline.require_same_work(results.header, earlier)
         say(console, f"{suite.title}: {len(suite.cells)} cells, {found.told}")
         if results.resume(folder / NAME):
-            say(console, f"Going on with {folder / NAME}")
+            say(console, f"Continuing {folder / NAME}")
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
-                say(console, "The code has uncommitted changes, so it may not be what it was.")
+                say(console, "The code has uncommitted changes, so it may have changed since the first part.")
         campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
-        say(console, f"About {clock(campaign.left())} in all; a cell that is soon known well enough takes less")
+        say(console, f"About {clock(campaign.left())} in all, or less if cells are known well enough sooner")
         try:
             with Bar(console, results, settings.rounds) as bar:
                 campaign.measure(bar)
@@ -90,13 +90,13 @@ def run(cfg: DictConfig) -> int:
             results.save(folder, "interrupted")
             again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
             with contextlib.suppress(OSError):  # the terminal is gone
-                say(console, f"Interrupted; what was measured is kept. Go on with: {again}")
+                say(console, f"Interrupted; what was measured is kept. Continue with: {again}")
             raise
     return finish(console, results, folder, earlier)
 
 
 def settings_of(cfg: DictConfig, suite: Suite) -> Settings:
-    """How much is measured: what the user says, else what the suite's mode has."""
+    """How much is measured: what the user gave, or else the suite's defaults."""
     plan = suite.quick if cfg.quick else suite.full
     return Settings(
         rounds=plan.rounds if cfg.rounds is None else cfg.rounds,
@@ -109,12 +109,12 @@ def settings_of(cfg: DictConfig, suite: Suite) -> Settings:
 
 
 def _task() -> list[str]:
-    """The user's overrides, but where to write."""
+    """The user's overrides, except where to write."""
     return [given for given in HydraConfig.get().overrides.task if not given.startswith("hydra.")]
 
 
 def own_overrides(suite: Suite) -> list[str]:
-    """The user's overrides of train.py's configuration; a ConfigError where the suite's cells set one themselves."""
+    """The user's overrides of train.py's configuration; a ConfigError for one that the suite's cells set themselves."""
     kept = []
     for override in _task():
         key = key_of(override)
@@ -127,12 +127,12 @@ def own_overrides(suite: Suite) -> list[str]:
 
 
 def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
-    """The input and the machine, by a process of its own: only what was measured imports torch here."""
+    """The input and the machine, found by a process of its own, so that torch is not imported here."""
     outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout), preload=[PRELOAD])
     if isinstance(outcome, Failure):
         raise DataError(
             f"The input of suite={suite.name} was not found or generated: {outcome.reason}; "
-            "see that data.root names the files that you mean, and that memory and the temporary folder have room"
+            "check that data.root names your files, and that memory and the temporary folder have room"
         )
     if isinstance(outcome, str):
         raise DataError(outcome)
@@ -142,7 +142,7 @@ def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tup
 
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
-    """The body of that process: the input with the machine, or why there is none."""
+    """The body of that process: sends the input and the machine, or why there is none."""
     from strobe.measure import environment
 
     try:
@@ -152,7 +152,7 @@ def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: R
 
 
 def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any]) -> dict[str, Any]:
-    """What ``results.json`` says besides the cells."""
+    """What ``results.json`` holds besides the cells."""
     for package in suite.packages:
         try:
             machine["versions"][package] = version(package)
@@ -175,7 +175,7 @@ def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any])
 
 
 def show(overrides: Sequence[str]) -> None:
-    """Print them all, or that of ``suite=NAME``, as other overrides make them."""
+    """Print all suites, or the cells of ``suite=NAME`` with the other overrides."""
     console = Console()
     chosen = [given.removeprefix("suite=") for given in overrides if given.startswith("suite=")]
     others = [given for given in overrides if not given.startswith("suite=")]

@@ -1,4 +1,4 @@
-"""What a suite leaves behind, and shows: the record, torch's measurements, a table, pictures and a page."""
+"""The end of a suite: writes the record, torch's measurements, a table, pictures and a page, and prints tables."""
 
 import csv
 import logging
@@ -28,7 +28,7 @@ INTERVALS = ("seconds", "images_per_second", "ratio")
 
 
 def finish(console: Console, results: Results, folder: Path, earlier: Baseline | None) -> int:
-    """Keep and show what was found; the exit code: the gate's, else 1 if that is nothing."""
+    """Save and show the results; returns the exit code: the gate's, else 1 if there are none."""
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # tells of a missing CUDA when imported
     from strobe.bench.page import write_page, write_pictures
 
@@ -62,7 +62,7 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
 
 
 def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the cells that were measured as ``torch.utils.benchmark`` has them.
+    """Write the measured cells as ``torch.utils.benchmark.Measurement``.
 
     ``pickle.load`` gives a list with the seconds of a repetition in each trial; ``Measurement.merge`` joins several.
     """
@@ -88,14 +88,14 @@ def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def effort(record: Mapping[str, Any]) -> str:
-    """How much was measured, and what ended it."""
+    """How much was measured, and why it ended, in a sentence."""
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
     fewest, most = min(counts, default=0), max(counts, default=0)
     trials = counted(most, "trial") if fewest == most else f"{fewest} to {most} trials"
     told = f"{trials} a cell in {record['seconds']:,.0f} s"
     if record["budget_spent"]:
         budget = f"{record['settings']['budget']:g}"
-        told += f"; budget_seconds={budget} ended it: give more, and the same hydra.run.dir to go on"
+        told += f"; budget_seconds={budget} ended it; to continue, give more, and the same hydra.run.dir"
     return told
 
 
@@ -124,7 +124,7 @@ def print_results(console: Console, suite: Suite, record: Mapping[str, Any], sec
 
 
 def print_baseline(console: Console, record: Mapping[str, Any]) -> None:
-    """Each cell's speed against the earlier one, and what else was not the same."""
+    """Print each cell's speed against the earlier one, and what else was not the same."""
     made = RichTable("", "now / then", "verdict", title=f"Against {record['baseline_file']}", title_justify="left")
     for entry in record["baseline"]:
         made.add_row(Text(entry["name"]), estimate(entry["ratio"]), entry["verdict"])

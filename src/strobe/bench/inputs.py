@@ -1,4 +1,4 @@
-"""What is measured on: the user's files, or what is generated in their form. Imports no torch before it is asked."""
+"""The suites' input: the user's files, or generated ones. Imports torch only when it is used."""
 
 import os
 import pickle
@@ -23,7 +23,7 @@ JPEG = (".jpg", ".jpeg")
 
 
 def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
-    """The data of a configuration of ``train.py``, found and split; with that configuration."""
+    """The data of a configuration of ``train.py``, found and split, with that configuration."""
     from strobe.app.build.instantiate import build_data
     from strobe.app.config.compose import configure
 
@@ -35,7 +35,7 @@ def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
 
 
 def loader_keys(choice: str, packs: str) -> list[str]:
-    """The overrides of a loader such as ``native loader.threads=2``; what it packs, it packs below ``packs``."""
+    """The overrides for a loader such as ``native loader.threads=2``; packs go below ``packs``."""
     given = f"loader={choice}".split()
     return [*given, f"loader.directory={packs}"] if given[0] == "loader=packed" else given
 
@@ -46,7 +46,7 @@ def files_of(source: Any) -> list[str]:
 
 
 def require_sound(entry: str, overrides: Sequence[str]) -> None:
-    """Refuse overrides that cannot be, with a ConfigError that names the ``entry`` of the suite that they are of."""
+    """Raise a ConfigError for impossible overrides; it names the suite's ``entry`` that they come from."""
     from hydra.errors import HydraException
 
     from strobe.app.config.checks import check
@@ -66,7 +66,7 @@ def gives(overrides: Sequence[str], *keys: str) -> bool:
 def find_data(asked: Request, scratch: Path) -> Input:
     """The DataModule's images; CIFAR-10's, where none are given, are generated below ``scratch``.
 
-    ``facts`` are ``images``, those of the training split. A StrobeError says what is missing or damaged.
+    ``facts`` are ``images``, those of the training split. Raises a StrobeError if something is missing or damaged.
     """
     extra: tuple[str, ...] = (f"data={asked.data}",)
     told = ""
@@ -88,7 +88,7 @@ def find_data(asked: Request, scratch: Path) -> Input:
 
 
 def find_loaded(asked: Request, scratch: Path, loaders: Sequence[str], *, packed: bool) -> Input:
-    """As ``find_data``, for these loaders; with ``packed`` packed here, so that no cell is measured while that is done.
+    """Like ``find_data``, for these loaders; packs for ``packed`` are written here, before any cell is measured.
 
     ``facts`` have ``packs`` too, the folder for what is packed.
     """
@@ -102,7 +102,7 @@ def find_loaded(asked: Request, scratch: Path, loaders: Sequence[str], *, packed
 
 
 def require_batch(size: int, found: Input, instead: str) -> None:
-    """Refuse batches that there are too few images for with a ConfigError."""
+    """Raise a ConfigError if there are too few images for such batches."""
     if size > (images := int(found.facts["images"])):
         raise ConfigError(
             f"batches of {size} are more than the {images:,} images to train on ({found.told}); give a smaller "
@@ -113,8 +113,8 @@ def require_batch(size: int, found: Input, instead: str) -> None:
 def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:
     """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
 
-    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. A
-    DataError tells that there are none.
+    Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. Raises a
+    DataError if there are none.
     """
     given = gives(asked.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"

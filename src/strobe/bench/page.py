@@ -172,7 +172,7 @@ def _grid(shown: Shown, against: Mapping[str, str], errors: Sequence[str]) -> Ta
     for name in shown.columns:
         css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
         broken = _BREAKS.sub(r"\1<wbr/>", str(text_of(name)))
-        heads.append(TableCell(Text(Markup(f'<i class="key {css}"></i>{broken}'), "span"), "figure"))
+        heads.append(TableCell(Text(Markup(f'<i class="key {css}"></i>\u00a0{broken}'), "span"), "figure"))
     few = "few" * (len(shown.columns) < 4) or "many" * (len(shown.columns) > _MANY)
     return Table(heads, rows, f"cells {few}")
 

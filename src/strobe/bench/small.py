@@ -1,4 +1,4 @@
-"""A network so small that something else sets the pace."""
+"""A network so small that something else is the bottleneck."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Short trainings that are timed over their steady state: the application's, and a plain PyTorch loop."""
+"""Short trainings, timed in their steady state: the application's, and a plain PyTorch loop."""
 
 import math
 import statistics
@@ -36,7 +36,7 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
 def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
     """The configuration of an endless training, checked, and this process as ``train.py`` has it.
 
-    With ``plain`` it must be one that :func:`plainly` trains as well. A ConfigError says which value cannot work.
+    With ``plain`` it must be one that :func:`plainly` can train too. Raises a ConfigError for a value that cannot work.
     """
     cfg = configure(overrides)
     check(cfg)
@@ -54,7 +54,7 @@ def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
 
 
 def window_of(cfg: DictConfig, parts: Parts, seconds: float, **options: Any) -> Window:
-    """A window on the trainer's device, whose warm-up outlasts the batches that workers have ready at first."""
+    """A window on the trainer's device, with a warm-up that uses up the batches that workers had ready at first."""
     ahead = cfg.engine.get("prefetch_factor")  # None: nothing is loaded while it trains
     workers = 0 if ahead is None else cfg.engine.num_workers
     return Window(
@@ -75,7 +75,7 @@ def apply(
     without: type[Callback] | None = None,
     **options: Any,
 ) -> Window:
-    """Train without an end as the application does, all its callbacks and its logger included, but those ``without``.
+    """Train endlessly as the application does, with all its callbacks and its logger, except those in ``without``.
 
     ``options`` are the window's. A ConfigError tells that training ended before the window.
     """
@@ -106,7 +106,7 @@ def fit(parts: Parts, *besides: Callback, without: type[Callback] | None = None)
 
 
 def plainly(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> Window:
-    """Train as one would write it by hand: same data, loading, device, scaling, precision, network and optimizer."""
+    """Train in a hand-written loop: same data, loading, device, scaling, precision, network and optimizer."""
     torch.manual_seed(0)
     parts = build(cfg, folder)
     window = window_of(cfg, parts, seconds, **options)
@@ -133,7 +133,7 @@ def plainly(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> Wi
 
 
 def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
-    """Train as the application does; an epoch's seconds, with where the timed steps go.
+    """Train as the application does; returns an epoch's seconds, with the phases of the timed steps.
 
     The figures are ``timed_images`` and ``steps``, those of the window, ``epochs`` (of the window; below 1 an epoch's
     seconds are extrapolated), ``step_<phase>``, mean seconds a timed step by the host's clock, and ``device_<phase>``,

@@ -1,1 +1,1 @@
-"""Runs and sweeps side by side: what is faster, by how much, and how certain that is."""
+"""Compares runs and sweeps: which is faster, by how much, and how certain that is."""

@@ -12,7 +12,7 @@ from strobe.errors import StrobeError
 from strobe.overrides import Parse, as_typed
 from strobe.process.launch import parser_of, start
 
-HELP = """Compare runs and sweeps: a table, comparison.html, comparison.json and comparison.csv.
+HELP = """Compares runs and sweeps: prints a table, and writes comparison.html, comparison.json and comparison.csv.
 
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
 training as a whole: faster, slower, or no difference where the interval of the ratio includes 1. Cells that may be as
@@ -29,7 +29,7 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare what was asked for; exits with a sentence when that cannot be done."""
+    """Compare what was asked for; exits with a sentence if that is not possible."""
     parser = parser_of("compare", HELP)
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="directory of a run, of a sweep, or of several"

@@ -62,6 +62,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "status": statuses.pop() if len(statuses) == 1 else "mixed",
         "error": errors[0] if errors else None,
         "runs": [_run(run, folder) for run in runs],
+        "unit": next(map(_counted, measured), None),
         "images_per_second": _rate(measured),
         "speedup": None,
         "speedup_level": None,
@@ -101,11 +102,18 @@ def environment_differences(runs: Sequence[Trained], keys: Sequence[str]) -> lis
         ],
         "runs",
     )
+    if len(units := {_counted(run) for run in runs if run.rate is not None}) > 1:
+        found.append(f"Rates count {' in some runs, '.join(sorted(units))} in others, and cannot be compared")
     commits = {_commit(run) for run in known}
     if len(commits) == 1 and len({run.origin for run in known}) > 1 and (commits.pop() or "").endswith("+"):
         # Those of one sweep are taken to be the same in all its runs.
         found.append("The runs had uncommitted changes, which may not have been the same")
     return found
+
+
+def _counted(run: Trained) -> str:
+    """What its rate counts: images, samples, or steps of unknown size."""
+    return run.record.text("unit") or "images"
 
 
 def _commit(run: Trained) -> str | None:

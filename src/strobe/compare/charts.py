@@ -22,7 +22,6 @@ _LONGEST = 30  # characters of a line's name
 _FAR = 12.0  # from the lowest to the highest, from which on an axis goes by factors
 _MOST = {"knees": 12, "ratios": 30, "phases": 24, "pairs": 24, "operators": 20}  # rows
 _APART = 8.0  # from the shortest to the longest, from which on phases have two axes
-_RATE = "images/s, more is better"
 _KNEE = (
     " Rings: the knee, the smallest batch within 5% of the line's best, as measured; a larger one costs memory for "
     "little. In 95% of cases it lies between the sizes that the table names."
@@ -45,7 +44,7 @@ _WORKERS: _Over = ("workers", "num_workers", frozenset({WORKERS}))
 
 
 def over_batch(compared: Comparison) -> kit.Section:
-    """Images/s over the batch size, with the knees."""
+    """The rate over the batch size, with the knees."""
     knees: list[dict[str, Any]] = compared.record.items("knees")
     rings = {(knee["batch_size"], knee["images_per_second"]) for knee in knees}
     parts = _charts(compared, _BATCH, rings=rings)
@@ -56,19 +55,19 @@ def over_batch(compared: Comparison) -> kit.Section:
             (
                 kit.named(knee["where"]),
                 kit.strong(knee["batch_size"]),
-                between(knee),
+                between(knee).partition(",")[0],
                 figure(knee["images_per_second"]),
                 str(knee["best_batch_size"]),
             )
             for knee in knees[: _MOST["knees"]]
         ]
-        heads = ("Knee of", "#Batch size", "#Between", "#Images/s there", "#Fastest at batch size")
-        parts += [kit.Table(heads, rows, "knees"), *kit.more(len(knees) - _MOST["knees"], "knees")]
+        heads = ("Knee of", "#Batch size", "#Between", f"#{compared.unit.capitalize()} there", "#Fastest at batch size")
+        parts += [kit.Table(heads, rows, "knees", stacked=True), *kit.more(len(knees) - _MOST["knees"], "knees")]
     return kit.Section("batch", "Throughput over batch size", about, parts, wide=True)
 
 
 def over_workers(compared: Comparison) -> kit.Section:
-    """Images/s over the number of loader workers."""
+    """The rate over the number of loader workers."""
     parts = _charts(compared, _WORKERS)
     about = "Lines: cells alike in all but the number of workers that load data; 0: the training process itself loads."
     return kit.Section("workers", "Throughput over workers", about, parts, wide=True)
@@ -77,7 +76,7 @@ def over_workers(compared: Comparison) -> kit.Section:
 def _charts(
     compared: Comparison, over: _Over, *, rings: Collection[tuple[int, float]] = (), panels: int = 6
 ) -> list[kit.Part]:
-    """A chart of images/s, or several where one would hold too many lines; none without a line of two points.
+    """A chart of rates, or several where one would hold too many lines; none without a line of two points.
 
     ``rings``: batch size and rate of the points that get one. ``panels``: how many charts there may be.
     """
@@ -95,13 +94,14 @@ def _charts(
         told.append(f"Without a bar: {counted(wide, 'point')} whose interval is too wide to tell.")
     least, highest = min(value.median for value in values), max(value.median for value in values)
     far = highest / least > _FAR
+    hint = f"{compared.unit}, more is better{'; logarithmic scale' * far}"
     names = {place: written(place) for place in sorted({place for each in kept for place in each})}
     keys = compared.varying([_first(each) for each in kept], without)
     if len(kept) == 1:
         keys = [key for key in compared.keys if key not in without]
 
     def point(cell: Cell, value: Value) -> Point:
-        told = f"{figure(value.median)} images/s" + (f" ({value.interval})" if value.interval else "")
+        told = f"{figure(value.median)} {compared.unit}" + (f" ({value.interval})" if value.interval else "")
         ring = (cell.record.number("values", "batch_size"), value.median) in rings
         low, high = (value.low, value.high) if value.tells else (None, None)
         return Point(value.median, low, high, f"{cell.name}: {told}{', the knee' * ring}", "knee" * ring)
@@ -119,9 +119,7 @@ def _charts(
         heading = _first(held[0]).short([key]) if key else ""
         title = ", ".join(part for part in (what, heading) if part)
         ends = (end for value in values for end in (value.ends if value.tells else [value.median]))
-        picture = lines(
-            title, f"{_RATE}{'; logarithmic scale' * far}", series, names, below=what, up=axis(ends, logarithmic=far)
-        )
+        picture = lines(title, hint, series, names, below=what, up=axis(ends, logarithmic=far))
         drawn.append(kit.Chart(picture.inline(), heading[:80]))
     return [*([kit.Block(drawn, "panels")] if len(drawn) > 1 else drawn), *kit.note(*told)]
 
@@ -213,7 +211,7 @@ def _ratio(cell: Cell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Ma
 
 
 def phases(compared: Comparison) -> kit.Section:
-    """What an image costs in each cell, by phase; empty where no step was measured."""
+    """What an image, or the like, costs in each cell, by phase; empty where no step was measured."""
     shown, told = compared.chosen([cell for cell in compared.measured if cell.phases], _MOST["phases"])
     title = "Where the time goes"
     if not shown:
@@ -225,15 +223,17 @@ def phases(compared: Comparison) -> kit.Section:
     groups = _groups(shown)
     for group in groups:
         longest = max(sum(cell.phases.values()) for cell in group)
-        parts += [kit.Heading(f"Up to {duration(longest)} an image")] * (len(groups) > 1)
-        parts.append(stacks([Stack(compared.label(cell), cell.name, segments(cell.phases)) for cell in group]))
+        parts += [kit.Heading(f"Up to {duration(longest)} {compared.each}")] * (len(groups) > 1)
+        parts.append(
+            stacks([Stack(compared.label(cell), cell.name, segments(cell.phases)) for cell in group], compared.each)
+        )
     rows = [
         (kit.named(cell.name), *(milliseconds(cell.phases[name]) if name in cell.phases else "" for name in names))
         for cell in shown
     ]
-    heads = ("Milliseconds an image", *(f"#{one.name}" for one in known))
+    heads = (f"Milliseconds {compared.each}", *(f"#{one.name}" for one in known))
     parts += [*kit.note(told), kit.Block([kit.Table(heads, rows, "plain")], title="As figures")]
-    about = "What an image costs, the mean over runs, in order of speed. The host's time, not that of a GPU meanwhile."
+    about = f"What {compared.each} costs, the mean over runs, the fastest first. The host's time, not the GPU's."
     return kit.Section("phases", title, about, parts, wide=True)
 
 
@@ -275,7 +275,7 @@ def devices(compared: Comparison) -> kit.Section:
         gain = f"{times(ratios[-1])} to {gain}"
     middle = f", {times(statistics.median(ratios))} in the median of {counted(len(ratios), 'pair')}"
     who = gpus.pop()[:80] if len(gpus) == 1 else "the GPU"
-    heads = ("Cells", "#CPU, images/s", "#GPU, images/s", "#GPU against CPU", "")
+    heads = ("Cells", f"#CPU, {compared.unit}", f"#GPU, {compared.unit}", "#GPU against CPU", "")
     about = (
         "Pairs of cells alike in all but the device; below each rate its 95% interval. "
         "For an interval of the ratio name one of the cells as --baseline."
@@ -296,19 +296,26 @@ def operators(compared: Comparison) -> kit.Section:
     rows = record["rows"][: _MOST["operators"]]
     sides = (("before_us", "s8"), ("after_us", "s1"))
     top = max(row[key] for row in rows for key, _ in sides) or 1.0
-    found: list[tuple[kit.Words, ...]] = []
+    found: list[tuple[kit.Words | kit.Cell, ...]] = []
     for row in rows:
         bars = [rect(0, 7 * at, row[key] / top, 6, f"bar {css}") for at, (key, css) in enumerate(sides)]
         figures = [duration(row[key] / 1e6) if row[key] else kit.Text("none", "span", "none") for key, _ in sides]
         change = row["change_us"]
         sign, css = ("+", "bad") if change > 0 else ("\u2212", "good") if change < 0 else ("", "none")
         told = kit.Text(f"{sign}{duration(abs(change) / 1e6)}", "b", css)
-        found.append((kit.named(row["name"], "code"), kit.Text(after=svg(13, "", bars, "meter")), *figures, told))
+        found.append(
+            (
+                kit.named(row["name"], "code"),
+                kit.Cell(kit.Text(after=svg(13, "", bars, "meter")), "meters"),
+                *figures,
+                told,
+            )
+        )
     device = _SIDES.get(record["device"], "the device")
-    about = f"Own time on {device} for each image, of one traced run a side; the greatest change first."
+    about = f"Own time on {device} for {compared.each}, of one traced run a side; the greatest change first."
     parts = [
         kit.Keys([kit.Key("key s8", f"before: {record['before']}"), kit.Key("key s1", f"after: {record['after']}")]),
-        kit.Table(("Operator", "", "#Before", "#After", "#Change"), found, "operators changed"),
+        kit.Table(("Operator", kit.Cell("", "meters"), "#Before", "#After", "#Change"), found, "operators changed"),
         *kit.more(len(record["rows"]) - len(rows), "operators"),
     ]
     return kit.Section("operators", title, about, parts, wide=True)

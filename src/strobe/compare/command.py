@@ -1,4 +1,4 @@
-"""A comparison from its runs to what it leaves behind: the table, ``comparison.json``, ``.csv`` and ``.html``."""
+"""A comparison, from runs to a table, ``comparison.json``, ``.csv`` and ``.html``."""
 
 import csv
 import shlex
@@ -21,7 +21,7 @@ RECORD, TABLE, PAGE = "comparison.json", "comparison.csv", "comparison.html"
 
 
 def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if_slower: str | None = None) -> int:
-    """Compare a sweep's cells at its end, as the command with these options does; raises and returns what that does."""
+    """Compare a sweep's cells at its end, as the command with these options does; returns and raises the same."""
     asked = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
     given = [part for flag, value in asked.items() if value for part in (flag, value)]
     command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *given])
@@ -30,17 +30,17 @@ def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if
 
 
 def compare(asked: Asked, *, strict: bool = False) -> int:
-    """Compare runs, show what came out and write it down; the exit code: the gate's, else 1 if nothing was measured.
+    """Compare runs, print and write the result; returns the exit code: the gate's, else 1 if nothing was measured.
 
     Raises:
         DataError: there are no runs, or the comparison cannot be written.
         ConfigError: the baseline names no cell, or several.
-        SystemExit: ``strict`` was asked for, and they were made under different circumstances.
+        SystemExit: ``strict`` was asked for, and the runs' circumstances differ.
     """
     comparison = gather(asked)
     if strict and comparison["unlike"]:
         raise SystemExit(
-            f"--strict: {'; '.join(comparison['unlike'])}; compare runs that were made alike, or leave --strict out"
+            f"--strict: {'; '.join(comparison['unlike'])}; compare runs of like circumstances, or leave --strict out"
         )
     page = write(asked.folder, comparison)
     output = console()
@@ -54,7 +54,7 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
 
 
 def write(folder: Path, comparison: dict[str, Any]) -> Path:
-    """Add the operators, and write the record, the table and the page, each whole or not at all; gives the page.
+    """Add the operators, and write the record, the table and the page, each whole or not at all; returns the page.
 
     Raises:
         DataError: the folder cannot be made or written to.

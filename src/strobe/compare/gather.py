@@ -25,12 +25,12 @@ from strobe.overrides import Parse, as_typed
 
 SCHEMA = 1
 MOST_NAMED = 5
-BLANK = "completed, but no step was measured: all were warm-up or profiled"
+BLANK = "completed, but no step was measured: all of them were warm-up or profiled"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be compared, and where the comparison is written, to which its links are relative."""
+    """What to compare, and where to write the comparison; its links are relative to that folder."""
 
     given: Sequence[Path]
     folder: Path
@@ -42,7 +42,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Either one cell, or ``namesakes`` by cell; neither where nothing was measured."""
+    """Either one cell, or ``namesakes`` by cell; neither if nothing was measured."""
 
     runs: Sequence[Trained] = ()  # of the one cell
     key: Key | None = None  # of that cell, if it is among those compared; None: it lies elsewhere, and is a row besides
@@ -50,14 +50,14 @@ class Baseline:
     namesakes: Mapping[Key, Sequence[Trained]] = field(default_factory=dict)
 
     def everything(self) -> Iterator[Trained]:
-        """All runs of it that are not among those compared."""
+        """All of its runs that are not among those compared."""
         yield from (run for runs in self.namesakes.values() for run in runs)
         if self.key is None:
             yield from self.runs
 
 
 def gather(asked: Asked) -> dict[str, Any]:
-    """The whole record but for its ``operators``.
+    """The whole record except ``operators``.
 
     Raises:
         DataError: there are no runs, or the baseline has measured nothing.
@@ -70,7 +70,7 @@ def gather(asked: Asked) -> dict[str, Any]:
     else:
         baseline, found = _named(asked.baseline, asked, found, keys)
         if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
-            raise DataError(f"--baseline {asked.baseline} has no completed run that measured images/s; name another")
+            raise DataError(f"--baseline {asked.baseline} has no completed run with a measured step; name another")
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
     measured = dict[Key | None, Sequence[Trained]](found.items())
@@ -152,7 +152,7 @@ def _conclude(cells: Sequence[Cell], cases: Sequence[Case]) -> None:
 
 
 def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> None:
-    """``best``: the highest rate of cells that completed. ``fastest``: which cells may be, as far as that is known."""
+    """Set ``best``: the highest rate of completed cells; and ``fastest``: the cells that may be the fastest."""
     completed = [(key, cell) for key, cell in ranked if cell["status"] == "completed"]
     for best, cell in (completed or ranked)[:1]:
         cell["best"] = True
@@ -165,7 +165,7 @@ def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> 
 def _baseline_name(
     baseline: Baseline, cells: list[tuple[Key | None, Cell]], keys: Sequence[str], folder: Path
 ) -> str | None:
-    """The name of the one cell that all are compared with, which becomes a row if it lies elsewhere."""
+    """The name of the cell that all are compared with; it becomes a row if it comes from elsewhere."""
     if not baseline.runs:
         return None
     if baseline.key is None:
@@ -177,7 +177,7 @@ def _baseline_name(
 
 
 def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:
-    """What a reader of the table should know besides."""
+    """What a reader of the table should also know."""
     notes = []
     if few := sum(cell["verdict"] == "too few runs" for cell in cells):
         notes.append(
@@ -197,7 +197,7 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
 
 
 def _pooled(cells: Iterable[Sequence[Trained]], given: Sequence[Path]) -> list[str]:
-    """That sweeps were taken together; not of runs that were named one by one."""
+    """A note that sweeps were merged; none for runs that were named one by one."""
     alone = {path.resolve() for path in given}
     origins = [{run.origin.resolve() for run in runs if run.folder.resolve() not in alone} for runs in cells]
     most = max(map(len, origins), default=0)
@@ -217,7 +217,7 @@ def _listed(names: Sequence[str]) -> str:
 def _named(
     text: str, asked: Asked, cells: dict[Key, list[Trained]], keys: Sequence[str]
 ) -> tuple[Baseline, dict[Key, list[Trained]]]:
-    """The baseline that was asked for, and the cells that are left to be compared with it.
+    """The baseline that was asked for, and the other cells, which are compared with it.
 
     ``text``: a run's or sweep's directory, or a cell's name, or as much of it as fits one cell only.
     """
@@ -247,7 +247,7 @@ def _named(
 
 
 def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) -> str:
-    """Why no cell has a namesake: the keys in which all differ from all, else those in which any do."""
+    """Why no cell has a namesake: the keys in which all cells differ, or else those in which any do."""
     names = {name for key in (*ours, *theirs) for name, _ in key}
     values = [{name: {dict(key).get(name) for key in side} for name in names} for side in (ours, theirs)]
     apart = [name for name in values[0] if not values[0][name] & values[1][name]]
@@ -259,7 +259,7 @@ def _strangers(text: str, ours: Mapping[Key, Any], theirs: Mapping[Key, Any]) ->
 
 
 def _cell(text: str, cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]) -> Key:
-    """The cell of this name; else the only one that has these overrides; else the only one in whose name it is."""
+    """The cell with this name; else the only one with these overrides; else the only one whose name contains it."""
     names = {key: name_of(dict(key), keys) for key in cells}
     parts = set(text.split())
     for found in (

@@ -1,4 +1,4 @@
-"""The operators whose time changed most from one run to another, from the tables that their profiles left."""
+"""The operators whose time changed most between two runs, from their profiles' tables."""
 
 import statistics
 from collections import defaultdict
@@ -15,10 +15,9 @@ MOST = 15
 def changed_operators(before: Path, after: Path) -> dict[str, Any] | None:
     """The largest changes of operators' own time, in microseconds an image.
 
-    A table sums the steps that were recorded, on rank 0; divided by these steps and a rank's images in a step it is the
-    same measure in runs of any batch size. Times are the GPU's where both runs have used one, and else the host's:
-    between a GPU and a CPU that is time to submit work on one side, and time to do it on the other. An operator that
-    one of the runs has not called took it 0.
+    A table sums up the recorded steps of rank 0; divided by these steps and a rank's images in each, it can be compared
+    between batch sizes. Times are the GPU's if both runs used one, and else the host's: between a GPU and a CPU that is
+    time to submit work on one side, and time to do it on the other. An operator that a run did not call took 0.
 
     Returns:
         ``rows``, the greatest change first, each with ``name``, ``before_us``, ``after_us`` and ``change_us``, and
@@ -37,7 +36,7 @@ def changed_operators(before: Path, after: Path) -> dict[str, Any] | None:
 
 
 def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path] | None:
-    """Two cells whose speeds differ for certain, with a completed run of each: baseline or slowest, and best."""
+    """Two cells whose speeds certainly differ, with a completed run of each: baseline or slowest, and best."""
     measured = [cell for cell in comparison["cells"] if cell["images_per_second"]]
     if len(measured) < 2:
         return None

@@ -30,7 +30,7 @@ _BREAKS = re.compile(r"([._/@])")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _STAR = Markup('<sup aria-hidden="true">1</sup><span class="sr">, one run</span>')
 _METHOD = (
-    "Images/s is the rate of training as a whole: images over the time of steps and of what lies between them, without "
+    "A rate is that of training as a whole: over the time of steps and of what lies between them, without "
     "warm-up and profiled steps. A run's median step, which leaves out what lies between steps, is in its own report.",
     "A cell's rate is the geometric mean of its runs, with a 95% interval (Student's t of logarithms). Steps of one "
     "run resemble each other more than two runs do, so a single run's interval, over its steps, is too narrow to "
@@ -89,7 +89,7 @@ def verdict(compared: Comparison) -> str:
             return f"Nothing was measured: {counted(blank, 'cell')} completed without a measured step; train longer."
         how = {"failed": ended["failed"] + ended["mixed"], "interrupted": ended["interrupted"]}
         return f"No cell completed: {', '.join(f'{number:,} {status}' for status, number in how.items() if number)}."
-    much = f"{figure(best.rate.median)} images/s"
+    much = f"{figure(best.rate.median)} {compared.unit}"
     others = sum(cell.place == "tied" for cell in compared.cells) - 1
     rest = ""
     if others > 0:
@@ -126,7 +126,7 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     if best and best.rate:
         over = " over the steps of one run" if best.rate.of == "steps" else ""
         spread = f"{best.rate.interval}{over}" if best.rate.interval else "no interval"
-        tiles.append(kit.Tile("Highest images/s", figure(best.rate.median), note=spread))
+        tiles.append(kit.Tile(f"Highest {compared.unit}", figure(best.rate.median), note=spread))
     if best and best.speedup:
         where = "the baseline" if compared.baseline else "the same cell there"
         tiles.append(
@@ -174,14 +174,16 @@ def table(compared: Comparison) -> kit.Section:
         first = kit.Cell([rank, name], head=True, title=cell.name)
         css = "best" if cell.best else "base" if cell.baseline else ""
         rows.append(kit.Row([first, *_cells(settings, cell), *figures, *_cells(others, cell)], css))
-    about = "The fastest first, by images/s of all training, as each run's report has it. Below a figure its interval."
+    about = (
+        f"The fastest first, by {compared.unit} of all training, as in each run's report. Below a figure its interval."
+    )
     about += " Waiting: for data, as a share of a step. Memory: the peak."
     if any(cell.record.number("efficiency") is not None for cell in compared.cells):
         about += " Efficiency: the rate as a share of the lowest ceiling."
     if compared.against:
         about += f" Speed-up: how many times as fast as {compared.against}."
     parts: list[kit.Part] = [
-        kit.Table(["Rank", *heads], rows, "cells all stacked", "All cells", len(rows) > TALL),
+        kit.Table(["Rank", *heads], rows, "cells all", "All cells", len(rows) > TALL, stacked=True),
         *_legend(compared),
     ]
     told = []
@@ -197,7 +199,7 @@ def _kept(compared: Comparison, columns: Sequence[_Column]) -> list[_Column]:
 
 
 def _cells(columns: Sequence[_Column], cell: Cell) -> list[kit.Cell]:
-    return [kit.Cell(column.show(cell), column.css, label=column.name) for column in columns]
+    return [kit.Cell(column.show(cell), column.css) for column in columns]
 
 
 def _setting(key: str) -> _Column:
@@ -230,7 +232,7 @@ def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
         return kit.strong(times(cell.speedup.median), cell.speedup.factors) if cell.speedup else ""
 
     return [
-        _Column("Images/s", rate),
+        _Column(compared.unit.capitalize(), rate, "figure pace"),
         _Column("", bar, "bars"),
         _Column("Speed-up", speedup),
         _Column("Verdict", lambda cell: [cell.judged, *_ending(cell, errors)], "judged"),
@@ -273,10 +275,11 @@ def _why(cell: Cell, errors: Sequence[str], over: int) -> list[kit.Cell]:
 def _reports(cell: Cell) -> list[kit.Text | str]:
     """A link to each run's report."""
     alone, left = len(cell.runs) == 1, len(cell.runs) - _MOST_RUNS
+    if not any(run["report"] for run in cell.runs):
+        return []
     found: list[kit.Text | str] = [
         kit.link(run["report"], "report" if alone else str(number))
         for number, run in enumerate(cell.runs[:_MOST_RUNS], 1)
-        if run["report"] or not alone
     ]
     return [*found, f"+{left:,}"] if left > 0 else found
 

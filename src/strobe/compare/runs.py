@@ -1,4 +1,4 @@
-"""The runs below the directories that a user names, those of a sweep that left no record among them."""
+"""The runs below the directories that a user names, including runs of a sweep that left no record."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Trained:
 
     @property
     def rate(self) -> float | None:
-        """Images/s over training time, of a run that completed and measured any."""
+        """Images/s over training time; None unless the run completed and measured them."""
         return rate_of(self.record) if self.status == "completed" else None
 
 
@@ -44,7 +44,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is such a directory; also asked of texts that cannot be the name of any."""
+    """Whether there is such a directory; any text may be asked for."""
     try:
         return path.is_dir()
     except OSError:
@@ -52,9 +52,9 @@ def is_folder(path: Path) -> bool:
 
 
 def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
-    """All runs at these paths, once each, a sweep's in the order of its cells and repeats.
+    """All runs at these paths, once each, those of a sweep in the order of its cells and repeats.
 
-    Two runs belong to one cell if ``parse`` gives the same keys and values of their overrides.
+    Runs belong to one cell if ``parse`` gives the same keys and values for their overrides.
 
     Raises:
         DataError: a path is no directory, or may not be read, or there is no run below it.
@@ -75,7 +75,7 @@ def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
 
 
 def damaged_sweeps(given: Sequence[Path]) -> list[str]:
-    """What is wrong with sweeps' records at these paths; runs that left no record of their own are not known there."""
+    """What is wrong with the sweeps' records at these paths; their runs without a record of their own are unknown."""
     read = {folder.resolve(): sweep for path in given for folder, sweep in _sweeps(path)}
     return [
         f"{folder / SWEEP} cannot be read, so cells that left no summary.json are missing here"
@@ -100,7 +100,7 @@ def _below(path: Path, parse: Parse) -> list[Trained]:
 
 
 def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
-    """The sweeps below a directory, and the one that it is a run of; None where the record is damaged."""
+    """The sweeps below a directory, and the one that it belongs to; None for a damaged record."""
     for folder in sorted({file.parent for file in [*path.rglob(SWEEP), *path.parent.glob(SWEEP)]}):
         try:
             yield folder, read_sweep(folder)
@@ -109,7 +109,7 @@ def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
 
 
 def _of_sweep(folder: Path, sweep: Path, overrides: dict[str, str], order: tuple[int, ...], entry: SweepRun) -> Trained:
-    """A run as its sweep's record tells of it; its own record adds what was measured."""
+    """A run by its sweep's record; its own record adds what was measured."""
     record, fault = _record(folder)
     status, error = entry.status, entry.error
     damaged = status == "completed" and fault is not None
@@ -135,7 +135,7 @@ def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
 
 
 def _of_script(record: Record) -> dict[str, str]:
-    """What makes the cell of somebody else's training: its command, and what its loader was set to."""
+    """What identifies the cell of an attached training: its command, and its loader's settings."""
     script = record.text("script")
     counts = {name: record.count(name) for name in ("batch_size", "num_workers")}
     told = {name: str(count) for name, count in counts.items() if count is not None}

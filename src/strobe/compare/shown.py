@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Value:
-    """A figure with its interval, if there is one: 95% of images/s; of a ratio as wide as suits the number of cells.
+    """A figure with its interval, if there is one: 95% of a rate; of a ratio as wide as suits the number of cells.
 
     ``of`` says over what: runs, or the steps of one run.
     """
@@ -67,7 +67,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Cell:
-    """One configuration; rates are in images/s, times in seconds an image, memory in bytes."""
+    """One configuration; rates are in the comparison's ``unit``, times in seconds for ``each``, memory in bytes."""
 
     record: Record
     best: bool  # the completed one with the highest rate
@@ -95,7 +95,7 @@ class Cell:
 
     @cached_property
     def phases(self) -> dict[str, float]:
-        """Seconds an image of each phase of a step, and of what lies between steps; empty where one is unknown."""
+        """Seconds of each phase of a step, and of what lies between, for each image; empty where one is unknown."""
         images = self.record.number("images_per_step") or self.record.number("values", "batch_size")
         known = {name: self.record.number("step_seconds", name) for name in PHASES}
         if not images or not any(known.values()):
@@ -158,6 +158,21 @@ class Comparison:
     best: Cell | None  # the completed one with the highest rate
     baseline: Cell | None  # that the others are held against, where it is one of them
     gpus: Sequence[str]  # that any cell ran on
+
+    @property
+    def _counted(self) -> list[str]:
+        """What its rates count: images; of other people's trainings samples, or steps of unknown size."""
+        return sorted({cell.record.text("unit") or "images" for cell in self.measured}) or ["images"]
+
+    @property
+    def unit(self) -> str:
+        """Of its rates: images/s, samples/s, steps/s."""
+        return " or ".join(f"{name}/s" for name in self._counted)
+
+    @property
+    def each(self) -> str:
+        """One of what its rates count: an image, a sample, a step."""
+        return " or ".join(f"{'an' if name[0] in 'aeiou' else 'a'} {name.removesuffix('s')}" for name in self._counted)
 
     @property
     def against(self) -> str:

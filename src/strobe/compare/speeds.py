@@ -1,4 +1,4 @@
-"""How many times as fast one cell of a comparison is as another: by the repeats of their sweep, where these match."""
+"""How many times as fast one cell of a comparison is as another, within repeats of their sweep if these match."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ ALONE = "all else alike"
 
 
 class Speeds:
-    """Ratios of cells' rates; None stands for a baseline that is not among the cells.
+    """Ratios of cells' rates; None means a baseline that is not among the cells.
 
-    A sweep visits all its cells once a repeat. Where each run of a cell is the only one of its repeat, the cell is
+    A sweep visits all its cells once a repeat. If each run of a cell is the only one of its repeat, the cell is
     compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs.
     """
 
@@ -28,20 +28,20 @@ class Speeds:
         self._blocks = Blocks(found) if found else None
 
     def paired(self, ours: Key | None, theirs: Key | None) -> bool:
-        """Whether two cells share as many repeats as it takes to compare them within these."""
+        """Whether two cells share enough repeats to be compared within these."""
         return self._blocks is not None and self._blocks.shared(ours, theirs) >= FEWEST
 
     def ratio(self, ours: Key | None, theirs: Key | None, level: float = RATIO_LEVEL) -> Estimate | None:
-        """How many times as fast the one is as the other; None where one of them has no rate."""
+        """How many times as fast the one is as the other; None if one of them has no rate."""
         if self._blocks is not None and self.paired(ours, theirs):
             return self._blocks.ratio(ours, theirs, level)
         ours_, theirs_ = self._rates[ours], self._rates[theirs]
         return unpaired(ours_, theirs_, level=level) if ours_ and theirs_ else None
 
     def not_slower(self, best: Key | None, others: Sequence[Key | None]) -> dict[Key | None, bool | None]:
-        """Of each other cell, whether it may be as fast as the one with the highest rate; None where nobody knows.
+        """For each other cell, whether it may be as fast as the one with the highest rate; None if unknown.
 
-        In ``LEVEL`` of all comparisons the fastest cell in truth is not among those that are called slower: a multiple
+        In ``LEVEL`` of all comparisons the truly fastest cell is not called slower: a multiple
         comparison with the best (Hsu, "Multiple Comparisons", 1996, chapter 4), with Bonferroni's bound.
         """
         known = [ratio for key in others if (ratio := self.ratio(best, key)) and ratio.low is not None]
@@ -50,10 +50,10 @@ class Speeds:
         return {key: ratio.low <= 1 if ratio and ratio.low is not None else None for key, ratio in found.items()}
 
     def knee(self, sizes: Mapping[int, Key | None]) -> tuple[int, int] | None:
-        """Between which batch sizes the smallest lies that comes within ``NEAR`` of the fastest; None where not known.
+        """Between which batch sizes the smallest one lies that comes within ``NEAR`` of the fastest; None if unknown.
 
-        Holds in ``LEVEL`` of all cases. A size lies below it that is shown to be slower than that beside any other
-        one, and at or above it if it is shown to come so near to each other one.
+        This holds in ``LEVEL`` of all cases. A size lies below it if it is shown to be slower than that compared with
+        any other one, and at or above it if it is shown to be as near to every other one.
         """
         ordered, level = sorted(sizes), 1 - (1 - LEVEL) / max(1, len(sizes) - 1)
         low, high = None, ordered[-1]
@@ -75,8 +75,8 @@ class Speeds:
 def knees(cells: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> list[dict[str, Any]]:
     """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
 
-    There is none where only the fastest batch itself is within 5% of the best. ``low`` and ``high`` are the batch sizes
-    between which it lies, None where that is not known.
+    There is none if only the fastest batch is within 5% of the best. ``low`` and ``high`` are the batch sizes between
+    which it lies, None if unknown.
     """
     groups: dict[str, dict[int, tuple[float, Key | None]]] = {}
     for key, cell in cells:

@@ -1,4 +1,4 @@
-"""A comparison for the terminal: the table, and what else is worth knowing, line by line."""
+"""A comparison for the terminal: the table, then notes, one per line."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Column:
 
 
 def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
-    """Show the record of a comparison."""
+    """Print a comparison from its record."""
     compared = comparison_of(comparison)
     columns = [column for column in _figures(compared) if any(map(column.text, compared.cells))]
     columns = [*_settings(compared), *columns]
@@ -63,7 +63,7 @@ def _table(title: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Tabl
 
 
 def _settings(compared: Comparison) -> list[Column]:
-    """The overrides that differ; the cells' names where that does not tell them apart."""
+    """The overrides that differ; the cells' names if these do not tell them apart."""
     given, keys = [cell.record.mapping("overrides") for cell in compared.cells], compared.keys
     if len({tuple(overrides.values()) for overrides in given}) < max(len(given), 2):
         return [Column("", lambda cell: cell.name, False)]
@@ -77,7 +77,7 @@ def _override(key: str, cell: Cell) -> str:
 
 
 def _figures(compared: Comparison) -> list[Column]:
-    """What may be told of the cells; of no cell is it sure that there is anything."""
+    """The figures that the cells may have; any of them may be missing."""
     cells = compared.cells
     accuracy = [name for name in ACCURACY if any(cell.told(str, "accuracy", name) for cell in cells)]
     counts = {_measured(cell) for cell in compared.measured}
@@ -87,7 +87,7 @@ def _figures(compared: Comparison) -> list[Column]:
 
     return [
         Column("", lambda cell: cell.place if len(cells) > 1 else "", False),
-        Column("images/s", lambda cell: estimate(cell.record.summary["images_per_second"])),
+        Column(compared.unit, lambda cell: estimate(cell.record.summary["images_per_second"])),
         Column("times as fast", lambda cell: estimate(cell.record.summary["speedup"])),
         Column("verdict", _verdict, False),
         Column("runs", lambda cell: str(_measured(cell) or "") if len(counts) > 1 else ""),
@@ -123,12 +123,12 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
     ]
     lines += comparison["notes"]
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
-        lines.append("Intervals of images/s of a single run are over its steps: another run may well lie outside.")
+        lines.append("The interval of a single run's rate is over its steps: another run may well lie outside.")
     return lines
 
 
 def _how_many(cell: Cell) -> str:
-    """How many of a cell's runs did not complete."""
+    """How many of a cell's runs did not complete, in words."""
     lost = [run["status"] for run in cell.runs if run["status"] != "completed"]
     words = lost[0] if len(set(lost)) == 1 else "failed"
     return words if len(lost) == len(cell.runs) else f"{words} in {len(lost)} of {len(cell.runs)} runs"

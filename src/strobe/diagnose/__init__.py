@@ -1,1 +1,1 @@
-"""From a run's record to what to change: pure functions that read ``summary.json`` and the configuration."""
+"""From a run's record to what to change: pure functions of ``summary.json`` and the configuration."""

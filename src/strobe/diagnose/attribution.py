@@ -1,12 +1,13 @@
-"""Where the seconds of a mean step go: parts that add up, each with the cause of a finding about it."""
+"""Where the seconds of a mean step go: parts that add up, each with the cause that a finding would name."""
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.predict import Step
+from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
@@ -19,6 +20,8 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
+GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
+RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
@@ -27,10 +30,10 @@ PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a mean step and of the time until the next one.
+    """A part of a mean step, or of the time until the next one.
 
     Attributes:
-        cause: as in findings; ``computing`` is what a perfect run would do too, as far as was measured.
+        cause: as in findings; ``computing`` is what a perfect run would do too, as far as is known.
         subject: the class for ``callback``, ``logging`` and ``checkpoint``, the phase for ``stalled``; otherwise empty.
         name: for people.
         seconds: per step.
@@ -61,7 +64,7 @@ class Hook:
 
 
 def attribution(record: Record, step: Step) -> list[Part]:
-    """The parts of a step and of the time after it, the largest first; they add up."""
+    """The parts of a step and of the time after it, which add up; the largest first."""
     total = step.total * step.images
     parts = [part for part in _parts(record, step) if part.seconds > 0]
     excess = sum(part.seconds for part in parts) / total
@@ -75,16 +78,16 @@ def attribution(record: Record, step: Step) -> list[Part]:
 
 
 def aside(record: Record) -> dict[str, float]:
-    """Seconds of each phase of a mean step in which rank 0 waits for other ranks, or lets them wait."""
+    """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
     both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
     return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in ("data_wait", *PHASES)}
 
 
 def taken(record: Record, *part: str) -> float:
-    """The share of its time that training waited for cores that others used; 0 if that is small.
+    """The share of its time that training waited for cores used by others; 0 if that is small.
 
-    ``delayed`` is how long the main thread was ready to run. A sleeping thread loses nothing to others. ``part`` of
-    the record: ``ceilings`` for the time in which these were measured.
+    ``delayed`` counts the main thread only while it was ready to run: a sleeping thread loses nothing to others.
+    ``part`` of the record: ``ceilings`` for the time in which these were measured.
     """
     names = ("others", "stolen", "idle", "starved")
     others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
@@ -95,7 +98,7 @@ def taken(record: Record, *part: str) -> float:
 
 
 def hooks(record: Record) -> list[Hook]:
-    """What runs in each step beside training, the costliest classes first."""
+    """What runs in each step beside training, the costliest class first."""
     added, found = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
     for entry in record.items("callbacks"):
         if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
@@ -114,8 +117,37 @@ def hooks(record: Record) -> list[Hook]:
     return sorted(merged, key=lambda hook: -hook.mean)
 
 
+def growth(record: Record, step: Step) -> tuple[list[float], str] | None:
+    """A typical step in each quarter of a run whose steps get slower, and the phase that grows; None if they do not.
+
+    A phase that grows alone tells before the whole step does: a machine that becomes slower slows all phases.
+    """
+    steps, phase = _quarters(record, "seconds"), record.text("quarters", "phase") or ""
+    alone = _quarters(record, "phase_seconds")
+    if not steps or taken(record) or (record.number("quarters", "rising") or 1.0) < RISING:
+        return None
+    if steps[-1] >= GROWN * steps[0]:
+        return steps, phase
+    rest = [whole - part for whole, part in zip(steps, alone, strict=True)] if alone else []
+    if not rest or alone[-1] < GROWN * alone[0] or step.seconds - steps[0] < NOTABLE * step.seconds:
+        return None
+    return (steps, phase) if rest[-1] / rest[0] - 1 < (alone[-1] / alone[0] - 1) / 2 else None
+
+
+def _quarters(record: Record, name: str) -> list[float]:
+    """Four values that rise; [] if they do not, or are not known."""
+    found = [as_number(value) or 0.0 for value in record.items("quarters", name)]
+    rising = len(found) == 4 and min(found) > 0 and all(after >= before for before, after in pairwise(found))
+    return found if rising else []
+
+
 def fixed_cost(record: Record, step: Step) -> float:
-    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown."""
+    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown.
+
+    Where computing grows from step to step, the two rates differ by how many steps they were measured for.
+    """
+    if (grown := growth(record, step)) is not None and grown[1] in COMPUTING:
+        return 0.0
     larger = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
     if step.model is None or not (larger := [one for one in larger if one.images and one.images > step.images]):
         return 0.0
@@ -126,7 +158,7 @@ def fixed_cost(record: Record, step: Step) -> float:
 
 
 def made_up(record: Record, step: Step) -> float:
-    """Seconds of computing per step on pixels that the images do not have: as measured, or by their number."""
+    """Seconds of computing per step on pixels that enlarging added: measured, or by their number."""
     times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
     work = (step.compute - step.per_step) * step.images
     rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
@@ -136,7 +168,7 @@ def made_up(record: Record, step: Step) -> float:
 
 
 def stalls(record: Record, step: Step) -> dict[str, float]:
-    """Seconds of a step in which computing phases computed nothing; {} if unknown.
+    """Seconds of a step in which computing phases did not compute; {} if unknown.
 
     Waiting for a core is not a stall, nor is waiting for other threads (``held``). A
     host may wait while its GPU works.
@@ -165,17 +197,17 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
 
 
 def threads_beside(record: Record) -> list[tuple[str, float]]:
-    """Names and cores of this process's other threads that computed, without loading threads, which delay nothing."""
+    """Names and cores of this process's other threads that computed, except loading threads, which delay nothing."""
     entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
     found = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
     return [(name, cores) for name, cores in found if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
 
 
 def held(record: Record, step: Step) -> dict[str, float]:
-    """Seconds of each phase of a step in which training's thread waits while others of its process compute; {} if few.
+    """Seconds of each phase in which training's thread waits while other threads of its process compute; {} if few.
 
-    A thread that runs Python holds the interpreter, which training needs for each operation: it waits in all phases
-    alike, and a phase that waits far more than the others has another reason.
+    A thread that runs Python holds the interpreter, which training needs for each operation, so training waits in all
+    phases alike. A phase that waits far more than the others has another reason.
     """
     beside, used = sum(cores for _, cores in threads_beside(record)), record.mapping("main_used")
     if beside < BESIDE:
@@ -202,9 +234,9 @@ def held(record: Record, step: Step) -> dict[str, float]:
 
 
 def lonely(record: Record) -> dict[str, float]:
-    """Seconds of each computing phase that run on one thread, though torch has several; {} on a GPU.
+    """Seconds of each computing phase in which only one of torch's threads computes; {} on a GPU.
 
-    While torch's threads compute together, the others compute as long as the main one does; what they lack is serial.
+    While torch's threads work together, all of them compute; time that only the main one computes is serial.
     """
     if record.text("accelerator") != "cpu" or (threads := cores_to_compute(record)) < 2:
         return {}
@@ -225,7 +257,7 @@ def lonely(record: Record) -> dict[str, float]:
 
 
 def cores_to_compute(record: Record) -> float:
-    """How many cores a rank's threads can use."""
+    """The number of cores that a rank's threads can use."""
     return min(record.count("threads") or 1, cores_of_a_rank(record) or 1)
 
 
@@ -238,10 +270,10 @@ def lack_of_cores(record: Record, step: Step) -> bool:
 
 
 def uneven(record: Record, step: Step) -> tuple[str, float]:
-    """The phase that makes a few steps far longer than the others, and its cost in seconds of a mean step.
+    """The phase that makes a few steps far longer than the others, and its cost in seconds per mean step.
 
-    Callbacks are left out, because they are reported by name. Waiting once in as many steps as there are workers is
-    normal; what restarting workers cost is not counted again.
+    Callbacks are left out, because they are reported by name. One wait in as many steps as there are workers is normal.
+    The cost of restarted workers is not counted again.
     """
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
@@ -257,7 +289,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
 
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
-    """All parts but the stretched time and the rest."""
+    """All parts except other processes and the rest."""
     elsewhere, exchange = aside(record), record.number("ranks", "first", "exchange") or 0.0
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
@@ -312,14 +344,14 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
 
 
 def garbage_seconds(record: Record) -> float:
-    """Per mean step, within its phases; 0 for a collection or two, which every process has when it starts."""
+    """Per mean step, within its phases; 0 for the one or two collections that every process has when it starts."""
     if (record.count("garbage_steps") or FEWEST) < FEWEST:
         return 0.0
     return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
 
 
 def after_steps(record: Record) -> dict[str, float]:
-    """Seconds per step between steps, besides validation and checkpoints: by callback, the rest under ''."""
+    """Seconds per step between steps, without validation and checkpoints, by callback; the rest under ''."""
     whole = max(0.0, record.number("between_seconds", "between") or 0.0)
     found: dict[str, float] = {}
     for entry in record.items("after"):
@@ -336,7 +368,7 @@ def class_of(target: object) -> str:
 
 
 def added_callbacks(record: Record) -> dict[str, str]:
-    """Keys below ``callbacks`` by their names in the record: the class, numbered from the second on."""
+    """The keys below ``callbacks``, by their names in the record: the class, numbered from the second one on."""
     names: dict[str, str] = {}
     seen: Counter[str] = Counter()
     added = record.setting("callbacks")

@@ -1,4 +1,4 @@
-"""What is worth measuring once the run's own ceilings are known, and what that is estimated to give to training."""
+"""What is worth measuring once the run's ceilings are known, and what each result would gain in training."""
 
 import math
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def candidates(record: Record) -> list[Candidate]:
 
 
 def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
-    """Everything that was measured beside the run's own settings, with its estimated speed-up."""
+    """All alternatives that were measured, each with its estimated speed-up."""
     loaders = [(entry, estimate_of_loader(record, step, entry)) for entry in record.alternatives("loader")]
     models = [
         (entry, with_model(step, entry.rate, images=entry.images, ratio=entry.ratio))
@@ -57,7 +57,7 @@ def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
 
 
 def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure | None:
-    """The speed-up by a loader; None for fewer workers, too many, or one as fast as the run's own but for noise."""
+    """The speed-up by a loader; None for fewer workers, too many, or one that is no faster beyond noise."""
     if SIZE in entry.changes:  # other images
         return None
     workers, limit = workers_of(entry, step), worker_limit(record, step, lenient=True)
@@ -69,7 +69,7 @@ def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure
 
 
 def leaves_an_epoch(record: Record, size: int) -> bool:
-    """Whether an epoch of batches of so many images keeps a few of them, and those after which it is validated."""
+    """Whether an epoch still has a few batches if each has this many images, and those after which it is validated."""
     ranks, images = max(1, record.count("world_size") or 1), record.number("train_images") or math.inf
     every, now = record.whole("trainer.val_check_interval"), record.whole("data.batch_size") or size
     batches = (record.number("batches_per_epoch") or math.inf) * now / size
@@ -99,14 +99,14 @@ def _loading(record: Record, step: Step) -> Iterator[str]:
 
 
 def _smaller(record: Record, waiting: float) -> Iterator[Candidate]:
-    """Images no larger than they are stored: what that gives to computing, and, where it waits, to loading."""
+    """Images no larger than they are stored: for computing and, if the run waits for data, for loading."""
     if fitting := fitting_size(record):
         sides = ("model", "loader") if waiting >= NOTABLE else ("model",)
         yield from (Candidate(side, (f"{SIZE}={fitting}",)) for side in sides)
 
 
 def _more_workers(record: Record, step: Step) -> list[int]:
-    """As many as keep up with computing by what one does now, and as many as there can be."""
+    """The number of workers that would keep up with computing, and the largest possible number."""
     limit = worker_limit(record, step)
     if limit is None or not record.has("engine.num_workers"):
         return []

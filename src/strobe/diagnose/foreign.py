@@ -1,4 +1,4 @@
-"""Findings about a training that somebody else wrote: what to write in its script, in place of Strobe's overrides."""
+"""Findings about an attached training: what to write in its script, in place of Strobe's overrides."""
 
 import json
 from dataclasses import replace
@@ -35,12 +35,12 @@ _BY_WORKER = " An IterableDataset must then share its samples among the workers:
 
 
 def is_foreign(record: Record) -> bool:
-    """Whether a script of somebody else's was trained, which takes no overrides."""
+    """Whether this is an attached training, whose script takes no overrides."""
     return record.text("script") is not None
 
 
 def spoken(finding: Finding, record: Record, step: Step) -> Finding:
-    """The finding without overrides, of which none would work, and with bounds where nothing was measured."""
+    """The finding without overrides, which the script does not take, and with bounds if nothing was measured."""
     advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
     if finding.cause == "loader":
         limit = worker_limit(record, step)

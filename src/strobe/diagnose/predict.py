@@ -34,7 +34,7 @@ Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far intervals are stretched to hold the measured value in a share ``level`` of cases.
+    """How far intervals are stretched so that they hold the measured value in a share ``level`` of cases.
 
     It was measured on ``cells`` of the ground-truth grid that no rule was developed on, on a ``machine``, with the
     program of a ``commit``.
@@ -47,16 +47,16 @@ class Calibration:
     commit: str
 
     def save(self, path: Path = CALIBRATION) -> None:
-        """Write the file that the program reads at its next start."""
+        """Write the file that Strobe reads at its next start."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 @cache
 def calibration(path: Path = CALIBRATION) -> Calibration | None:
-    """The calibration that ships with the program; None without one.
+    """The calibration that ships with Strobe; None if there is none.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: The file is damaged.
     """
     if not path.is_file():
         return None
@@ -75,7 +75,7 @@ def widths(median: float, low: float, high: float) -> tuple[float, float]:
 
 
 def calibrated(own: Figure) -> Figure:
-    """A prediction with its interval stretched by the calibration; unchanged, and without a level, if there is none.
+    """A prediction whose interval is stretched by the calibration; unchanged, and without a level, if there is none.
 
     By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
     Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): noisier predictions stay wider.
@@ -90,7 +90,7 @@ def calibrated(own: Figure) -> Figure:
 
 @dataclass(frozen=True)
 class Step:
-    """The mean step of a run, in seconds per image; see the module's text."""
+    """The mean step of a run, in seconds per image; see the module's docstring."""
 
     images: float  # in a step, over all ranks
     wait: float
@@ -125,19 +125,19 @@ class Step:
 
     @property
     def waiting(self) -> float:
-        """The share of the step that would be gone without waiting: none of it while a GPU is busy."""
+        """The share of the step that would be saved without waiting; waiting while a GPU is busy does not count."""
         return max(0.0, min(self.wait, self.length - self.busy)) / self.length
 
     @property
     def loading(self) -> float | None:
-        """What the loader took in the run itself; None if workers were never waited for, which hides it."""
+        """What the loader took in the run itself; None if training never waited for workers, which hides it."""
         if not self.workers:
             return self.wait
         return self.length if self.waiting >= NOTABLE else None
 
     @property
     def pace(self) -> float:
-        """What the loader alone takes, or took in the run; 0 if neither is known."""
+        """What the loader takes alone, or took in the run; 0 if neither is known."""
         return 1 / self.loader.median if self.loader else self.loading or 0.0
 
     @property
@@ -181,7 +181,7 @@ def step_of(record: Record) -> Step | None:
 
 
 def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = None) -> Figure:
-    """The speed-up by a loader that alone reaches ``rate``, in ``workers`` a rank, at ``cpu`` core-seconds an image."""
+    """The speed-up by a loader that alone reaches ``rate``; ``workers`` per rank, ``cpu`` core-seconds per image."""
 
     def cases(new: float, old: float) -> Cases:
         # In the run itself caches and files were cold, or others busy: the new loader may suffer from that as the old
@@ -204,7 +204,7 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
 def with_model(step: Step, rate: Figure, *, images: float | None = None, ratio: Figure | None = None) -> Figure:
     """The speed-up by computing that alone reaches ``rate`` images/s, in steps of ``images`` (None: as now).
 
-    ``ratio``, to the run's own model, measured in turns, is more certain than both rates, and free of drift.
+    ``ratio``, to the run's own model in turns, is more certain than the two rates, and free of drift.
     """
     costs, work, own = _computing(step, images or step.images)
 
@@ -220,7 +220,7 @@ def with_model(step: Step, rate: Figure, *, images: float | None = None, ratio: 
 
 
 def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float | None = None) -> Step:
-    """The step that :func:`with_model` predicts, as the start of another prediction."""
+    """The step that :func:`with_model` predicts, to predict further changes from."""
     costs, work, own = _computing(step, images or step.images)
     compute = costs + (max(0.0, work - 1 / own.median) + 1 / rate.median + work * own.median / rate.median) / 2
     wait, busy = _beside_loader(step, compute) - compute, step.busy * own.median / rate.median
@@ -239,7 +239,7 @@ def after(step: Step, rate: Figure, *, images: float | None = None, cpu: float |
 def with_both(
     step: Step, loader: Figure, model: Figure, *, workers: int, images: float | None, cpus: tuple[float | None, ...]
 ) -> Figure:
-    """The speed-up by another loader and other computing at once; ``cpus``: core-seconds per image of each."""
+    """The speed-up by another loader and another model at once; ``cpus``: core-seconds per image of each."""
     first, later = with_model(step, model, images=images), after(step, model, images=images, cpu=cpus[1])
     second = with_loader(later, loader, workers=workers, cpu=cpus[0])
     middle = step.total / later.total * second.median
@@ -248,10 +248,10 @@ def with_both(
 
 
 def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float = 0.0, between: float = 0.0) -> Figure:
-    """The speed-up without so many seconds of each step's computing, of a callback, of waiting, or between steps.
+    """The speed-up if each step loses this many seconds of computing, of a callback, of waiting, or between steps.
 
-    After a callback (``pause``) a step computes with cold caches and sleeping threads. Without it, the rest takes at
-    best as long as the replayed step; the extra gain is at most what the callback itself took.
+    After a callback (``pause``) a step starts with cold caches and sleeping threads. Without it, the rest is at best as
+    fast as the replayed step; that extra gain is at most what the callback itself took.
     """
 
     def cases(share: float) -> Cases:
@@ -269,13 +269,13 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
 
 
 def without_waiting(step: Step) -> Figure:
-    """A gain between nothing and that of a perfect loader, for a finding without a measured remedy."""
+    """Between no gain and that of a perfect loader, for a finding without a measured remedy."""
     least = max(step.compute, step.busy)
     return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
 
 
 def _computing(step: Step, images: float) -> tuple[float, float, Figure]:
-    """Per image: costs paid once a step, and the rest of computing; and the model's ceiling, or the rate as it ran."""
+    """Per image: costs paid once a step, and the rest of computing; and the model's ceiling, or the run's rate."""
     work = max(step.compute - step.per_step, 1e-3 * step.compute)
     own = step.model or Figure(1 / work, 1 / work / (1 + step.noise), 1 / work * (1 + step.noise))
     return step.per_step * step.images / images, work, own
@@ -318,7 +318,7 @@ def _floor(cases: Cases, least: float) -> Cases:
 
 
 def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure:
-    """The old time over the new one; ``cases`` gives the new step's from the values of ``inputs``."""
+    """The old time over the new one; ``cases`` computes the new step's from the values of ``inputs``."""
     values = [item.median for item in inputs]
 
     def moved(place: int, value: float) -> list[float]:
@@ -340,7 +340,7 @@ def _speedup(step: Step, cases: Callable[..., Cases], *inputs: Figure) -> Figure
 
 
 def _images(record: Record, seconds: float) -> float:
-    """Images of a mean step and of all ranks; the last batch of an epoch is smaller than ``batch_size``."""
+    """Images of a mean step, of all ranks; an epoch's last batch may be smaller than ``batch_size``."""
     rate = record.number("overall_images_per_second")
     if rate:
         return rate * seconds
@@ -348,7 +348,7 @@ def _images(record: Record, seconds: float) -> float:
 
 
 def _loader_cpu(record: Record, wait: float) -> float | None:
-    """Core-seconds an image that loading computes; without a ceiling, as the process that trains was seen to."""
+    """Core-seconds per image of loading; without a ceiling, those seen in the training process."""
     used = record.number("cores_used", "data_wait")
     seen = None if record.count("num_workers") or used is None else used * wait
     known = record.number("ceilings", "cpu_seconds", "loader")
@@ -356,7 +356,7 @@ def _loader_cpu(record: Record, wait: float) -> float | None:
 
 
 def _busy(record: Record) -> float:
-    """Seconds of a step in which a GPU works: by a trace, else by events, which take starving in a phase for work."""
+    """Seconds of a step in which a GPU works: from a trace, or else from events, which count starving as work."""
     share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))
     if share is not None and seconds is not None:
         return share * seconds
@@ -365,7 +365,7 @@ def _busy(record: Record) -> float:
 
 
 def _noise(record: Record) -> float:
-    """Half the width of the rate's interval, relative to it."""
+    """Half the width of the rate's interval, as a share of the rate."""
     middle, low, high = (record.number("images_per_second", name) for name in ("median", "low", "high"))
     if not middle or low is None or high is None:
         return UNKNOWN_NOISE

@@ -1,9 +1,10 @@
-"""From all rules to the result: ranked findings, the verdict, and the command to copy."""
+"""Applies all rules: ranked findings, the verdict, and the command to copy."""
 
 import importlib
 import inspect
 import math
 import pkgutil
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import attribution, taken
+from strobe.diagnose.attribution import COMPUTING, attribution, growth, taken
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
@@ -80,7 +81,7 @@ EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
-    """Renew what is concluded from the rest and the run's traces.
+    """Compute anew what follows from the record and the run's traces.
 
     That is ``efficiency``, ``trace_evidence``, ``attribution``, ``findings`` and ``verdict``.
     """
@@ -102,10 +103,10 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> 
 
 
 def efficiency(summary: dict[str, Any]) -> float | None:
-    """Images/s of training as a share of the lowest ceiling, 1 at most; None if either is unknown, or a ceiling wrong.
+    """Images/s of training as a share of the lowest ceiling, at most 1; None if unknown, or if a ceiling is wrong.
 
-    The rate is the headline one, with all waiting and the time between steps: the median of steps may be
-    far higher, if few steps wait long.
+    This is the headline rate, with all waiting and the time between steps. The median step may be far faster if only a
+    few steps wait long.
     """
     record = Record(summary)
     known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
@@ -114,13 +115,13 @@ def efficiency(summary: dict[str, Any]) -> float | None:
 
 
 def diagnose(record: Record) -> list[Finding]:
-    """The time that a perfect run would not spend, by cause, the largest first; only ``nothing`` if there is none.
+    """The findings: time that a perfect run would not spend, by cause, the largest first; else ``nothing``.
 
     A finding is left out if less than 3% is predicted, if there may be no gain (unless the run itself lost the
     time, ``LOST``), if it depends on a wrong ceiling, or if one that gains more explains it (``EXPLAINED``) or
     changes the same keys. If each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
-    larger batch is a remedy for that. A run without a measured step has no findings; one of fewer than ``FEWEST_STEPS``
-    has only the largest part, if that is evident.
+    larger batch is a remedy for that. A run without a measured step has no findings; with fewer than ``FEWEST_STEPS``
+    it has only the largest part, if that is evident.
     """
     if (step := step_of(record)) is None:
         return []
@@ -134,7 +135,9 @@ def diagnose(record: Record) -> list[Finding]:
         found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
-    wrong = too_low(record) is not None or taken(record, "ceilings") > 0
+    # A model that slows down has no ceiling: each is that of as many steps as it was measured for.
+    grows = (grown := growth(record, step)) is not None and grown[1] in COMPUTING
+    wrong = grows or too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
     for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
         rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
@@ -201,7 +204,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
 
 
 def is_measured(finding: Mapping[str, Any]) -> bool:
-    """Whether the steps themselves show what training would take without the cause, whatever remedies it."""
+    """Whether the steps themselves show how long training would take without the cause, whatever the remedy."""
     low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
     return finding.get("cause") == "straggler" and low > 1
 
@@ -228,9 +231,9 @@ def gain(finding: Mapping[str, Any]) -> str:
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
-    """The line that trains as this run did, with these overrides in place of its own for the same keys.
+    """The command that repeats this run with these overrides in place of its own for the same keys.
 
-    Where they change how many images share an update, the learning rate follows.
+    If they change the number of images per update, the learning rate follows.
     """
     own = [text for text in record.items("overrides") if isinstance(text, str)]
     size, batches, new = record.whole(BATCH_SIZE) or 0, accumulated(record), dict(map(split, overrides))
@@ -240,7 +243,7 @@ def command(record: Record, overrides: Sequence[str]) -> str:
 
 
 def _few(record: Record) -> str:
-    """A sentence saying that too few steps were measured, and the remedy; empty if there are enough."""
+    """A sentence saying that too few steps were measured, and what to do; empty if there are enough."""
     measured = record.count("steps", "measured") or 0
     if measured >= FEWEST_STEPS:
         return ""
@@ -249,20 +252,32 @@ def _few(record: Record) -> str:
 
 
 def _is_evident(finding: Finding) -> bool:
-    """Whether even few steps show it: they themselves lost the time, and much of it."""
+    """Whether even a few steps show it: they lost the time themselves, and much of it."""
     return finding.cause in LOST and (finding.lost or 0.0) >= EVIDENT
 
 
 def _in_order(found: Sequence[Finding]) -> list[Finding]:
-    """The largest part first; of about equal parts, those that the steps themselves show, in the order of ``LOST``.
+    """The largest part first; among about equal parts, those that the steps themselves show, in the order of ``LOST``.
 
-    So a configuration gets the same verdict, though each run measures a little less or more.
+    So a configuration gets the same verdict, though each run measures a little less or more. What the same code costs
+    within steps and between epochs counts together.
     """
-    ordered = sorted(found, key=lambda one: (-(one.lost or 0.0), one.cause, one.subject))
-    equal = [one for one in ordered if (one.lost or 0.0) >= (1 - TIE) * (ordered[0].lost or 0.0)]
+    lost = defaultdict[tuple[str, str], float](float)
+    for one in found:
+        lost[_owner(one)] += one.lost or 0.0
+    ordered = sorted(found, key=lambda one: (-lost[_owner(one)], -(one.lost or 0.0), one.cause, one.subject))
+    equal = [one for one in ordered if lost[_owner(one)] >= (1 - TIE) * lost[_owner(ordered[0])]]
     places = {cause: place for place, cause in enumerate(LOST)}
     equal.sort(key=lambda one: (places.get(one.cause, len(LOST)), one.cause, one.subject))
     return [*equal, *ordered[len(equal) :]]
+
+
+def _owner(finding: Finding) -> tuple[str, str]:
+    """Whose time it is: that of a class, of checkpoints, or else of the cause alone."""
+    if finding.cause in ("checkpoint", "epoch_checkpoint"):
+        return "checkpoint", ""
+    named = finding.cause in ("callback", "logging", "between") and finding.subject
+    return ("", finding.subject) if named else (finding.cause, finding.subject)
 
 
 def _as_much(findings: Sequence[Finding]) -> str:
@@ -282,7 +297,7 @@ def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
-    """The share of training that a cause takes: by attribution, or else what is predicted to be saved."""
+    """The share of training that a cause takes: by attribution, or else by the predicted saving."""
     known = (finding.cause, finding.subject) in shares
     if (finding.cause in (*LOST, "small_batch") or known) and finding.cause not in UNATTRIBUTED:
         return shares.get((finding.cause, finding.subject), 0.0)
@@ -290,7 +305,7 @@ def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
 
 
 def _with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
-    """The finding ``nothing``, with what may help and is too uncertain to predict."""
+    """The finding ``nothing``, with what may help but is too uncertain to predict."""
     doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in ("Nothing to fix", "No cause found"):
@@ -311,11 +326,11 @@ def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
 
 
 def _alone(record: Record) -> str:
-    """A sentence where several ranks trained, and what they waited for each other was not recorded."""
+    """A sentence for a run of several ranks whose waiting for each other was not recorded; else empty."""
     if (record.count("world_size") or 1) < 2 or record.mapping("ranks", "waits"):
         return ""
     if len(record.items("ranks", "ranks")) > 1:
-        return " Whether ranks waited for each other is not known: their steps are few, or do not tell."
+        return " Whether ranks waited for each other is not known: there are too few steps, or they do not show it."
     return " Whether it waited for other ranks is not known: only rank 0 was recorded."
 
 
@@ -333,7 +348,7 @@ def _ceilings(record: Record) -> str:
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:
-    """A sentence on a first step that took a notable share of the run, which no rate includes."""
+    """A sentence on a first step that took a notable share of the run; no rate includes it."""
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""

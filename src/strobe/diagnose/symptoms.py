@@ -1,4 +1,4 @@
-"""What a record shows before anything is predicted: cores and memory for workers, their restarts, the first step."""
+"""What a record shows without any prediction: cores and memory for workers, their restarts, the first step."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 @dataclass(frozen=True)
 class WorkerLimit:
-    """The most workers that a rank can have, and what limits it: cores, or /dev/shm."""
+    """The most workers that a rank can have, and what limits them: cores, or /dev/shm."""
 
     workers: int
     by: str
@@ -33,7 +33,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
 
     None if the cores are unknown, or with an engine that has no workers beside training.
 
-    ``lenient`` rounds up: a number that was within the limit before a second measurement moved it stays so.
+    ``lenient`` rounds up, so a number that was within the limit stays so after a second measurement.
 
     A worker that waits for its disk leaves its core to others: by the share of the time in which workers compute,
     there may be more of them than cores. Beside a GPU one core is the training process's own.
@@ -57,7 +57,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
 
 
 def cores_of_a_rank(record: Record) -> float | None:
-    """Cores that this process may use by affinity and cgroup quota, shared fairly with the host's other ranks."""
+    """The cores that this process may use (affinity, cgroup quota), divided by the ranks on this host."""
     cores = record.number("environment", "usable_cores")
     return cores / max(1, record.count("devices") or 1) if cores else None
 
@@ -69,19 +69,19 @@ def crowded(record: Record, step: Step) -> bool:
 
 
 def all_steps(record: Record) -> float:
-    """How many steps the run made, measured or not."""
+    """The number of steps of the run, measured or not."""
     return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
 
 
 def of_an_epoch(record: Record) -> float:
-    """What is done at the end of each epoch falls on the steps of a whole one, also where the run had fewer."""
+    """Spread what each epoch's end costs over the steps of a whole epoch, even if the run had fewer."""
     steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
     often = record.whole(EPOCHS) is None or times_an_epoch(interval, batches) > 1
     return steps / batches if batches and 0 < steps < batches and not often else 1.0
 
 
 def times_an_epoch(interval: Any, batches: float | None) -> float:
-    """How often validation runs in an epoch: Lightning takes a float as a share of it, a whole number as batches."""
+    """How often validation runs in an epoch: to Lightning a float is a share of it, a whole number counts batches."""
     if isinstance(interval, bool) or not isinstance(interval, (int, float)) or interval <= 0:
         return 1.0
     if isinstance(interval, float):
@@ -101,10 +101,10 @@ def start_share(record: Record) -> float | None:
 
 @dataclass(frozen=True)
 class Restarts:
-    """What workers that start anew in each epoch cost, in seconds of a mean step.
+    """What restarting workers in each epoch costs, in seconds per mean step.
 
-    Training waits for their first batches. Beside them it computes more slowly: each is a copy of the process, whose
-    memory is copied as it is written to, and fills its queue. ``between`` epochs, old ones end and a loader is made.
+    Training waits for their first batches. While they fill their queues it also computes more slowly: each is a copy of
+    the process, and memory is copied when it is written to. ``between`` epochs, old workers end and a loader is made.
     """
 
     wait: float
@@ -124,7 +124,7 @@ class Restarts:
 
 
 def restarts(record: Record, step: Step) -> Restarts | None:
-    """What restarting workers costs; None if they are not restarted, or it costs nothing.
+    """What restarting workers costs; None if they are not restarted, or if it costs nothing.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
     queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
@@ -158,20 +158,20 @@ def restarts(record: Record, step: Step) -> Restarts | None:
 
 
 def usual_wait(record: Record, step: Step) -> float:
-    """Seconds that a step waits, other than the first of an epoch; 0 where there is no other."""
+    """Seconds that a step waits, not counting the first of each epoch; 0 if there is no other."""
     start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
     measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
     return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else 0.0
 
 
 def steady_waiting(record: Record, step: Step) -> float:
-    """The share of the step that waits for data, without waits for restarted workers."""
+    """The share of the step that waits for data, without the waits for restarted workers."""
     anew = restarts(record, step)
     return max(0.0, step.waiting - (anew.wait if anew else 0.0) / step.images / step.length)
 
 
 def faster_precision(record: Record) -> str | None:
-    """The precision in which this hardware computes faster; None if it is used, or there is none.
+    """The precision in which this hardware computes faster; None if it is already used, or there is none.
 
     Tensor cores came with compute capability 7, those for bfloat16 with 8; of processors, those whose instructions
     multiply bfloat16.
@@ -196,7 +196,7 @@ def accumulated(record: Record) -> int:
 
 
 def scaling(record: Record) -> tuple[str, ...]:
-    """Overrides that let the learning rate follow the images of an update; none where it does so, or cannot."""
+    """Overrides that scale the learning rate with the images of an update; none if it is scaled, or cannot be."""
     size = record.whole(BATCH_SIZE)
     if not size or record.setting("model.lr_scaling") != "none" or not record.has("model.lr_batch_size"):
         return ()
@@ -205,14 +205,14 @@ def scaling(record: Record) -> tuple[str, ...]:
 
 
 def enlarged(record: Record) -> float:
-    """How many times as many pixels the network computes on as usual images hold; 1 where that is not known."""
+    """How many times as many pixels the network computes on as a typical image has; 1 if unknown."""
     stored, used = (_pixels(record, *path) for path in (("image_size", "stored"), ("ceilings", "image_size")))
     used = used or _pixels(record, "image_size", "given")
     return used / stored if stored and used else 1.0
 
 
 def fitting_size(record: Record) -> int | None:
-    """The ``data.size`` that holds what usual images do, a multiple of 32; None if the run's is not far beyond it."""
+    """The ``data.size`` that fits typical images, a multiple of 32; None unless the run's is far larger."""
     size, stored, given = (
         record.whole(SIZE),
         _pixels(record, "image_size", "stored"),
@@ -230,7 +230,7 @@ def _pixels(record: Record, *path: str) -> float | None:
 
 
 def too_low(record: Record) -> str | None:
-    """The ceiling below which training cannot have been and was, beyond both intervals: it is wrong; None if none is.
+    """A ceiling that training exceeded, beyond both intervals, so it is wrong; None if there is none.
 
     ``joint`` is computed from the others, and as uncertain as the less certain of them.
     """

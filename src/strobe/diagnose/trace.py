@@ -1,4 +1,4 @@
-"""What torch.profiler's traces tell of the steps in them: how busy the GPU and the loaders were, who waited for whom.
+"""What torch.profiler's traces show: how busy the GPU and the loaders were, and who waited for whom.
 
 Categories and names of events are those of Kineto (pytorch/kineto, libkineto/src/output_json.cpp), also as torch 1.8
 wrote them and as `callbacks.normalise` rewrites them. Their times are microseconds; the evidence is in seconds.
@@ -75,7 +75,7 @@ class _Sums:
 
 
 def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
-    """The ``trace_evidence`` of a run's newest traces; None without any that holds a step.
+    """The ``trace_evidence`` of a run's newest traces; None if none of them holds a step.
 
     At most ``NEWEST`` traces with together ``MOST_BYTES`` are read. One that is larger by itself, or that cannot be
     read, is left out with a warning.
@@ -89,9 +89,9 @@ def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
                     _add(read_trace(path), sums)
                 left -= size
             elif size > MOST_BYTES:
-                _log.warning("%s is too large to be searched for causes; set profiler.max_mb", path)
+                _log.warning("%s is too large to look for causes in it; set profiler.max_mb", path)
         except (OSError, TraceError) as error:
-            _log.warning("A trace was not searched for causes: %s", error)
+            _log.warning("A trace could not be searched for causes: %s", error)
     return _evidence(sums)
 
 
@@ -167,7 +167,7 @@ def _add(trace: Trace, sums: _Sums) -> None:
 def _add_device(
     events: Sequence[Event], calls: Sequence[Event], windows: list[TimeRange], sums: _Sums
 ) -> dict[Any, str]:
-    """Add how busy GPUs were within the steps, and what the steps gave them to do, however late they did it.
+    """Add how busy GPUs were within the steps, and the work that steps gave them, however late it was done.
 
     Returns:
         The kind of each copy by its correlation number.
@@ -287,7 +287,7 @@ def _kind_of_copy(name: str) -> str:
 
 
 def _union(ranges: Iterable[TimeRange]) -> list[TimeRange]:
-    """What at least one of them holds, in order and apart."""
+    """The union of intervals, in order and disjoint."""
     merged: list[TimeRange] = []
     for start, end in sorted(ranges):
         if merged and start <= merged[-1][1]:
@@ -298,7 +298,7 @@ def _union(ranges: Iterable[TimeRange]) -> list[TimeRange]:
 
 
 def _covered(ranges: Iterable[TimeRange], windows: list[TimeRange]) -> float:
-    """For how long at least one of them lasts within the windows, which are in order and apart."""
+    """How much of the windows the intervals cover; the windows are in order and disjoint."""
     total, first = 0.0, 0
     for start, end in _union(ranges):
         while first < len(windows) and windows[first][1] <= start:
@@ -311,13 +311,13 @@ def _covered(ranges: Iterable[TimeRange], windows: list[TimeRange]) -> float:
 
 
 def _inside(time: float, windows: list[TimeRange]) -> bool:
-    """Whether a time lies in one of the windows, which are in order and apart."""
+    """Whether a time lies in one of the windows, which are in order and disjoint."""
     place = bisect_right(windows, time, key=itemgetter(0)) - 1
     return place >= 0 and time < windows[place][1]
 
 
 def _written(path: Path) -> int:
-    """When a trace was written, in nanoseconds: as its name says, `<worker>.<ns>.pt.trace.json`, or its file."""
+    """When a trace was written, in nanoseconds: from its name, `<worker>.<ns>.pt.trace.json`, or else its file."""
     match = re.search(r"\.(\d{15,})\.", path.name)
     if match:
         return int(match[1])
@@ -328,7 +328,7 @@ def _written(path: Path) -> int:
 
 
 def _text_bytes(path: Path) -> int:
-    """Of a trace when unpacked, which gzip's last four bytes tell (RFC 1952, 2.3.1)."""
+    """A trace's size when unpacked, from gzip's last four bytes (RFC 1952, 2.3.1)."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         size = file.seek(0, 2)

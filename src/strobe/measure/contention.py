@@ -1,6 +1,6 @@
 """What else the machine did while something was measured: other processes, the hypervisor, the quota, swapping.
 
-Read from Linux's own counters (proc(5): ``/proc/stat``, ``/proc/PID/stat``, ``/proc/vmstat``; the kernel's
+From Linux's counters (proc(5): ``/proc/stat``, ``/proc/PID/stat``, ``/proc/vmstat``; the kernel's
 Documentation/accounting/psi.rst; ``cpu.stat`` of a cgroup) at two moments. What a system does not report is None.
 """
 
@@ -24,7 +24,7 @@ _PROC, _CGROUP, _CORES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devic
 
 @dataclass(frozen=True)
 class Process:
-    """A process: its parent, and the core-seconds used by it and by the children it has waited for."""
+    """A process: its parent, and the core-seconds of it and of the children that it has waited for."""
 
     name: str
     parent: int
@@ -34,7 +34,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters at one moment, in seconds; those of processors in core-seconds."""
+    """Counters at one moment, in seconds, those of processors in core-seconds."""
 
     at: float
     busy: float | None  # computing, on the processors that this process may use
@@ -147,7 +147,7 @@ def _quota() -> tuple[float | None, float | None, float | None]:
 
 
 def _of_cores(cores: Sequence[int], name: str) -> list[float] | None:
-    """A file of each core below /sys/devices/system/cpu; None where one lacks it, as in most virtual machines."""
+    """A file of each core below /sys/devices/system/cpu; None if one is missing, as in most virtual machines."""
     with contextlib.suppress(OSError, ValueError):
         return [float((_CORES / f"cpu{core}" / name).read_text()) for core in cores]
     return None
@@ -172,7 +172,7 @@ def _process(path: Path) -> Process | None:
 
 
 def _family(processes: Mapping[int, Process]) -> set[int]:
-    """This process and its descendants; of a rank of torchrun's, which has started all, also the other ones."""
+    """This process and its descendants; under torchrun, also the other ranks."""
     found = {os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()}
     while more := {pid for pid, process in processes.items() if process.parent in found} - found:
         found |= more

@@ -34,7 +34,7 @@ def _density(a: float, b: float, x: float) -> float:
 
 @cache
 def beta_quantile(a: float, b: float, share: float) -> float:
-    """Where the :func:`beta_share` is reached: by Newton's method, and by halving where that leaves the bracket."""
+    """The inverse of :func:`beta_share`: by Newton's method, and by bisection if that leaves the bracket."""
     if not 0 < share < 1:
         return float(share >= 1)
     low, high, x = 0.0, 1.0, a / (a + b)
@@ -50,7 +50,7 @@ def beta_quantile(a: float, b: float, share: float) -> float:
 
 
 def students_tails(t: float, freedom: float) -> float:
-    """The share of Student's t that lies further from 0 than ``t``, on both sides."""
+    """The share of Student's t that is further from 0 than ``t``, on both sides."""
     return beta_share(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides the code: the machine, the libraries, the commit."""
+"""What a measurement depends on besides the code that is measured: machine, libraries, commit."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x8
 def describe(*, start_gpu: bool = False) -> dict[str, Any]:
     """The ``environment`` of ``summary.json``; memory in bytes.
 
-    A GPU is named if this process uses it, or is to ``start`` it: asking takes memory there, and seconds.
+    A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds.
     """
     gpu = torch.cuda.is_initialized() or (start_gpu and torch.cuda.is_available())  # type: ignore[no-untyped-call]
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
@@ -44,7 +44,7 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
 
 
 def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: its affinity, and the quota of its container, by cgroups of version 2 or 1."""
+    """The cores that this process may use, by its affinity and its container's quota (cgroup v2 or v1)."""
     cores = len(os.sched_getaffinity(0))
     for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
         with contextlib.suppress(OSError, ValueError):
@@ -54,7 +54,7 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that processes of this container (cgroup v2) can still allocate; None if unknown."""
+    """Bytes that this container (cgroup v2) can still allocate; None if unknown."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         lines = (line.partition(":") for line in meminfo.read_text().splitlines())
@@ -93,9 +93,9 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of this project's checkout, with ``+`` for uncommitted changes; None outside one.
+    """The commit of Strobe's checkout, with ``+`` for uncommitted changes; None outside one.
 
-    Installed below somebody else's checkout, this file is none of that one's.
+    A checkout of another project that Strobe is installed in does not count.
     """
     git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]  # it writes nothing there
     try:

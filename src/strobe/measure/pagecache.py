@@ -1,4 +1,4 @@
-"""Files in the page cache: read in, evicted, and measured, without being root."""
+"""Reads files into the page cache, evicts them, and measures which are there, all without root."""
 
 import ctypes
 import math
@@ -85,7 +85,7 @@ def _windows(size: int) -> list[tuple[int, int]]:
 
 
 def _pages(path: str, offset: int, size: int) -> bytes:
-    """A byte for each page of a part of a file, odd if the page is cached."""
+    """One byte for each page of a part of a file; odd if the page is cached."""
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY, offset=offset) as view:
         states = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
         start = ctypes.c_char.from_buffer(view)

@@ -1,4 +1,4 @@
-"""Measurements leave no trace in this process."""
+"""Lets measurements leave no trace in this process."""
 
 import gc
 import random
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def untouched(threads: int | None = None) -> Iterator[None]:
-    """Restore random numbers (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
+    """Restore random states (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
 
     ``threads``: for each operator within the block; None: as many as before.
     """
@@ -38,7 +38,7 @@ def untouched(threads: int | None = None) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Free what an exception's frames still hold: loader processes, memory on the device."""
+    """Free what an exception's frames hold: loader processes, memory on the device."""
     link: BaseException | None = error
     while link is not None:
         traceback.clear_frames(link.__traceback__)

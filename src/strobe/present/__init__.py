@@ -1,1 +1,1 @@
-"""Numbers as text, charts, pages and the terminal: what every page and table is made of."""
+"""Numbers as text, charts, pages and the terminal: what all pages and tables are made of."""

@@ -11,7 +11,7 @@ _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170
 
 
 def figure(value: float, digits: int = 3) -> str:
-    """A number with so many digits at least: 0.00123, 4.56, 78.6, 1,234."""
+    """A number with at least so many digits: 0.00123, 4.56, 78.6, 1,234."""
     if not value or not math.isfinite(value):
         return f"{value:.0f}"
     places = digits - 1 - math.floor(math.log10(abs(value) * (1 + 0.5 * 10**-digits)))
@@ -29,7 +29,7 @@ def pace(images_per_second: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent; more than nothing that would be rounded to nothing is ``<1%``."""
+    """A share of 1 in percent; a small one that would be rounded to 0 is ``<1%``."""
     return "<1%" if 0 < share < 0.005 else f"{share:,.0%}"
 
 
@@ -44,7 +44,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def cores(number: float) -> str:
-    """So much computing: 1 core, 0.25 cores, 1.9 cores."""
+    """An amount of computing: 1 core, 0.25 cores, 1.9 cores."""
     return f"{number:.2g} core{'s' * (f'{number:.2g}' != '1')}"
 
 
@@ -72,14 +72,14 @@ def size(count: float) -> str:
 
 
 def interval(low: float | None, high: float | None, show: Callable[[float], str] = figure) -> str:
-    """The two ends: ``75.0 to 80.7``; empty where one is unknown, words where they lie too far apart to say much."""
+    """The two ends: ``75.0 to 80.7``; empty if one is unknown, words if they are too far apart to say much."""
     if low is None or high is None:
         return ""
     return "too wide to tell" if 0 < WIDEST * low < high else f"{show(low)} to {show(high)}"
 
 
 def estimate(value: Mapping[str, Any] | None, show: Callable[[float], str] = figure) -> str:
-    """A median with its interval: ``62.7 (50.4 to 78.1)``; without one where it is unknown or has no width."""
+    """A median with its interval: ``62.7 (50.4 to 78.1)``, unless that is unknown or has no width."""
     if value is None or value["median"] is None:
         return ""
     median, ends = show(value["median"]), interval(value["low"], value["high"], show)

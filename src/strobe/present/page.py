@@ -1,4 +1,4 @@
-"""Pages: the templates, what they may show, and the way of a whole page to the disk."""
+"""Pages: templates, what may be shown in them, and writing them."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:[µm]?s|min|h|[kMGT]?B)\b)")  # a number stay
 
 
 def shown(value: object, longest: int = LONGEST) -> Markup:
-    """A text for HTML and its attributes: escaped, without what XML cannot hold, and cut where it is too long."""
+    """A text for HTML and its attributes: escaped, without what XML cannot hold, and cut if it is too long."""
     return value if isinstance(value, Markup) else _shown(str(value), longest)
 
 
@@ -47,7 +47,7 @@ def asset(name: str) -> Markup:
 
 
 def render(template: str, page: Mapping[str, Any]) -> str:
-    """A page that needs nothing but itself: its ``sections`` and what its header needs; every text is escaped."""
+    """A self-contained page of ``sections`` and what its header needs; every text is escaped."""
     zooms = any(getattr(part, "zoom", None) for section in page["sections"] for part in section.parts)
     names = ("copy.js", *(("vendor/uplot.js", "zoom.js") if zooms else ()))
     code = [asset(name) for name in names]
@@ -55,14 +55,14 @@ def render(template: str, page: Mapping[str, Any]) -> str:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a text so that the file is whole or not there, and return its path."""
+    """Write a text to a file, whole or not at all, and return its path."""
     with whole(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="replace")
     return path
 
 
 def open_browser(url: str, *, wanted: bool) -> None:
-    """Open a browser where there is somebody to look at it: a terminal and a display."""
+    """Open a browser if there is a terminal and a display."""
     display = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if wanted and display and sys.stdout.isatty():
         webbrowser.open(url)
@@ -84,7 +84,7 @@ def _environment() -> Environment:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Nothing may be fetched, and no script run but the page's own: names from a record can do no harm."""
+    """Nothing may be fetched, and only the page's own scripts run, so names from a record can do no harm."""
     digests = [base64.b64encode(hashlib.sha256(code.encode()).digest()).decode() for code in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; base-uri 'none'"

@@ -34,7 +34,6 @@ class Cell:
     across: int = 1  # columns
     down: int = 1  # rows
     title: str = ""
-    label: str = ""  # on a phone, where the rows of a table that is ``stacked`` lose their headings
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,29 @@ class Table:
     css: str = ""
     label: str = ""  # of a long table that scrolls in a box of its own
     tall: bool = False
+    stacked: bool = False  # on a phone, where each cell below the first gets its heading as a label
 
     @property
     def figures(self) -> list[bool]:
         """Which columns hold figures."""
-        texts = (head.text if isinstance(head, Text | Cell) else head for head in self.heads)
-        return [isinstance(text, str) and text.startswith("#") for text in texts]
+        return [head.startswith("#") for head in self._heads]
+
+    @property
+    def labels(self) -> list[str]:
+        """What stands above a figure where rows are stacked; nothing over the first, and of a key only its end."""
+        heads = ["", *(head.removeprefix("#") for head in self._heads[1:])] if self.stacked else []
+        ends = [head.rpartition(".")[2] for head in heads]
+        return ends if len({*ends}) == len({*heads}) else heads
+
+    @property
+    def _heads(self) -> list[str]:
+        """The headings as plain text."""
+        found = []
+        for head in self.heads:
+            words = head.text if isinstance(head, Cell) else head
+            text = words.text if isinstance(words, Text) else words
+            found.append(text.striptags() if isinstance(text, Markup) else text if isinstance(text, str) else "")
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Progress in a terminal: what is being done, how much of it is done, the time left, and lines that stay."""
+"""Progress in a terminal: what is being done, how much of it is done, the time left; and lines that stay."""
 
 import contextlib
 from typing import Self
@@ -17,7 +17,7 @@ def console() -> Console:
 
 
 def say(where: Console, *lines: str, style: str | None = None) -> None:
-    """Print lines as they are, however long."""
+    """Print lines as they are, without wrapping them."""
     for line in lines:
         where.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -32,11 +32,11 @@ def clock(seconds: float | None) -> str:
 
 
 class ProgressDisplay:
-    """A context manager that shows progress on a terminal, and elsewhere only prints the lines that stay.
+    """A context manager that shows progress in a terminal; elsewhere it only prints the lines that stay.
 
     Args:
         where: the console.
-        total: how much there is to do; None if nobody can say, which shows no bar.
+        total: how much there is to do; None if unknown, which shows no bar.
         completed: how much of it was done before.
     """
 
@@ -63,7 +63,7 @@ class ProgressDisplay:
             self._progress.stop()
 
     def begins(self, text: str, left: float | None) -> None:
-        """Show what begins, and the seconds that are left."""
+        """Show what is being done now, and the seconds left."""
         self._progress.update(self._task, description=text, left=clock(left), visible=True)
 
     def completes(self, completed: int) -> None:

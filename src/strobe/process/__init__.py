@@ -1,1 +1,1 @@
-"""Processes that end with their parent: fork server, trainings, signals, locks."""
+"""Processes that end with their parent, signals, and locks."""

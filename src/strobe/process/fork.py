@@ -85,7 +85,7 @@ class FreshProcess:
             theirs.close()
 
     def receive(self, timeout: float, *, remedy: str = "") -> Any:
-        """What it sends next, within ``timeout`` seconds; else a :class:`Failure`, which may name a remedy."""
+        """The next thing it sends, within ``timeout`` seconds; else a :class:`Failure`, which may name a ``remedy``."""
         ready = connection.wait([self.pipe, self._process.sentinel], timeout)
         if not ready:
             return Failure(f"it took more than {timeout:.0f} s{remedy and f'; {remedy}'}")
@@ -99,15 +99,15 @@ class FreshProcess:
         return Failure(ending(code), memory=code is not None and -code in MEMORY)
 
     def pause(self) -> None:
-        """Stop its whole session, with its threads and the processes it has started."""
+        """Pause its whole session, with all threads and processes."""
         _signal_session(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let its session continue."""
+        """Resume its session."""
         _signal_session(self.pid, signal.SIGCONT)
 
     def join(self, seconds: float) -> None:
-        """Wait up to so many seconds for it to end by itself."""
+        """Wait at most so many seconds for it to end by itself."""
         self._process.join(seconds)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class FreshProcess:
 
 
 def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float, preload: Sequence[str] = ()) -> Any:
-    """What ``body(pipe, *arguments)`` sends; a Failure if it sends nothing within ``timeout`` seconds."""
+    """What ``body(pipe, *arguments)`` sends from a fresh process; a Failure if nothing comes in ``timeout`` seconds."""
     with FreshProcess(body, *arguments, preload=preload) as process:
         outcome = process.receive(timeout, remedy="timeout_seconds=N waits longer")
         process.join(PATIENCE if not isinstance(outcome, Failure) else 0)
@@ -140,7 +140,7 @@ def in_fresh_process(body: Callable[..., None], *arguments: Any, timeout: float,
 
 
 def print_into(path: Path) -> None:
-    """Redirect the output of this process, and of those it starts, to a file; they read nothing."""
+    """Redirect the output of this process, and of those it starts, to a file; their input is empty."""
     sys.stdout.flush()
     sys.stderr.flush()
     with path.open("ab") as file:
@@ -172,7 +172,7 @@ def members(session: int) -> list[int]:
 
 
 def end_session(session: int) -> None:
-    """Kill what is left of a session, and wait until it is gone."""
+    """Kill all processes of a session, and wait until they are gone."""
     deadline = time.monotonic() + GONE
     while (left := members(session)) and time.monotonic() < deadline:
         for pid in left:
@@ -208,9 +208,9 @@ def _guard(pipe: Connection) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay requests to end until the block has ended; processes started in it never see Ctrl-C.
+    """Delay requests to end until the end of the block; processes started in it never see Ctrl-C.
 
-    A terminal sends it to every process of the command, and they would print tracebacks: they inherit a mask.
+    A terminal sends Ctrl-C to every process of a command, and they would print tracebacks, so they inherit a mask.
     """
     resource_tracker.ensure_running()  # it unblocks Ctrl-C when it starts
     came: list[int] = []
@@ -227,7 +227,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def ending(code: int | None) -> str:
-    """How a process ended, by its exit code."""
+    """How a process ended, in words, from its exit code."""
     if code is not None and code < 0:
         cause = ", for example because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by {signal.Signals(-code).name}{cause}"

@@ -1,4 +1,4 @@
-"""How commands start, and what the launcher (a plain start, torchrun, Lightning's own) says. Imports no torch."""
+"""Starts commands, and reads what the launcher (torchrun, srun, Lightning) says about ranks. Imports no torch."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def parser_of(command: str, text: str) -> argparse.ArgumentParser:
-    """A parser of ``python -m strobe.COMMAND``'s arguments: what it does, and what stands below them in the help."""
+    """The parser of ``python -m strobe.COMMAND``; the first paragraph of ``text`` stands above its options."""
     about, _, more = text.partition("\n\n")
     kind = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(f"python -m strobe.{command}", description=about, epilog=more, formatter_class=kind)
@@ -35,7 +35,7 @@ def start(main: Callable[[], None]) -> None:
 
 
 def rank() -> int:
-    """The global rank of this process, before torch.distributed starts: by torchrun, srun or Lightning's launcher."""
+    """The global rank of this process before torch.distributed starts, from torchrun, srun or Lightning's launcher."""
     return int(next((os.environ[name] for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK") if os.environ.get(name)), 0))
 
 
@@ -45,7 +45,7 @@ def started_by_torchrun() -> bool:
 
 
 def quieten_kineto() -> None:
-    """Keep torch.profiler's library from reporting a missing GPU with each trace; call it before importing torch."""
+    """Keep torch.profiler from reporting a missing GPU with each trace; call this before importing torch."""
     if not Path("/dev/nvidiactl").exists():
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its allocator's, when memory is profiled

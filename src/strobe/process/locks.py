@@ -1,4 +1,4 @@
-"""Locks between processes: to do shared work once, and to be alone in a folder."""
+"""Locks between processes: to do shared work only once, or to be alone in a folder."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``, which stays; wait, without a limit, while another process holds it.
+    """Hold the lock file ``path``, which is never removed; wait while another process holds it, without a limit.
 
     Raises:
         DataError: the file cannot be created.
@@ -39,7 +39,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path, key: str) -> Iterator[None]:
-    """Lock a directory, set by a key of the configuration, that only one process may measure into.
+    """Lock a directory that only one process may measure into; ``key`` is the configuration key that names it.
 
     Raises:
         ConfigError: another process holds it, or it cannot be written to.

@@ -15,9 +15,9 @@ REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Let these requests to end, or all, raise ``KeyboardInterrupt(its number)`` within the block.
+    """Let these signals, or all requests to end, raise ``KeyboardInterrupt(number)`` within the block, so cleanup runs.
 
-    So cleanup runs. The caller's own handlers stay, such as Python's for Ctrl-C.
+    The caller's own handlers stay, such as Python's for Ctrl-C.
     """
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -30,7 +30,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[int]]:
-    """Only note the numbers of requests to end, so that none interrupts the block."""
+    """Note the numbers of requests to end without interrupting the block."""
     came: list[int] = []
     heard = [number for number in REQUESTS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     with _handled(heard, lambda number, _: came.append(number)):
@@ -56,7 +56,7 @@ def lightnings_interrupt() -> Iterator[None]:
 
 
 def exit_code(interrupt: BaseException) -> int:
-    """What a shell shows for a command that ended so: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """A shell's exit code for a command that ended this way: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
     if isinstance(interrupt, SystemExit) and interrupt.__context__ is not None:  # Lightning's
         interrupt = interrupt.__context__
     asked = isinstance(interrupt, KeyboardInterrupt) and interrupt.args

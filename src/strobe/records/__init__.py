@@ -1,1 +1,1 @@
-"""What runs, sweeps and suites leave on the disk, and reading it."""
+"""What runs, sweeps and suites leave on the disk, and how to read it."""

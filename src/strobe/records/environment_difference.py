@@ -1,4 +1,4 @@
-"""Differences in the circumstances of results: machine, versions, page cache, and more."""
+"""How the circumstances of results differ: machine, versions, page cache and more."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ def environment_differences(origins: Sequence[Origin], things: str) -> list[str]
 
 
 def _circumstances(origin: Origin) -> dict[str, Any]:
-    """What may differ, by name; None for what is unknown or of the wrong type."""
+    """What may differ, by name; None if unknown or of the wrong type."""
     machine = {words: origin.environment.get(key) for key, words in MACHINE.items()}
     versions = origin.environment.get("versions")
     packages = versions if isinstance(versions, Mapping) else {}

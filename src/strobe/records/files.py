@@ -13,7 +13,7 @@ BEGUN = "begun.json"  # a run's record as far as it is known when training begin
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` at the end of the block; removed if the block raises."""
+    """A temporary path that becomes ``path`` at the end of the block, or is removed if the block raises."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
@@ -23,7 +23,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Each file below a folder, and its status; links are not followed, and what vanishes meanwhile is left out."""
+    """Each file below a folder, with its status; links are not followed, files that vanish are left out."""
     for place, _, names in os.walk(folder):
         for path in (Path(place, name) for name in names):
             with suppress(OSError):
@@ -31,13 +31,13 @@ def statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def size_of(*paths: Path) -> int:
-    """Bytes of files, and of all files in folders, without the targets of links; what is not there has none."""
+    """Bytes of files, and of all files in folders; targets of links and missing files count nothing."""
     files = sum(path.lstat().st_size for path in paths if path.is_file())
     return files + sum(status.st_size for path in paths for _, status in statuses(path))
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write a record as JSON, whole or not at all; numbers that are not finite become null."""
+    """Write a record as JSON, whole or not at all; infinities and NaN become null."""
     with whole(path) as partial:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
 

@@ -1,4 +1,4 @@
-"""What a training left behind, put together without asking anybody: ranks, or all of it, may have died."""
+"""Puts together what a training left behind; some ranks, or all, may have died."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ TAIL = 1 << 16  # bytes, which hold a row
 
 
 def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) -> dict[str, Any] | None:
-    """``ranks`` of a run's record, None of a single process's; waits so many seconds for rows that are not written yet.
+    """``ranks`` of a run's record, None for a single process; waits so many seconds for rows that are still missing.
 
     ``last_steps`` are those of the ranks that have rows.
     """
@@ -42,7 +42,7 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
     """What ``summary.json`` tells of several ranks; None for one process, or where rank 0 has no rows.
 
     See docs/runs.md. Of a long run the last steps are joined, ``MOST_ROWS`` of all ranks together. Warm-up steps, and
-    those that a profiler disturbed on any rank, are left out. Where the rows do not say how long a rank waited, only
+    those that a profiler disturbed on any rank, are left out. If the rows do not say how long a rank waited, only
     ``ranks``, ``steps`` and ``coverage`` are known.
     """
     rows: dict[int, dict[int, dict[str, float]]] = {}
@@ -61,7 +61,7 @@ def _is_wanted(column: str) -> bool:
 
 
 def last_steps(run_dir: Path) -> dict[int, int | None]:
-    """The latest step in the file of each rank that has one; None where it has no whole row."""
+    """The latest step in each rank's file; None for a file without a complete row."""
     return {rank: _last_step(path) for rank, path in rank_files(run_dir).items()}
 
 
@@ -74,15 +74,15 @@ def _last_step(path: Path) -> int | None:
 
 
 def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
-    """Leave a note of the error that ended the training of a rank which writes no record."""
+    """Leave a note of the error that ended training on a rank that writes no record."""
     path = run_dir / FOLDER / f"{rank}-error.json"
     path.write_text(json.dumps({"type": type(error).__name__, "message": str(error), "time": time.time()}) + "\n")
 
 
 def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
-    """The ``error`` of a training: this one, or that of the rank that failed first, whose key ``rank`` names it.
+    """The ``error`` of a training: this one, or that of the rank that failed first, which the key ``rank`` names.
 
-    An error by which a rank learns that another has gone is nobody's own: where no note tells more, it is followed by
+    An error that only says that another rank has gone is not the cause: unless a note says more, it names the ranks
     whose rows end early.
     """
     gone = error is not None and GONE.search(f"{type(error).__name__}: {error}")
@@ -105,7 +105,7 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
 
 
 def ends_early(last: Mapping[int, int | None]) -> str | None:
-    """Which ranks' rows end before those of the others; None where all end alike."""
+    """Which ranks' rows end before those of the others; None if all end together."""
     known = {rank: -1 if step is None else step for rank, step in last.items()}
     longest = max(known.values(), default=-1)
     early = [
@@ -122,10 +122,10 @@ def is_whole(run_dir: Path) -> bool:
 
 
 def recover(run_dir: Path) -> Record:
-    """The record of a training that left no ``summary.json``: what was known when it began, and what its rows tell.
+    """The record of a training that left no ``summary.json``: what was known at its start, and what its rows show.
 
     Raises:
-        DataError: there are no rows either.
+        DataError: There are no rows either.
     """
     if not (run_dir / "steps.csv").is_file():
         return load_record(run_dir)  # which says what is missing

@@ -1,4 +1,4 @@
-"""What a path holds: runs, a sweep's runs, traces."""
+"""What a path holds: a run, a sweep's runs, or traces."""
 
 import gzip
 import re
@@ -9,20 +9,23 @@ from typing import Any
 
 from strobe.records.run import read_summary
 
-OUTPUTS = Path("outputs")
+OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
 CHUNK = 1 << 20  # bytes
 
 
 def locate(given: Path | None) -> Path:
-    """The run, sweep, folder or trace file that was given, or else the newest run; exits if there is none."""
+    """The run, sweep, folder or trace file that was given, else the newest run; exits if there is none."""
     if given is None:
-        found = runs_in(OUTPUTS)
+        found = [*runs_in(OUTPUTS), *runs_in(ATTACHED)]
         if not found:
-            raise SystemExit(f"There is no run below {OUTPUTS}/; name a run's directory, or run: python train.py")
+            raise SystemExit(
+                f"There is no run below {OUTPUTS}/ or {ATTACHED}/; name a run's directory, or train first "
+                "(python train.py, or strobe run SCRIPT.py)"
+            )
         ended = {run: run / "summary.json" for run in found}  # when it ended, or last made a file
         return max(found, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
     if not given.exists():
-        raise SystemExit(f"{given} does not exist; name a run or a sweep below {OUTPUTS}/, or a trace file")
+        raise SystemExit(f"{given} does not exist; name the directory of a run or a sweep, or a trace file")
     if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
         raise SystemExit(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
     return given
@@ -37,7 +40,7 @@ def runs_in(path: Path) -> list[Path]:
 
 
 def traces_in(path: Path) -> list[Path]:
-    """The trace file at ``path``, or those below it: cycles in their order, rank by rank and cell by cell."""
+    """The trace file at ``path``, or those below it: cycles in order, rank by rank and cell by cell."""
     if path.is_file():
         return [path]
     found = [*path.rglob("*.trace.json"), *path.rglob("*.trace.json.gz")]
@@ -61,11 +64,11 @@ def record_of(run: Path) -> dict[str, Any] | None:
 
 
 def fault_of(trace: Path) -> str | None:
-    """Why Perfetto could not open a file as a trace; None if nothing is wrong.
+    """Why Perfetto could not open a file as a trace; None if it can.
 
-    Reads the whole file, to find cut or damaged ones, but does not parse it, which would take a minute
-    for a large one. Perfetto takes an object that holds events, or a list of events that may lack its end
-    ("Trace Event Format", Google 2016, section "JSON Format").
+    Reads the whole file to see whether it is cut or damaged, but does not parse it, which can take a minute. Perfetto
+    takes an object that holds events, or a list of events that may lack its end ("Trace Event Format", Google 2016,
+    section "JSON Format").
     """
     start, end, events = b"", b"", False
     try:
@@ -77,11 +80,11 @@ def fault_of(trace: Path) -> str | None:
                 events = events or b'"ph"' in end + chunk
                 end = (end + chunk).rstrip()[-64:]
     except (OSError, EOFError, zlib.error) as error:
-        return f"{trace} cannot be read ({error}); it was cut or damaged"
+        return f"{trace} cannot be read ({error}); it is incomplete or damaged"
     if start not in (b"{", b"[") or not events:
         return f"{trace} holds no trace events; a trace ends in .trace.json or .trace.json.gz"
     if start == b"{" and not end.endswith(b"}"):
-        return f"{trace} breaks off in the middle; it was cut off, or is still being written"
+        return f"{trace} ends in the middle; it was cut off, or is still being written"
     return None
 
 

@@ -1,13 +1,15 @@
-"""Several ranks: the rows of all of them, step by step, and what they say about who waits for whom.
+"""Several ranks: joins their rows step by step, and finds out who waits for whom.
 
 In synchronous training each step takes as long as the rank that works longest; the others wait for it. A rank's own
-work is its step less ``exposed_wait``, in which it waited. The slow-down, the mean of the slowest rank's own work over
-the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section 3).
+work is its step minus ``exposed_wait``, the time that it waited. The slow-down, the mean of the slowest rank's own work
+over the mean of all ranks', is that of "Understanding stragglers in large model training" (arXiv 2505.05713, section
+3).
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,7 @@ FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_
 SIZES = ("elements", "images")  # of a batch
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
-SURE = 0.99  # level at which ranks differ: several are compared, in several ways
-NOTABLE = 0.05  # of the others' work: a rank with less in addition is no straggler
+SURE, NOTABLE = 0.99, 0.05  # level at which a step is longer than without the slow ranks, by so much at least
 BEYOND, SETTLED = 2.0, 100  # standard deviations of the others' work, more than these; after four times the steps, half
 MOSTLY = 0.5  # of what is lost, by the same ranks
 EARLY, BEGUN = 0.5, 0.25  # of the last quarter's extra work: less in the first, it has grown; from here on it is there
@@ -35,7 +36,7 @@ REGULAR = 0.6  # of the differences between ranks, explained by a period or by t
 REPEATS, LONGEST = 6, 64  # of a period: how often it is seen at least, and its steps at most
 TYPICAL = 0.25  # of the mean work lost in a typical step, where ranks take turns without a rule
 CONCENTRATED = 0.5  # by how much more of the extra work than of all work lies in one phase, then
-SIZED, FLATTEST, STEEPEST = 0.05, 0.2, 3.0  # relative: extra elements; extra work for these, at least and at most
+SIZED, FLATTEST, STEEPEST = 0.025, 0.2, 3.0  # relative: how far sizes differ; extra work for these, at least and most
 USUAL, SAME = 0.9, 0.8  # of the steps: much less than what such a one loses is chance; of those, by the same rank
 TAIL = 0.02  # of the steps on either side, taken for less extreme where regularity is looked for
 COLUMNS = 60  # of the heat map
@@ -45,14 +46,14 @@ Rows = Mapping[int, Mapping[int, dict[str, float]]]  # by rank and step
 
 
 def rank_files(run_dir: Path) -> dict[int, Path]:
-    """The file of rows of each rank that has one; rank 0's is ``steps.csv``."""
+    """Each rank's file of rows, if it has one; rank 0's is ``steps.csv``."""
     found = {int(path.stem): path for path in (run_dir / FOLDER).glob("*.csv") if path.stem.isdecimal()}
     found[0] = run_dir / "steps.csv"
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
-    """What ``measure_ranks`` tells, from the rows of each rank."""
+    """What ``measure_ranks`` returns, from the rows of each rank."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
@@ -78,7 +79,7 @@ def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
 
 
 def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
-    """The steps up to each update: where gradients are accumulated, ranks wait for each other only there."""
+    """The steps up to each update: with accumulated gradients, ranks wait for each other only there."""
     found: list[list[int]] = [[]]
     for step in steps:
         found[-1].append(step)
@@ -95,18 +96,17 @@ def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Straggling:
-    """Who is slow, and how."""
+    """Which ranks are slow, and in what."""
 
     pattern: str
     slow: NDArray[np.bool_]  # rank by step
     lost: Values  # seconds of each step
-    seen_in: Values  # rank by step: all their work, or that of the phase in which it is clearest
     since: int | None = None  # place of a step
     uneven: str | None = None
 
 
 class _Joined:
-    """The steps that all ranks have; arrays are rank by step, in seconds."""
+    """The steps that all ranks have; arrays are (ranks, steps), in seconds."""
 
     def __init__(self, rows: Mapping[int, Sequence[dict[str, float]]], steps: Sequence[int]) -> None:
         self.rows, self.steps, self.names = rows, steps, list(rows)
@@ -120,9 +120,10 @@ class _Joined:
         self.own: Values = sum(self.phases.values(), 0 * self.total)
         self.sizes = next((sizes for name in SIZES if ((sizes := self.column(name)) > 0).all()), None)
         self._peak: Values = self.own.max(axis=0)
+        self._views = [*self.phases.values(), self.own]  # a rank may stand out in a phase, and not in all its work
 
     def _as_the_devices_saw_it(self) -> None:
-        """The host runs ahead, and waits where it happens to ask for a result. While a device idles, the host works."""
+        """A host runs ahead of its GPU, and waits wherever it asks for a result. A GPU idles while its host works."""
         self.waits = dict.fromkeys(PHASES, 0 * self.total) | {"backward": self.column(DEVICE_WAIT)}
         self.total, idle = self.column(ON_DEVICE), self.column("device_idle")
         host = sum(self.phases[phase] for phase in HOST)
@@ -134,7 +135,7 @@ class _Joined:
         return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
 
     def told(self, world_size: int) -> dict[str, Any]:
-        """What the record says of these ranks."""
+        """The entry in the record."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases, sizes = self.phases, self.sizes
         told: dict[str, Any] = {
@@ -155,98 +156,101 @@ class _Joined:
 
     def straggling(self) -> _Straggling | None:
         """Who is slow and how; None where the ranks differ by no more than chance has it."""
-        constant = next((one for one in self._candidates() if self._is_sure(one)), None)
-        growing = next(filter(None, map(self._grown, self._candidates(self._last()))), None)
-        return growing or (constant if constant and self._blames(constant) else self._alternating() or constant)
+        kinds = (self._growing, self._sized, self._constant, self._in_turns, partial(self._constant, mostly=0.0))
+        return next(filter(None, (kind() for kind in kinds)), None)
 
-    def _last(self) -> slice:
-        return slice(len(self.steps) - len(self.steps) // 4, len(self.steps))
+    def _growing(self) -> _Straggling | None:
+        """The ranks that are slow in the last quarter, if they were much less so in the first."""
+        count = len(self.steps)
+        if count < FEWEST_TO_CHANGE or (seen := self._same(slice(count - count // 4, None))) is None:
+            return None
+        group, more = seen[0], _moderate(seen[1])
+        quarters = np.array_split(more, 4)
+        first, *between, end = (float(part.mean()) for part in quarters)
+        chance = math.hypot(*(_error(part) for part in quarters[::3]))
+        steady = all(after >= before - EARLY / 2 * end for before, after in pairwise((first, *between, end)))
+        notable = end - CLEAR * _error(quarters[-1]) >= NOTABLE * np.array_split(self.own, 4, axis=1)[-1].mean()
+        if first > EARLY * end or end - first < CLEAR * chance or not steady or not notable:
+            return None
+        parts = np.array_split(more, min(PARTS, count // 4))
+        there = [part.mean() >= BEGUN * end for part in parts]
+        begun = next(place for place in range(len(parts)) if place == len(parts) - 1 or all(there[place:]))
+        return replace(self._always(group), pattern="growing", since=sum(map(len, parts[:begun])))
 
-    def _candidates(self, part: slice = slice(None)) -> Iterator[_Straggling]:
-        """The ranks that are slow on average in a part of the run: in the phase in which most, and in all work."""
-        groups = {phase: _slow_ones(values[:, part]) for phase, values in self.phases.items()}
-        more = {phase: _difference(self.phases[phase][:, part], group) for phase, group in groups.items()}
-        phase = max(PHASES, key=lambda name: more[name].mean())
-        for values in (self.phases[phase], self.own):
+    def _constant(self, mostly: float = MOSTLY) -> _Straggling | None:
+        """The ranks that are slow on average, and lose so much of what is lost."""
+        if (seen := self._same(slice(None), mostly)) is None:
+            return None
+        others = self.own[~seen[0]].mean(axis=0)
+        return self._always(seen[0]) if _surely(others + np.maximum(seen[1], -0.9 * others), others) else None
+
+    def _same(self, part: slice, mostly: float = MOSTLY) -> tuple[NDArray[np.bool_], Values] | None:
+        """The ranks that are slow on average in a part of the run, and their extra work in each step.
+
+        It must be more than a busy machine keeps now one rank from its core and now another. Where several phases show
+        it, or all work, the clearest counts.
+        """
+        found = []
+        for values in self._views:
             if (group := _slow_ones(values[:, part])).any():
-                slow = np.repeat(group[:, None], len(self.steps), axis=1)
-                slope = self._slope_between(group)
-                level = self._balanced(slope) if slope else self._without(slow)
-                yield _Straggling("constant", slow, self._peak - level, values, None, "batches" if slope else None)
+                more = values[group].mean(axis=0) - values[~group].mean(axis=0)
+                lost = values.max(axis=0) - _middle(values)
+                usual = float(values[~group].std(axis=1).mean()) * min(1.0, math.sqrt(SETTLED / len(self.steps)))
+                if (mean := float(more[part].mean())) >= max(BEYOND * usual, mostly * float(lost[part].mean())):
+                    found.append((mean / max(usual, 1e-12), group, more))
+        return max(found, key=lambda one: one[0])[1:] if found else None
 
-    def _is_sure(self, found: _Straggling) -> bool:
-        """Whether the same ranks work notably longer than the others, and not by chance."""
-        others = self.own[~found.slow[:, 0]].mean(axis=0)
-        return self._stands_out(found) and _surely(others + np.maximum(self._more(found), -0.9 * others), others)
+    def _always(self, group: NDArray[np.bool_]) -> _Straggling:
+        slow = np.repeat(group[:, None], len(self.steps), axis=1)
+        return _Straggling("constant", slow, self._peak - self._without(slow))
 
-    def _stands_out(self, found: _Straggling, part: slice = slice(None)) -> bool:
-        """Whether it is beyond what a busy machine does, which keeps now one rank from its core and now another."""
-        usual = float(found.seen_in[~found.slow[:, 0]].std(axis=1).mean())
-        return bool(self._more(found)[part].mean() >= BEYOND * usual * min(1.0, math.sqrt(SETTLED / len(self.steps))))
+    def _sized(self) -> _Straggling | None:
+        """The ranks that are slow where their batches are large, and what they lose while these are not alike."""
+        if (sizes := self.sizes) is None:
+            return None
+        away, work = sizes - sizes.mean(axis=0), _moderate(self.own - self.own.mean(axis=0))
+        if np.abs(away).mean() < SIZED * sizes.mean():
+            return None
+        slope = float((away * work).sum() / (away**2).sum())
+        left = ((work - slope * away) ** 2).sum() / max((work**2).sum(), 1e-300)
+        if left > 1 - REGULAR or not FLATTEST <= slope * sizes.mean() / self.own.mean() <= STEEPEST:
+            return None
+        lost = self._peak - np.asarray((self.own - slope * away).max(axis=0))
+        return (
+            replace(self._late(self.own), lost=lost, uneven="batches")
+            if _surely(self._peak, self._peak - lost)
+            else None
+        )
 
-    def _blames(self, found: _Straggling, part: slice = slice(None)) -> bool:
-        """Whether the same ranks are to blame for most of what is lost."""
-        lost = found.seen_in.max(axis=0) - _middle(found.seen_in)
-        return bool(self._more(found)[part].mean() >= MOSTLY * lost[part].mean())
+    def _in_turns(self) -> _Straggling | None:
+        """The ranks that are slow in the same steps of a period, or without a rule and always in one phase."""
+        if len(self.steps) < FEWEST_TO_CHANGE:
+            return None
+        views = [values for values in self._views if self._is_periodic(values)] or [self.own] * self._is_concentrated()
+        values = max(views, key=lambda each: float((each.max(axis=0) - _middle(each)).mean()), default=None)
+        found = None if values is None else self._late(values)
+        return found if found and _surely(self._peak, self._peak - found.lost) else None
 
-    def _more(self, found: _Straggling) -> Values:
-        """What slow ranks work more than the others in each step."""
-        return _difference(found.seen_in, found.slow[:, 0])
+    def _late(self, values: Values) -> _Straggling:
+        """Which rank is the last one in a step, where that is more than chance: one in turn, or always the same."""
+        late = values.max(axis=0) - _middle(values)
+        slow = (values == values.max(axis=0)) & (late >= np.quantile(late, USUAL) / 2)
+        if (same := slow.sum(axis=1) >= SAME * slow.sum()).any():
+            return self._always(same)
+        return _Straggling("alternating", slow, self._peak - self._without(slow))
 
     def _without(self, slow: NDArray[np.bool_]) -> Values:
-        """The longest work in each step, had the slow ones worked as long as another did in the step before or after.
+        """The longest work in each step if slow ranks worked as long as another did in the step before or after.
 
-        So chance makes some rank the last one still, as it would.
+        So some rank is still the last one by chance, as it would be.
         """
         near = np.roll(np.arange(len(self.steps)), 1)
         near[0] = 1
         usual = self.own[np.argmin(slow, axis=0), np.arange(len(self.steps))][near]
         return np.asarray(np.where(slow, usual, self.own).max(axis=0))
 
-    def _grown(self, found: _Straggling) -> _Straggling | None:
-        """The ranks that are slow in the last quarter, if they were much less so in the first."""
-        count, last = len(self.steps), self._last()
-        if count < FEWEST_TO_CHANGE or not (self._blames(found, last) and self._stands_out(found, last)):
-            return None
-        more = _moderate(self._more(found))
-        quarters = np.array_split(more, 4)
-        first, *between, end = (float(part.mean()) for part in quarters)
-        chance = math.hypot(*(_error(part) for part in quarters[::3]))
-        steady = all(after >= before - EARLY / 2 * end for before, after in pairwise((first, *between, end)))
-        notable = end - CLEAR * _error(quarters[-1]) >= NOTABLE * self.own[:, last].mean()
-        if first > EARLY * end or end - first < CLEAR * chance or not steady or not notable:
-            return None
-        parts = np.array_split(more, min(PARTS, count // 4))
-        there = [part.mean() >= BEGUN * end for part in parts]
-        begun = next(place for place in range(len(parts)) if place == len(parts) - 1 or all(there[place:]))
-        return replace(found, pattern="growing", since=sum(map(len, parts[:begun])))
-
-    def _alternating(self) -> _Straggling | None:
-        """Ranks that take turns at being slow, by a rule: a period, the sizes of batches, or always in one phase."""
-        if len(self.steps) < FEWEST_TO_CHANGE:
-            return None
-        if slope := self._slope_over_time():
-            slow, lost = self._late(self.own), self._peak - self._balanced(slope)
-            found = _Straggling("alternating", slow, lost, self.own, None, "batches")
-        else:
-            views = [values for values in (*self.phases.values(), self.own) if self._is_periodic(values)]
-            views += [self.own] * self._is_concentrated()
-            if not views:
-                return None
-            values = max(views, key=lambda each: float((each.max(axis=0) - _middle(each)).mean()))
-            slow = self._late(values)
-            found = _Straggling("alternating", slow, self._peak - self._without(slow), values)
-            if (same := slow.sum(axis=1) >= SAME * slow.sum()).any():  # the same rank, in some steps
-                found = replace(found, pattern="constant", slow=np.repeat(same[:, None], len(self.steps), axis=1))
-        return found if _surely(self._peak, self._peak - found.lost) else None
-
-    def _late(self, values: Values) -> NDArray[np.bool_]:
-        """Which rank is the last one in a step, where that is more than chance."""
-        late = values.max(axis=0) - _middle(values)
-        return np.asarray((values == values.max(axis=0)) & (late >= np.quantile(late, USUAL) / 2))
-
     def _is_periodic(self, values: Values) -> bool:
-        """Whether the same ranks are slow in the same steps of a period: as much is explained, adjusted for chance."""
+        """Whether the same ranks are slow in the same steps of a period, which explains most of it beyond chance."""
         away = _moderate(values - values.mean(axis=0))
         away = away - away.mean(axis=1, keepdims=True)
         count, whole = away.shape[1], float((away**2).sum())
@@ -258,7 +262,7 @@ class _Joined:
         return False
 
     def _is_concentrated(self) -> bool:
-        """Whether a typical step loses much, in a phase that is a small part of the work otherwise."""
+        """Whether a typical step loses much in a phase that is otherwise a small part of the work."""
         if float(np.median(self._peak - _middle(self.own))) < TYPICAL * self.own.mean():
             return False
         extra = self._extra(self.own == self._peak, self.phases)
@@ -266,41 +270,14 @@ class _Joined:
         whole, base = sum(max(0.0, value) for value in extra.values()), sum(low.values())
         return any(extra[phase] / whole - low[phase] / base >= CONCENTRATED for phase in PHASES) if base else False
 
-    def _balanced(self, slope: float) -> Values:
-        """The longest work in each step, if its batches were of one size, and work followed it by so much."""
-        assert self.sizes is not None
-        return np.asarray((self.own - slope * (self.sizes - self.sizes.mean(axis=0))).max(axis=0))
-
-    def _slope_over_time(self) -> float | None:
-        """Seconds of work per element, if ranks are slow in the steps in which their batches are large."""
-        if (sizes := self.sizes) is None or (sizes == sizes[0]).all():
-            return None
-        away, work = sizes - sizes.mean(axis=0), _moderate(self.own - self.own.mean(axis=0))
-        slope = float((away * work).sum() / (away**2).sum())
-        left = float(((work - slope * away) ** 2).sum() / max(float((work**2).sum()), 1e-300))
-        varied = np.abs(away).mean() >= SIZED / 2 * sizes.mean()
-        return slope if varied and left <= 1 - REGULAR and self._plausible(slope, sizes) else None
-
-    def _slope_between(self, group: NDArray[np.bool_]) -> float | None:
-        """The same, if these ranks' batches are larger throughout."""
-        if (sizes := self.sizes) is None or sizes[group].mean() < (1 + SIZED) * sizes[~group].mean():
-            return None
-        slope = float(self.own[group].mean() - self.own[~group].mean())
-        slope /= float(sizes[group].mean() - sizes[~group].mean())
-        return slope if self._plausible(slope, sizes) else None
-
-    def _plausible(self, slope: float, sizes: Values) -> bool:
-        """Whether the sizes can be the cause of so much: a tenth more elements, about a tenth more work."""
-        return FLATTEST <= slope * float(sizes.mean()) / float(self.own.mean()) <= STEEPEST
-
     def _extra(self, slow: NDArray[np.bool_], values: Mapping[str, Values]) -> dict[str, float]:
-        """By how much more of each the slow ranks have than the others, per step."""
+        """How much more of each the slow ranks have than the others, per step."""
         weights = slow / np.maximum(slow.sum(axis=0), 1) - ~slow / np.maximum((~slow).sum(axis=0), 1)
         weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
         return {name: float((each * weights).sum()) / slow.shape[1] for name, each in values.items()}
 
     def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
-        """Rank 0's own extra work by phase, per step, where it is among the slow ones."""
+        """Rank 0's own extra work by phase, per step, if it is among the slow ones."""
         slow = found.slow & found.slow[:1] if found else np.zeros((1, 1), dtype=bool)  # the steps in which it is
         return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items()} if slow.any() else {}
 
@@ -338,7 +315,7 @@ class _Joined:
         }
 
     def _heat(self) -> dict[str, Any]:
-        """Own work over the mean of the ranks, in at most ``COLUMNS`` parts of the run."""
+        """Own work divided by the mean rank's, in at most ``COLUMNS`` parts of the run."""
         places = np.array_split(np.arange(len(self.steps)), min(COLUMNS, len(self.steps)))
         means = np.array([self.own[:, part].mean(axis=1) for part in places]).T
         shares = np.round(means / np.maximum(means.mean(axis=0), 1e-12), 4)
@@ -346,37 +323,32 @@ class _Joined:
 
 
 def _slow_ones(work: Values) -> NDArray[np.bool_]:
-    """Which ranks are slow, at most half of them: the mean work of each lies nearer to the slowest's than to usual."""
+    """Which ranks are slow, at most half: their mean work is nearer to the slowest rank's than to a usual one's."""
     over = work.mean(axis=1)
     over = over - np.sort(over)[(len(over) - 1) // 2]
     return np.asarray((over > over.max() / 2) & (over > 0))
 
 
-def _difference(work: Values, group: NDArray[np.bool_]) -> Values:
-    """What these ranks have more than the others, in each step."""
-    return np.asarray(work[group].mean(axis=0) - work[~group].mean(axis=0)) if group.any() else 0 * work[0]
-
-
 def _middle(work: Values) -> Values:
-    """Of a usual rank in each step: the median, of two the lower one."""
+    """A typical rank's value in each step: the median; of two ranks the lower value."""
     return np.asarray(np.sort(work, axis=0)[(len(work) - 1) // 2])
 
 
 def _surely(above: Values, below: Values) -> bool:
-    """Whether the first are longer by a notable part, and not by chance."""
+    """Whether the first are longer by a notable share, and not by chance."""
     low = mean_ratio(above.tolist(), below.tolist()).at(SURE).low
     return low is not None and low >= 1 + NOTABLE
 
 
 def _error(values: Values) -> float:
-    """The standard error of the mean of values that follow a line, in order of time."""
+    """The standard error of the mean of values around a line, in order of time."""
     places = np.arange(len(values))
     away = values - np.polyval(np.polyfit(places, values, 1), places)
     return float(away.std(ddof=2)) / math.sqrt(max(2.0, independent(away.tolist())))
 
 
 def _moderate(values: Values) -> Values:
-    """The values with the extreme ones on either side cut to what is usual."""
+    """The values with extreme ones, on either side, clipped to what is typical."""
     return np.asarray(np.clip(values, *np.quantile(values, (TAIL, 1 - TAIL))))
 
 

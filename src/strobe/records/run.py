@@ -1,4 +1,4 @@
-"""The record of a run as the rules read it: ``summary.json`` and the composed configuration.
+"""The record of a run, as the rules read it: ``summary.json`` and the composed configuration.
 
 Old records lack keys, failed runs have nulls, and files may have been edited: every reader here returns None, or
 something empty, for what is missing or of the wrong type.
@@ -22,7 +22,7 @@ UNKNOWN_NOISE = 0.2  # relative; used for a figure without an interval
 
 @dataclass(frozen=True)
 class Figure:
-    """A positive figure, measured or predicted, with an interval for noise and unknown overlap.
+    """A positive figure, measured or predicted, with its interval.
 
     ``level`` is the share of cases in which the interval holds the truth; None if unknown.
     """
@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What the run's loader, or its model, reaches alone with other settings, measured after the run.
+    """What the run's loader or model reaches alone with other settings, measured after the run.
 
     ``rate`` is in images/s, ``cpu_seconds`` in core-seconds an image, ``images`` are per step. ``ratio`` is the
     ratio to the run's own rate, if both were measured in turns.
@@ -117,7 +117,7 @@ class Record:
         return isinstance(node, dict) and name in node
 
     def setting(self, key: str, default: Any = None) -> Any:
-        """The configuration's value of a key, the default if it is not there or null."""
+        """The configuration's value of a key; the default if it is missing or null."""
         value = _at(self.config, tuple(key.split(".")))
         return default if value is None else value
 
@@ -131,7 +131,8 @@ def load_record(run_dir: Path) -> Record:
     """The record in a run's directory.
 
     Raises:
-        DataError: no such directory, no record in it, or one that is damaged or of another program or version.
+        DataError: There is no such directory or no record in it, or the record is damaged or of another program or
+        version.
     """
     if not run_dir.is_dir():
         raise DataError(f"{run_dir} is not a directory; give the directory of a run, such as outputs/runs/DATE/RUN")
@@ -163,7 +164,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file that Hydra wrote; None where there is none that can be read.
+    """The content of a YAML file that Hydra wrote; None if it cannot be read.
 
     Raises:
         DataError: PyYAML is missing; each Lightning brings it.
@@ -183,7 +184,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def rate_of(record: Record) -> float | None:
-    """Images/s over training time, or the median of the steps if that is missing; None if nothing was measured."""
+    """Images/s over training time, or else the median step's; None if nothing was measured."""
     found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
     return found if found and found > 0 else None
 

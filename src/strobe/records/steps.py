@@ -1,10 +1,10 @@
-"""A run's ``steps.csv``: its rows, and what ``summary.json`` records of them."""
+"""A run's ``steps.csv``: its rows, and what ``summary.json`` says of them."""
 
 import csv
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, compress, groupby, pairwise
+from itertools import accumulate, chain, combinations, compress, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN,
 from strobe.measure.timing import WARMUP_STEPS
 
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
-FEWEST_TO_GROW = 12  # likewise for slowing down: three in each quarter of the run
+FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
+BLOCKS = 32  # of the run, at most, of which each pair is compared
 CALLED = 0.1  # of the longest: a hook that only checks whether there is work takes less
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
@@ -26,7 +27,7 @@ FAR = 2.0  # times as long as a typical step
 
 
 def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
-    """What ``summary.json`` tells of ``steps.csv``; see docs/runs.md.
+    """The entries of ``summary.json`` that come from ``steps.csv``; see docs/runs.md.
 
     Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
     to the step; ``images_per_second`` is the median over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK``
@@ -68,7 +69,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
 
 
 def _rates(rows: Sequence[dict[str, float]], block: int) -> list[float]:
-    """The rate of each block of so many steps, or of each step of which the device's own time is known."""
+    """The rate of each block of steps, or of each step whose time on the device is known."""
     if rows and "device_total" in rows[-1]:
         return [row["images"] / row["device_total"] for row in rows if row.get("device_total")]
     blocks = [rows[start : start + block] for start in range(0, len(rows), block)]
@@ -92,9 +93,9 @@ def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str =
 
 
 def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dict[str, float | None]:
-    """Cores that this process, or its main thread, used in each phase, in the sampled steps.
+    """Cores that this process, or its main thread, used in each phase of the sampled steps.
 
-    A single one that takes far longer than the others is chance, such as Python's first full garbage collection.
+    One that takes far longer than the others is left out: it is chance, such as Python's first full garbage collection.
     """
     asked = sorted((row for row in rows if columns[0] in row), key=lambda row: row["total"])
     if len(asked) >= FEWEST_SAMPLES and asked[-1]["total"] > FAR * max(_usual(asked, "total"), asked[-2]["total"]):
@@ -107,10 +108,10 @@ def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dic
 
 
 def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """How many steps take far longer than typical ones, what that costs a mean step, and in which phase mostly.
+    """How many steps take far longer than typical ones, what that costs per mean step, and mostly in which phase.
 
-    Steps are compared with those of as many updates: where gradients are accumulated, or a second optimizer
-    steps now and then, steps with an update are longer by design.
+    Steps are compared with those of as many updates: with accumulated gradients, or a second optimizer, steps with an
+    update are longer by design.
     """
     alike = {count: [row for row in rows if _updates(row) == count] for count in set(map(_updates, rows))}
     usual = {count: {name: _usual(some, name) for name in ("total", *PHASES)} for count, some in alike.items()}
@@ -128,7 +129,7 @@ def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def _epoch_starts(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """How long the first step of an epoch waits for data; what its beginning costs beyond what its other steps take.
+    """How long the first step of an epoch waits for data, and what the start of an epoch costs beyond its other steps.
 
     The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
     waits for other ranks, summed over the first steps of a typical epoch: ``OPENING`` of them, or half in a shorter
@@ -170,7 +171,7 @@ def _half(values: Sequence[float]) -> int:
 
 
 def _kind(row: dict[str, float]) -> tuple[float | None, float]:
-    """Steps of one kind take as long: their images and updates."""
+    """What steps must share to take equally long: images and updates."""
     return row.get("images"), _updates(row)
 
 
@@ -179,11 +180,23 @@ def _updates(row: dict[str, float]) -> float:
 
 
 def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """A typical step of each quarter of the run, and the phase that grew most from the first to the last."""
+    """A typical step of each quarter of the run, and the phase that grew most from the first to the last.
+
+    ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer.
+    """
     size = len(rows) // 4
     parts = [rows[start : start + size] for start in range(0, 4 * size, size)]
     grown = {phase: _usual(parts[-1], phase) - _usual(parts[0], phase) for phase in PHASES}
-    return {"seconds": [_usual(part, "total") for part in parts], "phase": max(grown, key=lambda phase: grown[phase])}
+    phase = max(grown, key=lambda phase: grown[phase])
+    count = min(len(rows), BLOCKS)
+    ends = [len(rows) * place // count for place in range(count + 1)]
+    pairs = list(combinations([_usual(rows[start:end], phase) for start, end in pairwise(ends)], 2))
+    return {
+        "seconds": [_usual(part, "total") for part in parts],
+        "phase": phase,
+        "phase_seconds": [_usual(part, phase) for part in parts],
+        "rising": sum(after > before for before, after in pairs) / len(pairs),
+    }
 
 
 def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
@@ -191,7 +204,7 @@ def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
 
 
 def _growth(rows: Sequence[dict[str, float]], name: str) -> dict[str, Any] | None:
-    """How the memory of a process grew from the first quarter of its figures to the last, and whether steadily.
+    """How much the memory of a process grew from the first quarter of its figures to the last, and whether steadily.
 
     None for fewer than ``FEWEST_FIGURES``.
     """
@@ -212,7 +225,7 @@ def _growth(rows: Sequence[dict[str, float]], name: str) -> dict[str, Any] | Non
 
 
 def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
-    """Seconds a step of each callback, logger and module that has hooks in one, the longest first."""
+    """Seconds per step of each callback, logger and module with hooks in a step, the longest first."""
     found = []
     for column in rows[0] if rows else ():
         if column.startswith(OWNED):
@@ -225,7 +238,7 @@ def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 
 
 def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
-    """Seconds a step of each callback's, and the module's, hooks between steps, the longest first."""
+    """Seconds per step of each callback's, and the module's, hooks between steps, the longest first."""
     columns = [column for column in rows[0] if column.startswith(AFTER)] if rows else []
     means = {column: statistics.fmean(row.get(column, 0.0) for row in rows) for column in columns}
     found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
@@ -235,7 +248,7 @@ def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
 def read_rows(
     path: Path, *, last: int | None = None, wanted: Callable[[str], bool] | None = None
 ) -> list[dict[str, float]]:
-    """The complete rows, or at most the ``last`` so many, without empty cells; a killed run's last row may be cut.
+    """The complete rows, or only the ``last`` N, without empty cells; a killed run's last row may be cut off.
 
     Only columns that are ``wanted`` are read, if that is given.
 

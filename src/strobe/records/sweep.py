@@ -1,4 +1,4 @@
-"""The record of a sweep, ``sweep.json``: its cells, and how each run of them ended."""
+"""The record of a sweep, ``sweep.json``: its cells, and how each of their runs ended."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Run:
 
 @dataclass
 class Cell:
-    """One configuration, by its overrides of ``train.py``'s."""
+    """One configuration, by its overrides."""
 
     number: int
     overrides: list[str]
@@ -59,7 +59,7 @@ class Sweep:
     cells: list[Cell] = field(default_factory=list)
 
     def cell(self, overrides: Sequence[str]) -> Cell:
-        """The cell with these overrides, in any order: the recorded one, or a new one."""
+        """The cell with these overrides, in any order; a new one if there is none."""
         found = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
         if found is None:
             number = 1 + max((cell.number for cell in self.cells), default=-1)
@@ -84,7 +84,7 @@ class Sweep:
 
 
 def read_sweep(folder: Path) -> Sweep | None:
-    """The record of the sweep in a folder, None where there is none; raises a ConfigError for one that is damaged."""
+    """The record of the sweep in a folder, None if there is none; raises a ConfigError if it is damaged."""
     path = folder / NAME
     if not path.is_file():
         return None
@@ -117,7 +117,7 @@ def _parsed(record: dict[str, Any]) -> Sweep:
 
 
 def _run(record: dict[str, Any]) -> Run:
-    """A run whose directory lies within the sweep's: it may be emptied."""
+    """A run, whose directory must be within the sweep's, because it may be emptied."""
     parts = PurePosixPath(record["directory"]).parts
     if not parts or parts[0] == "/" or ".." in parts:
         raise ValueError(f"directory {record['directory']!r} is not below it")

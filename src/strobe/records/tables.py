@@ -1,4 +1,4 @@
-"""What the page needs of a run's directory besides the record: its steps, its operators, the names of its files."""
+"""What a page needs from a run's directory besides the record: steps, operators, names of files."""
 
 import csv
 import re
@@ -29,7 +29,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Operators:
-    """The slowest operators: ``count`` were recorded, ``own`` is the time of all, ``over`` says of which steps."""
+    """The slowest operators. ``count``: how many were recorded; ``own``: the time of all; ``over``: which steps."""
 
     table: str
     rows: tuple[Operator, ...] = ()
@@ -45,7 +45,7 @@ class Operators:
 
     @property
     def on_device(self) -> bool:
-        """Whether the times are the device's."""
+        """Whether the times are those on the device."""
         return "device" in self.table
 
 
@@ -58,7 +58,7 @@ class File:
 
 
 def steps_of(run: Path) -> list[dict[str, float]]:
-    """The rows of ``steps.csv``; none where there is no such file, or it is damaged."""
+    """The rows of ``steps.csv``; empty if it is missing or damaged."""
     try:
         return read_rows(run / "steps.csv")
     except (OSError, ValueError, TypeError, KeyError, csv.Error):
@@ -68,7 +68,7 @@ def steps_of(run: Path) -> list[dict[str, float]]:
 def operators_of(
     run: Path, *, most: int | None = TOP, tables: Sequence[str] = (DEVICE_TABLE, HOST_TABLE)
 ) -> Operators | None:
-    """The slowest operators by their own time, in the first table with rows; None where it is missing or damaged."""
+    """The slowest operators by their own time, from the first table with rows; None if it is missing or damaged."""
     for table in tables:
         own, total = _COLUMNS[table]
         try:
@@ -81,7 +81,7 @@ def operators_of(
 
 
 def files_of(run: Path) -> list[File]:
-    """The run's files in the order of their names, without hidden ones and the report."""
+    """The run's files, sorted by name, without hidden ones and the report."""
     found = []
     for path in sorted(run.rglob("*")):
         name = path.relative_to(run)

@@ -1,1 +1,1 @@
-"""What a run leaves for people to look at and to pass on."""
+"""A run's results for people: the page, the terminal, TensorBoard."""

@@ -13,11 +13,11 @@ from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
 from strobe.report.page import write_report
 
-HELP = """Rebuild report.html of runs from their records alone.
+HELP = """Rebuilds report.html of runs from their records.
 
-Findings and verdict are worked out anew from the record; nothing is measured, and no record is changed.
-Rows of several ranks are joined again. Of a training that was killed, the report tells what its rows tell.
-Exit code 1: something is missing or damaged, and one sentence says what; the other runs have their reports.
+It works out findings and verdict again and joins the rows of several ranks again; it measures nothing and changes no
+record. For a training that was killed, the report says what its rows show. Exit code 1: something is missing or
+damaged; one sentence says what. The other runs get their reports.
 
 Examples
   python -m strobe.report outputs/runs/DATE/RUN
@@ -26,7 +26,7 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Rebuild the reports that were asked for; exits with 1 when one of them cannot be made."""
+    """Rebuild the reports that were asked for; exits with 1 if one of them cannot be made."""
     parser = parser_of("report", HELP)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of a sweep")
     parser.add_argument("--open", action="store_true", help="open the first report in a browser")
@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _runs(path: Path) -> list[Path]:
-    """The run, or a sweep's; the path itself where it is neither, so that its error names it.
+    """The run, or a sweep's runs; the path itself if it is neither, so that the error names it.
 
-    No deeper: this command writes, and a folder far above may hold runs that nobody meant.
+    It looks no deeper, because it writes: a folder far above may hold runs that were not meant.
     """
     if (path / "summary.json").is_file() or not any(path.glob("*/summary.json")):
         return [path]

@@ -1,4 +1,4 @@
-"""The verdict of a run in TensorBoard's own tabs: text, a picture, and what to compare runs by."""
+"""A run's verdict in TensorBoard's own tabs: a text, a picture, and hyperparameters to compare runs by."""
 
 import html
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 
 
 def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None) -> None:
-    """Show a run's record to TensorBoard's loggers, on rank 0, also after Lightning has closed them.
+    """Write a run's record to TensorBoard's loggers, on rank 0, even after Lightning has closed them.
 
     ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; and in HParams, so that the runs of a sweep can be
     compared, what was chosen and what came of it. What is not known is left out.
@@ -95,7 +95,7 @@ def results(record: Record) -> dict[str, float | None]:
 
 
 def _plain(text: str) -> str:
-    """Text of one line in which nothing is markup to Markdown or HTML."""
+    """One line of text, escaped for Markdown and HTML."""
     line = html.escape(" ".join(text.split()), quote=False)
     return "".join(f"\\{letter}" if letter in r"\`*_[]#" else letter for letter in line)
 
@@ -117,7 +117,7 @@ def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[
 
 
 def hparams(record: Record, learning_rate: float | None = None) -> Iterator[Any]:
-    """What an event file holds for the tab, where ``SummaryWriter.add_hparams`` would make a run of its own.
+    """The event-file entries for the tab; ``SummaryWriter.add_hparams`` would make a run of its own.
 
     Results, and hyperparameters that the command line gave, come first in the tab: in a sweep these differ.
     """
@@ -194,9 +194,9 @@ def _draw_step(page: Sheet, seconds: Mapping[str, float], total: float) -> None:
 
 
 def _draw_rates(page: Sheet, rates: Mapping[str, float], measured: float | None, intervals: Mapping[str, Any]) -> None:
-    """A bar from 0 for each ceiling, with its interval, and one for what was measured; all on one scale.
+    """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale from 0.
 
-    A ceiling of more than four times the next rate is cut at the edge, and marked, so that the others can be read.
+    A ceiling of more than four times the next rate is cut off at the edge and marked, so that the others can be read.
     """
     bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
     if measured:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from strobe.present.charts.svg import meter
 from strobe.present.format import duration, percent, size
-from strobe.present.parts import Heading, Paragraph, Part, Section, Table, Text, Words, facts, link, more, named
+from strobe.present.parts import Cell, Heading, Paragraph, Part, Section, Table, Text, Words, facts, link, more, named
 from strobe.records.run import Record, as_number
 from strobe.records.tables import Operators
 from strobe.report.wording import entries
@@ -31,7 +31,7 @@ def operators(found: Operators | None) -> Section:
     rows = [
         (
             named(row.name, "code", *["range"] * row.is_range),
-            Text(after=meter(row.own / whole)),
+            Cell(Text(after=meter(row.own / whole)), "meters"),
             percent(row.own / whole),
             duration(row.own),
             f"{row.calls:,}",
@@ -40,13 +40,16 @@ def operators(found: Operators | None) -> Section:
         for row in found.rows
     ]
     side = "device" if found.on_device else "CPU"
-    heads = ("Operator", "", "#Share", f"#Self {side} time", "#Calls", "#Total a call")
+    heads = ("Operator", Cell("", "meters"), "#Share", f"#Self {side} time", "#Calls", "#Total a call")
     over = f", over {found.over}" if found.over else ""
     about = f"By {side} time without what they call{over}: {len(found.rows)} of {found.count:,}."
     if any(row.is_range for row in found.rows):
         about += " A range is code around operators; its time is what they do not explain."
     table = f"tables/{found.table}.csv"
-    parts: list[Part] = [Table(heads, rows, "operators"), Paragraph(["All of them:", link(table, table)], "note")]
+    parts: list[Part] = [
+        Table(heads, rows, "operators", stacked=True),
+        Paragraph(["All of them:", link(table, table)], "note"),
+    ]
     return Section("operators", "Slowest operators", about, parts)
 
 

@@ -1,7 +1,7 @@
 """``report.html``: one self-contained file about a run, from its records alone. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from strobe.diagnose.rank import gain, is_measured
@@ -19,6 +19,7 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.wording import (
+    ceiling_rates,
     command_of,
     entries,
     estimate_of,
@@ -83,7 +84,9 @@ def render(
         environment(record),
         listing(files),
     ]
-    return rendered("report.html", {**head(record), "name": name, "sections": sections})
+    page = head(record)
+    title = ": ".join(filter(None, (PurePath(name).name, page["said"])))  # in a row of tabs the run comes first
+    return rendered("report.html", {**page, "title": title, "name": name, "sections": sections})
 
 
 def head(record: Record) -> dict[str, Any]:
@@ -95,10 +98,10 @@ def head(record: Record) -> dict[str, Any]:
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
         "kind": kind,
-        "message": message or "It came without a message.",
+        "message": message,
     }
     return {
-        "title": first,
+        "said": first,
         "what": " · ".join(subject(record)),
         "badges": [(STATUS.get(status, "fair"), status)],
         "long": len(first) > LONGEST_HEADLINE,
@@ -137,7 +140,7 @@ def _tiles(record: Record) -> list[Tile]:
         tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
-        if share is not None or not record.text("script"):  # of which none is measured
+        if ceiling_rates(record):
             tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:

@@ -96,5 +96,5 @@ def _table(record: Record, shown: list[str]) -> Table:
         longest = sorted(phases, key=lambda name: -phases[name])[:_PHASES]
         mostly = ", ".join(f"{name.replace('_', ' ')} {duration(phases[name])}" for name in longest)
         waits = record.number("ranks", "waits", rank)
-        rows.append((f"rank {rank}", "" if waits is None else duration(waits), mostly))
-    return Table(("", "#Waits for others", "Most of its own work"), rows)
+        rows.append((rank, "" if waits is None else duration(waits), mostly))
+    return Table(("Rank", "#Waits for others", "Most of its own work"), rows)

@@ -7,6 +7,7 @@ from strobe.diagnose.attribution import taken
 from strobe.diagnose.candidates import estimate_of_loader, workers_of
 from strobe.diagnose.predict import WORTH, Step, step_of, with_model
 from strobe.diagnose.symptoms import too_low
+from strobe.measure import WIDEST
 from strobe.overrides import key_of
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale
@@ -117,7 +118,8 @@ def _between(record: Record, total: float) -> list[str]:
         if value := record.number("between_seconds", name):
             share = f"{'+' * (value / total >= 0.005)}{percent(value / total)}"
             parts.append(f"{duration(value)} of {_BETWEEN.get(name, name)} ({share})")
-    lines = [f"Between steps, spread over all: {' and '.join(parts)}."] if parts else []
+    told = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+    lines = [f"Between steps, spread over all: {told}."] if told else []
     if first := record.number("first_step_seconds"):
         lines.append(f"The run's first step took {duration(first)}, {first / total:,.1f} times a later one.")
     starts, wait = record.count("epoch_starts", "count"), record.number("epoch_starts", "data_wait")
@@ -135,6 +137,7 @@ def ceilings(record: Record) -> Section:
     found = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
     if not found:
         reason = why or "They were not measured; ceilings=true measures them after training."
+        reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."
         told = why or (rate_of(record) and not record.text("script"))
         return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if told else [])
     if rate := rate_of(record):
@@ -157,7 +160,7 @@ def _row(  # noqa: PLR0917
     """A bar from the start of the scale with its interval; the ``measured`` rate crosses all others as a line."""
     name, hint = _NAMES[key]
     parts = [rect(0, 6, scale.place(rate), ROW - 10, f"fill rate-{key}")]
-    if low is not None and high is not None and 0 < low <= high:
+    if low is not None and high is not None and 0 < low <= high <= WIDEST * low:
         parts += whisker(scale.place(low), scale.place(high), ROW / 2 + 1)
     if measured and key != "measured":
         parts.append(line(scale.place(measured), 0, scale.place(measured), ROW + 2, "reference"))
@@ -214,7 +217,7 @@ def _alternatives(record: Record) -> list[Part]:
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
             rows.append((name, rate, told, _advised(record, step, entry, gain)))
     heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Against today", "Advised")
-    return [Table(heads, rows, "tried")] if rows else []
+    return [Table(heads, rows, stacked=True)] if rows else []
 
 
 def _advised(record: Record, step: Step | None, entry: Alternative, gain: float | None) -> Words:

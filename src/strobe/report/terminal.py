@@ -22,7 +22,7 @@ _READABLE = 110  # columns; longer lines of prose are hard to read
 
 
 def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> None:
-    """Print what a person wants to know at the end of a run: verdict, what to change, figures, where the rest lies."""
+    """Print the end of a run: the verdict, what to change, the figures, and where the rest is."""
     record = Record(summary, read_yaml(run_dir / CONFIG) or {})  # a command follows what else was configured
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True, min_width=_NAMES)
@@ -38,16 +38,16 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     path, report = _pasteable(run_dir), run_dir / "report.html"
     lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
-        lines["traces"] = f"{traces}, look at them with: strobe view {path} --perfetto"
+        lines["traces"] = f"{traces}; to look at them: strobe view {path} --perfetto"
     if taken := record.number("bytes"):
-        hint = "" if record.text("script") else "; strobe clean lists and removes old runs"
+        hint = "" if record.text("script") else "; strobe clean removes old runs"
         lines["files"] = f"{size(taken)}{hint}"
     for name, value in lines.items():  # as they are, however long: a path may look like markup
         console.print(Text(f"{name:<{_NAMES}}  {value}"), soft_wrap=True)
 
 
 def _print_verdict(record: Record, console: Console, width: int) -> None:
-    """The verdict, and each finding with its evidence and the command to copy; nothing twice."""
+    """Print the verdict, then each finding with its evidence and the command to copy; nothing twice."""
     findings, (first, rest) = wording.advice(record), wording.verdict(record)
     if first:
         colour = "yellow" if findings else "green" if wording.fine(record) else "default"
@@ -78,12 +78,12 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
 
 
 def _pasteable(path: Path) -> str:
-    """The path from here, quoted for the shell."""
+    """The path relative to here, quoted for the shell."""
     return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
-    """Names and values, empty where nothing is known."""
+    """Names with values; empty values are unknown."""
     metrics = summary["metrics"]
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
@@ -101,7 +101,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
 
 
 def _step(record: Record, seconds: dict[str, float]) -> str:
-    """The mean step's length and its phases, largest first; on a GPU how long that had nothing to do."""
+    """The mean step's length and its phases, the largest first; with a GPU, how long that was idle."""
     total = seconds["total"]
     shares = {name: value / total for name, value in seconds.items() if name != "total" and value}
     largest = sorted(shares.items(), key=lambda item: -item[1])

@@ -14,7 +14,7 @@ from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
-from strobe.present.parts import Chart, Key, Keys, Section
+from strobe.present.parts import Chart, Key, Section
 from strobe.records.run import Record
 from strobe.records.tables import Rows
 from strobe.report.wording import ceiling_rates, estimate_of, unit_of
@@ -156,8 +156,8 @@ def throughput(record: Record, rows: Rows) -> Section:
         if found := time.pauses[kind]:
             seconds = duration(sum(seconds for _, seconds in found))
             told.append(Key(f"mark {css}", f"{name}: {counted(len(found), 'time')}, {seconds} in all"))
-    chart = Chart(time.draw(), keys=time.legend(), zoom=time.zoom())
-    return Section("throughput", "Throughput", about, [chart, *([Keys(told)] if told else [])])
+    chart = Chart(time.draw(), keys=[*time.legend(), *told], zoom=time.zoom())
+    return Section("throughput", "Throughput", about, [chart])
 
 
 def points_of(rows: Rows, unit: str) -> list[Point]:

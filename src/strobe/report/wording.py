@@ -1,4 +1,4 @@
-"""What a run's record says, in the words that the page, the terminal, TensorBoard and pictures share."""
+"""What a run's record says, in words that the page, the terminal, TensorBoard and pictures share."""
 
 import re
 from collections.abc import Mapping
@@ -41,21 +41,21 @@ def subject(record: Record) -> list[str]:
 
 
 def phase_of(record: Record, name: str) -> str:
-    """A phase for people; in a loop whose backward pass was not seen, ``forward`` holds it."""
+    """A phase in words; in a loop whose backward pass was not seen, ``forward`` includes it."""
     if name == "forward" and record.text("settings", "loop") == UNSEEN:
         return "forward and backward"
     return "between steps" if name == "between" else name.replace("_", " ")
 
 
 def unit_of(record: Record) -> str:
-    """What the record's rates are in: images/s, samples/s, or steps/s where a batch did not tell its size."""
+    """The unit of the record's rates: images/s, samples/s, or steps/s if batches had no known size."""
     return f"{record.text('unit') or 'images'}/s"
 
 
 def verdict(record: Record) -> tuple[str, str]:
-    """The verdict's first sentence without figures in brackets, and its others; empty where there is none.
+    """The verdict's first sentence, without figures in brackets, and the other sentences; empty if there is none.
 
-    That too few steps were measured is left to ``trust``.
+    Leaves out that too few steps were measured, which ``trust`` says.
     """
     found = [sentence for sentence in _SENTENCE.split((record.text("verdict") or "").strip()) if sentence]
     found = [sentence for sentence in found if rank.AGAIN not in sentence] or found
@@ -63,7 +63,7 @@ def verdict(record: Record) -> tuple[str, str]:
 
 
 def trust(record: Record) -> tuple[str, str]:
-    """How far the run's figures can be trusted: ``good``, ``fair`` or ``bad``, and a sentence; empty if unknown."""
+    """How far to trust the run's figures: ``good``, ``fair`` or ``bad``, with a sentence; empty if unknown."""
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
     if not median or not steps:
         count = all_steps(record)
@@ -82,7 +82,7 @@ def trust(record: Record) -> tuple[str, str]:
 
 
 def _noise(record: Record) -> str:
-    """What else the machine did to this run; empty for nothing notable."""
+    """What else the machine was doing; empty if nothing notable."""
     if lost := taken(record):
         busy = [(entry.text("name"), entry.number("cores")) for entry in entries(record, "machine", "busiest")]
         who = ", ".join(f"{name} {cores(used)}" for name, used in busy if used)
@@ -94,7 +94,7 @@ def _noise(record: Record) -> str:
 
 
 def fine(record: Record) -> bool:
-    """Whether the run is known to be about as fast as it can be: nothing is advised, and it is near its ceiling."""
+    """Whether the run is about as fast as it can be: nothing is advised, and it is near its ceiling."""
     nothing = all(found.text("cause") == "nothing" for found in entries(record, "findings"))
     near = (share := share_of_ceiling(record)) is not None and share >= NEAR
     return nothing and near and record.text("status") == "completed" and trust(record)[0] not in ("bad", "fair")
@@ -112,7 +112,7 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
 
 
 def median_step(record: Record) -> str:
-    """``median step 565 (550 to 580)``, in images/s, beside the rate of training as a whole; empty where unknown."""
+    """``median step 565 (550 to 580)``, in images/s, which stands beside the overall rate; empty if unknown."""
     known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
     return f"median step {told}" if (told := estimate(known, rate)) else ""
 
@@ -136,7 +136,7 @@ def share_of_ceiling(record: Record) -> float | None:
 
 
 def ceilings(record: Record) -> str:
-    """The ceilings and the share of them in one line; why there are none; empty where nothing is known."""
+    """The ceilings, and the run's share of them, in one line; or why there are none; empty if unknown."""
     rates, share = ceiling_rates(record), share_of_ceiling(record)
     named = [f"{name} alone {rate(rates[name])}" for name in ("loader", "model") if name in rates]
     parts = [f"{', '.join(named)} {unit_of(record)}"] if named else []
@@ -154,7 +154,7 @@ def ceilings(record: Record) -> str:
 
 
 def ranks(record: Record) -> str:
-    """The ranks that work longest and shortest, and the slow-down by it, in one line; empty where it is not known."""
+    """The ranks that work longest and shortest, and the slow-down, in one line; empty if unknown."""
     known = {rank: as_number(seconds) or 0.0 for rank, seconds in record.mapping("ranks", "own_seconds").items()}
     slow, low, high = estimate_of(Record(record.mapping("ranks")), "slowdown")
     if slow is None or not known:
@@ -181,9 +181,9 @@ def callbacks(record: Record) -> str:
 
 
 def advice(record: Record) -> list[dict[str, Any]]:
-    """The first three findings, without the one that there is nothing to fix, with ``command`` and ``remedies``.
+    """The first three findings, with ``command`` and ``remedies``; without ``nothing``.
 
-    ``title``, ``predicted`` speed-up and ``advice`` are empty where the verdict tells them, ``command`` if none helps.
+    ``title``, ``predicted`` speed-up and ``advice`` are empty if the verdict says them, ``command`` if none helps.
     """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
@@ -206,7 +206,7 @@ def command_of(record: Record, found: Mapping[str, Any]) -> str:
 
 
 def remedies(found: Mapping[str, Any]) -> list[str]:
-    """What else lessens a finding's cause, a sentence each; empty for none."""
+    """Other remedies for a finding's cause, one sentence each."""
     said = []
     for remedy in found.get("remedies") or []:
         promised = rank.gain(remedy)

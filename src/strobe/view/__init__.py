@@ -1,1 +1,1 @@
-"""Opening a run where a person wants to look: ``python -m strobe.view --help``. Imports no torch."""
+"""Opens a run's report, TensorBoard or Perfetto: ``python -m strobe.view --help``. Imports no torch."""

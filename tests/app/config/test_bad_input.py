@@ -10,9 +10,12 @@ import tifffile
 import torch
 
 from strobe.app.build.checkpoint import require_fitting
+from strobe.app.config.checks import Preflight
+from strobe.app.config.entry import command
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 from support.cifar10_files import generated
+from support.composing import configured
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -35,89 +38,104 @@ def refused(ended: Ended, *words: str) -> str:
     return ended.output
 
 
+MISTAKES = [  # in the configuration, and what is said of each before a run begins
+    ("data.batchsize=3", ["data.batchsize is not a key; did you mean data.batch_size"]),
+    ("lodaer=native", ["lodaer is not a key; did you mean loader?"]),
+    ("lr=0.1", ["lr is not a key; did you mean model.lr?"]),
+    ("+lr=0.1", ["+lr=0.1 is not read by anything; did you mean model.lr?"]),
+    ("+model.dropout=0.5", ["+model.dropout=0.5 is not read by anything"]),
+    ("epochs=3", ["epochs is not a key; did you mean trainer.max_epochs"]),
+    ("trainer.max_epoch=3", ["trainer.max_epoch is not a key; did you mean trainer.max_epochs"]),
+    ("+trainer.max_epoch=3", ["trainer.max_epoch=3 is not an argument", "did you mean trainer.max_epochs?"]),
+    ("+trainer.callbacks=[]", ["trainer.callbacks is set by each run itself"]),
+    ("trainer.limit_predict_batches=1", ["not a key; +trainer.limit_predict_batches=VALUE gives this argument"]),
+    ("callbacks.x=1", ["callbacks.x is not a key; +callbacks.NAME._target_=CLASS adds a callback"]),
+    ("~loader", ["~loader deletes what every run needs"]),
+    ("~callbacks.x", ["callbacks.x is not a key"]),
+    ("+data.batch_size=3", ["+data.batch_size is a key already; give data.batch_size=VALUE"]),
+    ("loader={a:1}", ["loader is a group; give loader=CHOICE"]),
+    ("loader=skimage,native", ["has several values; sweep over them with -m"]),
+    ("data.batch_size", ["data.batch_size cannot be read; give KEY=VALUE"]),
+    ("data.batch_size=${nope}", ["data.batch_size: Interpolation key 'nope' not found"]),
+    ("data=eurosatt", ["data=eurosatt is not a choice; choose one of cifar10, eurosat, image_folder, sample"]),
+    ("experiment=nothing", ["experiment=nothing is not a choice", "eurosat_13band"]),
+    ("data.batch_size=many", ["data.batch_size=many does not fit; give a whole number"]),
+    ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
+    ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
+    ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
+    ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
+    ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
+    ("data=image_folder data.root=/nowhere", ["data.root=/nowhere is not a folder; give the folder that holds"]),
+    ("data=eurosat data.root=/nowhere", ["zenodo.org", "2.1 GB", "data.download=true", "data=sample"]),
+    ("data=cifar10 data.root=/nowhere", ["170 MB", "data.download=true", "data=sample"]),
+    ("data.batch_size=0", ["data.batch_size=0", "at least 1"]),
+    ("data.batch_size=-4", ["data.batch_size=-4", "at least 1"]),
+    ("data.val_batch_size=0", ["data.val_batch_size=0", "at least 1"]),
+    ("engine.num_workers=-1", ["engine.num_workers=-1", "at least 0"]),
+    ("data.train_fraction=1.0", ["data.train_fraction=1.0", "greater than 0 and less than 1"]),
+    ("model.lr=0", ["model.lr=0", "greater than 0"]),
+    ("model.optimizer=lion", ["model.optimizer=lion", "adam, adamw, sgd"]),
+    ("loader.scale=gpu", ["loader.scale=gpu", "device, numpy, torch"]),
+    ("profiler.active=0", ["profiler.active=0", "at least 1"]),
+    ("profiler=trace profiler.stop_after=true profiler.max_mb=0", ["profiler.max_mb=0.0", "greater than 0"]),
+    ("profiler=trace profiler.stop_after=true profiler.keep=0", ["profiler.keep=0", "at least 1"]),
+    (
+        "profiler=trace profiler.stop_after=true profiler.repeat=0",
+        ["profiler.stop_after=true does not fit profiler.repeat=0"],
+    ),
+    ("profiler=python profiler.kind=guess", ["profiler.kind=guess is not a choice", "one of events, sampling"]),
+    ("profiler=python profiler.steps=-1", ["profiler.steps=-1", "at least 0"]),
+    ("profiler=python profiler.interval=0", ["profiler.interval=0.0", "greater than 0"]),
+    ("profiler=memory profiler.active=0", ["profiler.active=0", "at least 1"]),
+    ("profiler=memory profiler.kind=events", ["profiler.kind is not a key"]),
+    ("profiler=flame", ["profiler=flame is not a choice; choose one of memory, none, python, trace"]),
+    ("seed=-1", ["seed=-1", "at least 0"]),
+    ("seed=99999999999", ["seed=99999999999", "at most"]),
+    ("data.bands=[true]", ["data.bands=[True]", "list"]),
+    ("data=cifar10 data.batch_size=1", ["data.batch_size=1", "model.stem=cifar"]),
+    ("data.bands=red", ["data.bands=red", "rgb, all"]),
+    ("data.bands=[]", ["data.bands=[]", "list"]),
+    ("data.bands=[1,1]", ["data.bands=[1, 1]", "different"]),
+    ("data.bands=[-1]", ["data.bands=[-1]", "from 0"]),
+    ("data=cifar10 loader=rasterio", ["loader=rasterio", "data=cifar10", "memory"]),
+    ("data=eurosat loader=memory", ["loader=memory", "data=eurosat", "rasterio, skimage, tifffile"]),
+    ("model.stem=cifar model.weights=imagenet", ["model.weights=imagenet", "model.stem=cifar"]),
+    ("ckpt_path=nowhere.ckpt", ["ckpt_path=nowhere.ckpt", "ckpt_path=last"]),
+    ("threads=9999", ["threads=9999", "at most"]),
+    ("loader=native loader.threads=9999", ["loader.threads=9999", "at most"]),
+    ("engine.num_workers=99999", ["engine.num_workers=99999", "at most"]),
+    ("data=image_folder data.size=4", ["data.size=4", "at least 8 and at most 4096"]),
+    ("data=image_folder data.framing=crop", ["data.framing=crop", "resize, random_crop, random_resized_crop"]),
+    ("data=image_folder data.size=32 data.batch_size=1", ["data.batch_size=1", "model.stem=cifar"]),
+    ("data=image_folder loader=skimage", ["loader=skimage", "data=image_folder", "pil", "torchvision"]),
+    ("data=image_folder engine=resident", ["engine=resident", "random_resized_crop", "data.framing=resize"]),
+    (
+        "data=image_folder loader=packed data.framing=random_crop",
+        ["loader=packed", "data.framing=random_crop", "data.framing=resize"],
+    ),
+    ("engine=spdl engine.ordered=false trainer.deterministic=true", ["engine.ordered=false", "ordered=true"]),
+]
+
+
+@pytest.mark.parametrize(("overrides", "words"), MISTAKES)
+def test_configuration(overrides: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = overrides.split()
+    monkeypatch.setattr("sys.argv", ["train.py", *given])
+    with pytest.raises(SystemExit) as stop, command("config"):
+        Preflight().on_run_start(configured("config", *given))
+    said = str(stop.value.code)
+    assert "\n" not in said
+    for word in words:
+        assert word in said
+
+
 @pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ("data.batchsize=3", ["data.batchsize is not a key; did you mean data.batch_size"]),
-        ("lr=0.1", ["lr is not a key; did you mean model.lr?"]),
-        ("+lr=0.1", ["+lr=0.1 is not read by anything; did you mean model.lr?"]),
-        ("+model.dropout=0.5", ["+model.dropout=0.5 is not read by anything"]),
-        ("epochs=3", ["epochs is not a key; did you mean trainer.max_epochs"]),
-        ("trainer.max_epoch=3", ["trainer.max_epoch is not a key; did you mean trainer.max_epochs"]),
-        ("+trainer.max_epoch=3", ["trainer.max_epoch=3 is not an argument", "did you mean trainer.max_epochs?"]),
-        ("+trainer.callbacks=[]", ["trainer.callbacks is set by each run itself"]),
-        ("trainer.limit_predict_batches=1", ["not a key; +trainer.limit_predict_batches=VALUE gives this argument"]),
-        ("callbacks.x=1", ["callbacks.x is not a key; +callbacks.NAME._target_=CLASS adds a callback"]),
-        ("~loader", ["~loader deletes what every run needs"]),
-        ("~callbacks.x", ["callbacks.x is not a key"]),
-        ("+data.batch_size=3", ["+data.batch_size is a key already; give data.batch_size=VALUE"]),
-        ("loader={a:1}", ["loader is a group; give loader=CHOICE"]),
-        ("loader=skimage,native", ["has several values; sweep over them with -m"]),
-        ("data.batch_size", ["data.batch_size cannot be read; give KEY=VALUE"]),
-        ("data.batch_size=${nope}", ["data.batch_size: Interpolation key 'nope' not found"]),
-        ("data=eurosatt", ["data=eurosatt is not a choice; choose one of cifar10, eurosat, image_folder, sample"]),
-        ("experiment=nothing", ["experiment=nothing is not a choice", "eurosat_13band"]),
-        ("data.batch_size=many", ["data.batch_size=many does not fit; give a whole number"]),
-        ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
-        ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
-        ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int, null"]),
-        ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
-        ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
-        ("data=image_folder data.root=/nowhere", ["data.root=/nowhere is not a folder; give the folder that holds"]),
-        ("data=eurosat data.root=/nowhere", ["zenodo.org", "2.1 GB", "data.download=true", "data=sample"]),
-        ("data=cifar10 data.root=/nowhere", ["170 MB", "data.download=true", "data=sample"]),
-        ("data.batch_size=0", ["data.batch_size=0", "at least 1"]),
-        ("data.batch_size=-4", ["data.batch_size=-4", "at least 1"]),
-        ("data.val_batch_size=0", ["data.val_batch_size=0", "at least 1"]),
-        ("engine.num_workers=-1", ["engine.num_workers=-1", "at least 0"]),
-        ("data.train_fraction=1.0", ["data.train_fraction=1.0", "greater than 0 and less than 1"]),
-        ("model.lr=0", ["model.lr=0", "greater than 0"]),
-        ("model.optimizer=lion", ["model.optimizer=lion", "adam, adamw, sgd"]),
-        ("loader.scale=gpu", ["loader.scale=gpu", "device, numpy, torch"]),
-        ("profiler.active=0", ["profiler.active=0", "at least 1"]),
-        ("profiler=trace profiler.stop_after=true profiler.max_mb=0", ["profiler.max_mb=0.0", "greater than 0"]),
-        ("profiler=trace profiler.stop_after=true profiler.keep=0", ["profiler.keep=0", "at least 1"]),
-        (
-            "profiler=trace profiler.stop_after=true profiler.repeat=0",
-            ["profiler.stop_after=true does not fit profiler.repeat=0"],
-        ),
-        ("profiler=python profiler.kind=guess", ["profiler.kind=guess is not a choice", "one of events, sampling"]),
-        ("profiler=python profiler.steps=-1", ["profiler.steps=-1", "at least 0"]),
-        ("profiler=python profiler.interval=0", ["profiler.interval=0.0", "greater than 0"]),
-        ("profiler=memory profiler.active=0", ["profiler.active=0", "at least 1"]),
-        ("profiler=memory profiler.kind=events", ["profiler.kind is not a key"]),
-        ("profiler=flame", ["profiler=flame is not a choice; choose one of memory, none, python, trace"]),
-        ("seed=-1", ["seed=-1", "at least 0"]),
-        ("seed=99999999999", ["seed=99999999999", "at most"]),
-        ("data.bands=[true]", ["data.bands=[True]", "list"]),
-        ("data=cifar10 data.batch_size=1", ["data.batch_size=1", "model.stem=cifar"]),
-        ("data.bands=red", ["data.bands=red", "rgb, all"]),
-        ("data.bands=[]", ["data.bands=[]", "list"]),
-        ("data.bands=[1,1]", ["data.bands=[1, 1]", "different"]),
-        ("data.bands=[-1]", ["data.bands=[-1]", "from 0"]),
-        ("data=cifar10 loader=rasterio", ["loader=rasterio", "data=cifar10", "memory"]),
-        ("data=eurosat loader=memory", ["loader=memory", "data=eurosat", "rasterio, skimage, tifffile"]),
-        ("model.stem=cifar model.weights=imagenet", ["model.weights=imagenet", "model.stem=cifar"]),
-        ("ckpt_path=nowhere.ckpt", ["ckpt_path=nowhere.ckpt", "ckpt_path=last"]),
-        ("threads=9999", ["threads=9999", "at most"]),
-        ("loader=native loader.threads=9999", ["loader.threads=9999", "at most"]),
-        ("engine.num_workers=99999", ["engine.num_workers=99999", "at most"]),
-        ("data=image_folder data.size=4", ["data.size=4", "at least 8 and at most 4096"]),
-        ("data=image_folder data.framing=crop", ["data.framing=crop", "resize, random_crop, random_resized_crop"]),
-        ("data=image_folder data.size=32 data.batch_size=1", ["data.batch_size=1", "model.stem=cifar"]),
-        ("data=image_folder loader=skimage", ["loader=skimage", "data=image_folder", "pil", "torchvision"]),
-        ("data=image_folder engine=resident", ["engine=resident", "random_resized_crop", "data.framing=resize"]),
-        (
-            "data=image_folder loader=packed data.framing=random_crop",
-            ["loader=packed", "data.framing=random_crop", "data.framing=resize"],
-        ),
-        ("engine=spdl engine.ordered=false trainer.deterministic=true", ["engine.ordered=false", "ordered=true"]),
-    ],
+    "overrides", ["data.batchsize=3", "data.batch_size=0", "data=eurosat data.root=/nowhere", "ckpt_path=nowhere.ckpt"]
 )
-def test_configuration(train: Train, overrides: str, words: list[str]) -> None:
+def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: str) -> None:
     ended = train(*overrides.split(), quick=False)
-    refused(ended, *words)
-    assert not ended.directory.exists()  # refused before a run begins
+    refused(ended, *dict(MISTAKES)[overrides])
+    assert not ended.directory.exists()
 
 
 @pytest.mark.parametrize(
@@ -146,6 +164,14 @@ def test_no_gpu(train: Train) -> None:
     ended = train("trainer=gpu", "trainer.accelerator=gpu")
     refused(ended, "trainer.accelerator=gpu, but there is no GPU here; give trainer=cpu")
     assert not ended.directory.exists()
+
+
+@pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
+def test_a_metric_that_nobody_logs(train: Train, kind: str) -> None:
+    watching = (f"+callbacks.watch._target_=lightning.pytorch.callbacks.{kind}", "+callbacks.watch.monitor=val_loss")
+    ended = train(*watching, "trainer.limit_val_batches=1")
+    refused(ended, "callbacks.watch.monitor=val_loss is not a metric of this run; choose one of ", "val/loss")
+    assert ended.summary["status"] == "failed"
 
 
 def add_class(tiles: Path, count: int) -> None:

@@ -151,4 +151,4 @@ def test_photos_that_differ_each_time_are_refused(
 def test_a_run_trains_from_a_pack(train: Callable[..., Ended], tmp_path: Path) -> None:
     ended = train("loader=packed", f"loader.directory={tmp_path / 'packs'}", "trainer.limit_train_batches=1")
     assert (ended.code, ended.summary["status"]) == (0, "completed")
-    assert "Packing 100 tiles (10.6 MB)" in (ended.directory / "train.log").read_text()
+    assert "Packing 100 tiles (10.6 MB, about 0:00)" in (ended.directory / "train.log").read_text()

@@ -201,101 +201,76 @@ def test_a_measurement_leaves_a_copy_of_its_data_alone(sample_root: Path) -> Non
         assert again.classes == data.classes
 
 
-@pytest.mark.parametrize(
-    ("side", "overrides", "images"),
-    [
-        ("loader", ["engine.num_workers=1"], 4),
-        ("loader", ["loader=tifffile", "engine.num_workers=0"], 4),
-        ("loader", ["data.batch_size=8"], 8),
-        ("model", ["data.batch_size=16"], 16),
-        ("model", ["model.channels_last=true"], 4),
-        ("model", ["loader.scale=numpy"], 4),
-        ("model", ["trainer.precision=bf16-mixed"], 4),
-        ("model", ["data.bands=all"], 4),
-    ],
-)
-def test_an_alternative_is_measured(sample_root: Path, side: str, overrides: list[str], images: int) -> None:
-    with composed(sample_root) as (cfg, data, given):
-        ceilings = Ceilings(cfg, data, given)
-        measured = ceilings.alternative(side, overrides)
-    assert measured is not None
-    assert measured["overrides"] == overrides
-    assert measured["side"] == side
-    assert 0 < measured["interval"][0] <= measured["rate"] <= measured["interval"][1]
-    assert measured["images_per_step"] == images
-    assert ceilings.seconds > 0
+ALTERNATIVES = [
+    ("loader", ["engine.num_workers=1"], (4,)),
+    ("loader", ["loader=tifffile", "engine.num_workers=0"], (4,)),
+    ("loader", ["loader=rasterio", "data.batch_size=8", "data.augment=false"], (8,)),
+    ("loader", ["threads=3"], (4,)),
+    ("model", ["data.batch_size=10"], (10, 3, 64, 64)),
+    ("model", ["model.channels_last=true"], (4, 3, 64, 64)),
+    ("model", ["loader.scale=numpy"], (4, 3, 64, 64)),
+    ("model", ["trainer.precision=bf16-mixed"], (4, 3, 64, 64)),
+    ("model", ["data.bands=all"], (4, 13, 64, 64)),
+]
 
 
-def test_the_tiles_are_not_searched_for_again(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with composed(sample_root) as (cfg, data, given):
-        searches: list[int] = []
-        sources = Sample.sources
+def test_alternatives_are_measured_as_they_would_train(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On batches of their own, with their own threads; the tiles are searched for again only where others are read."""
+    trained, threads, searches = set[tuple[int, ...]](), set[int](), list[int]()
+    fetch, sources, before = TileData.__getitem__, Sample.sources, torch.get_num_threads()
 
-        def counted(self: Sample) -> object:
-            searches.append(1)
-            return sources(self)
-
-        monkeypatch.setattr(Sample, "sources", counted)
-        ceilings = Ceilings(cfg, data, given)
-        assert ceilings.alternative("loader", ["loader=rasterio", "data.batch_size=8", "data.augment=false"])
-        assert not searches
-        assert ceilings.alternative("loader", ["data.bands=all"])
-        assert len(searches) == 1
-
-
-def test_an_alternative_trains_on_its_own_batch(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes: set[tuple[int, ...]] = set()
-    before_each_step(monkeypatch, lambda _, batch: shapes.add(tuple(batch[0].shape)))
-    with composed(sample_root) as (cfg, data, given):
-        ceilings = Ceilings(cfg, data, given)
-        ceilings.measure()
-        assert shapes == {(4, 3, 64, 64)}
-        shapes.clear()
-        ceilings.alternative("model", ["data.batch_size=10"])
-    assert shapes == {(10, 3, 64, 64)}
-
-
-def test_an_alternative_has_its_own_threads(sample_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: set[int] = set()
-    fetch = TileData.__getitem__
-
-    def watched(self: TileData, index: int) -> Batch:
+    def fetched(self: TileData, index: int) -> Batch:
         threads.add(torch.get_num_threads())
         return fetch(self, index)
 
-    monkeypatch.setattr(TileData, "__getitem__", watched)
-    before = torch.get_num_threads()
+    def searched(self: Sample) -> object:
+        searches.append(1)
+        return sources(self)
+
+    before_each_step(monkeypatch, lambda _, batch: trained.add(tuple(batch[0].shape)))
     with composed(sample_root) as (cfg, data, given):
-        assert Ceilings(cfg, data, given).alternative("loader", ["threads=3"])
-    assert threads == {3}
-    assert torch.get_num_threads() == before
+        monkeypatch.setattr(TileData, "__getitem__", fetched)
+        monkeypatch.setattr(Sample, "sources", searched)
+        ceilings = Ceilings(cfg, data, given)
+        for side, overrides, shape in ALTERNATIVES:
+            for seen in (trained, threads, searches):
+                seen.clear()
+            measured = ceilings.alternative(side, overrides)
+            assert measured is not None, overrides
+            assert (measured["side"], measured["overrides"]) == (side, overrides)
+            assert measured["images_per_step"] == shape[0]
+            assert 0 < measured["interval"][0] <= measured["rate"] <= measured["interval"][1]
+            assert trained == ({shape} if side == "model" else set())
+            assert (3 in threads) == (overrides == ["threads=3"])
+            assert len(searches) == (overrides == ["data.bands=all"])
+            assert torch.get_num_threads() == before
+    assert ceilings.seconds > 0
 
 
-@pytest.mark.parametrize(
-    ("overrides", "reason"),
-    [
-        (["loader=memory"], "loader=memory does not read data=sample"),
-        (["loader=nothing"], "Could not find 'loader/nothing'"),
-        (["data.batch_size=100000"], "more than the training images"),
-        (["data.batch_size=0"], "out of range"),
-        (["~callbacks.slow"], "does not exist"),
-        (["trainer.precision=5"], "trainer.precision=5"),
-        (["data.bands=[99]"], "band 99"),
-    ],
-)
-def test_what_cannot_work_is_left_out_with_a_line(
-    sample_root: Path, caplog: pytest.LogCaptureFixture, overrides: list[str], reason: str
-) -> None:
+IMPOSSIBLE = {
+    "loader=memory": "loader=memory does not read data=sample",
+    "loader=nothing": "Could not find 'loader/nothing'",
+    "data.batch_size=100000": "more than the training images",
+    "data.batch_size=0": "out of range",
+    "~callbacks.slow": "does not exist",
+    "trainer.precision=5": "trainer.precision=5",
+    "data.bands=[99]": "band 99",
+}
+
+
+def test_what_cannot_work_is_left_out_with_a_line(sample_root: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "strobe.app.run.ceilings")
     with composed(sample_root) as (cfg, data, given):
         before = HydraConfig.instance().cfg
         ceilings = Ceilings(cfg, data, given)
-        assert ceilings.alternative("model", overrides) is None
-        assert HydraConfig.instance().cfg is before
-        assert HydraConfig.get().overrides.task == given
-    (line,) = [record.getMessage() for record in caplog.records if "Not measured" in record.getMessage()]
-    assert reason in line
-    assert "\n" not in line
+        for override, reason in IMPOSSIBLE.items():
+            caplog.clear()
+            assert ceilings.alternative("model", [override]) is None
+            assert HydraConfig.instance().cfg is before
+            assert HydraConfig.get().overrides.task == given
+            (line,) = [record.getMessage() for record in caplog.records if "Not measured" in record.getMessage()]
+            assert reason in line
+            assert "\n" not in line
 
 
 def test_the_own_ceiling_is_measured_again(sample_root: Path) -> None:

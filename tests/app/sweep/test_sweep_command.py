@@ -42,7 +42,7 @@ def test_an_interrupted_sweep_keeps_what_it_has_and_says_how_to_go_on(sample_roo
     assert record_of(folder)["status"] == "interrupted"
     assert outcomes(folder) == [["completed"], ["interrupted"]]
     assert re.search(r"^\[1/2\] [\d.,]+ images/s  trainer.devices=1$", said, re.MULTILINE)
-    (command,) = re.findall(r"Go on with: (python train.py -m .*)", said)
+    (command,) = re.findall(r"Continue with: (python train.py -m .*)", said)
     assert "trainer.devices=1,2" in command
     assert f"hydra.sweep.dir={folder}" in command
     cells = json.loads((folder / "comparison.json").read_text())["cells"]

@@ -87,6 +87,35 @@ def test_a_change_is_measured_with_the_others_that_it_depends_on() -> None:
     assert {side for side, _ in found} == {"model"}
 
 
+def test_of_larger_batches_only_those_that_two_trainings_can_be_compared_with_in_time() -> None:
+    record = concluded("small_batch")
+
+    def sizes(budget: float) -> set[str]:
+        return {text for text in measured(record, ["batch_size"], budget) if text.startswith("data.batch_size=")}
+
+    assert sizes(1.0) < sizes(1e6)
+
+
+def test_the_other_choices_are_measured_before_the_largest_batches() -> None:
+    record, asked = concluded("nothing"), list[tuple[str, ...]]()
+
+    def measure(side: str, changes: tuple[str, ...]) -> Alternative | None:
+        """Twice the batch is a little faster, and another layout beside larger batches only."""
+        asked.append(changes)
+        size = next((int(text.partition("=")[2]) for text in changes if "batch_size" in text), own)
+        rate = 1000.0 * 1.05 ** (size.bit_length() - own.bit_length())
+        rate *= 1.5 if any("channels_last" in text for text in changes) and size > own else 1.0
+        return Alternative(side, changes, Figure(rate, rate, rate), 0.1, float(size))
+
+    own = int(record.number("batch_size") or 0)
+    record.summary["ceilings"] |= {"model": 1000.0, "alternatives": []}
+    list(proposals(record, ["channels_last", "batch_size"], budget=1e6, measure=measure))
+    models = [changes for changes in asked if any("batch_size" in text for text in changes)]
+    first = next(place for place, changes in enumerate(models) if any("channels_last" in text for text in changes))
+    assert first < len(models) - 1
+    assert all(any("channels_last" in text for text in changes) for changes in models[first:])
+
+
 def test_a_larger_batch_brings_its_learning_rate_and_a_warning() -> None:
     record = concluded("small_batch", config__model__lr_scaling="none")
     proposal = next(proposal for proposal in offered(record) if "batch_size" in proposal.dimensions)

@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints(ModelCheckpoint):
-    """Lightning's, but for two things.
+    """Lightning's, with two differences.
 
-    It remembers the best score also when a run is resumed into another directory. One that saves every few epochs
-    saves at the end of training too.
+    It remembers the best score when a run is resumed into another directory, and one that saves every few epochs also
+    saves at the end of training.
     """
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -42,12 +42,12 @@ class Checkpoints(ModelCheckpoint):
         super().on_train_end(trainer, pl_module)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what was best so far; its file stays where it is."""
+        """Restore the best score so far; its file stays where it is."""
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
 
 
 class Held(TorchCheckpointIO):
-    """Keeps Strobe's own checkpoints in memory and writes them once a minute: a short run waits for no disk.
+    """Keeps Strobe's own checkpoints in memory and writes them once a minute, so a short run never waits for the disk.
 
     Those are ``best.ckpt`` and ``last.ckpt`` in ``folder``; what a user's callback saves is written at once.
     """
@@ -58,7 +58,7 @@ class Held(TorchCheckpointIO):
         self._written = time.monotonic()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Keep a copy, and write it if the last minute's are due."""
+        """Keep a copy; write what is in memory if the last write was a minute ago."""
         if Path(path) not in (self.folder / BEST, self.folder / LAST):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -67,16 +67,16 @@ class Held(TorchCheckpointIO):
             self.write()
 
     def load_checkpoint(self, path: Any, *given: Any, **options: Any) -> dict[str, Any]:
-        """What is kept in memory, or else in the file."""
+        """The checkpoint in memory, or else the one in the file."""
         return self.held.get(str(path)) or super().load_checkpoint(path, *given, **options)
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Remove the file, and what waits to be written there."""
+        """Remove the file and the copy in memory."""
         self.held.pop(str(path), None)
         super().remove_checkpoint(path)
 
     def write(self) -> None:
-        """Write all that is not written yet."""
+        """Write every checkpoint that is still in memory."""
         for path in list(self.held):
             super().save_checkpoint(self.held[path], path)
             del self.held[path]
@@ -84,13 +84,13 @@ class Held(TorchCheckpointIO):
 
 
 def hold(trainer: Trainer, folder: Path) -> None:
-    """Keep checkpoints in memory first. Not with several ranks: only one saves, and all load."""
+    """Keep checkpoints in memory first. Not with several ranks, where only one saves but all load."""
     if trainer.world_size == 1 and type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
         trainer.strategy.checkpoint_io = Held(folder)
 
 
 def write_held(trainer: Trainer, *, but: Collection[str] = ()) -> None:
-    """Write the checkpoints that wait in memory, if any do; those of the names ``but`` are forgotten."""
+    """Write the checkpoints that are in memory, except those named in ``but``, which are dropped."""
     if isinstance(held := trainer.strategy.checkpoint_io, Held):
         for name in but:
             held.held.pop(str(held.folder / name), None)
@@ -106,7 +106,7 @@ def best_of(trainer: Trainer) -> str | None:
 
 
 def wanted(cfg: DictConfig) -> str:
-    """What ``checkpoint.save`` comes to in this run; ``auto`` where its length decides, which is known at its end."""
+    """What ``checkpoint.save`` means for this run; ``auto`` if its length decides, which is known only at its end."""
     if not cfg.trainer.enable_checkpointing:
         return "none"
     if cfg.checkpoint.save != "auto":
@@ -137,14 +137,14 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
 
 
 def unkept(seconds: float) -> list[str]:
-    """The files that a completed run which trained for so long need not keep, where ``checkpoint.save=auto``."""
+    """The files that a completed run of this many seconds need not keep with ``checkpoint.save=auto``."""
     return [LAST] * (seconds < LONG) + [BEST] * (seconds < SHORT)
 
 
 def tidy(folder: Path, seconds: float, began: float) -> None:
     """Remove what a completed run need not keep.
 
-    ``began``: when it started, Unix time; what an earlier run left in the same folder stays.
+    ``began``: its start, as Unix time; an earlier run's files in the same folder stay.
     """
     for path in (folder / name for name in unkept(seconds)):
         if path.is_file() and path.stat().st_mtime >= began:
@@ -159,7 +159,7 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
 
 
 def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = OUTPUTS) -> Path | None:
-    """The file that ``ckpt_path`` means: ``last`` is this run's own, else the newest in ``outputs``, with a line."""
+    """The file that ``ckpt_path`` means; ``last``: this run's own, else the newest in ``outputs``, which is logged."""
     if asked != "last":
         return None if asked is None else Path(asked)
     last = last_checkpoint(run_dir, outputs)
@@ -175,7 +175,7 @@ def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = OUTPUTS) -
 
 
 def require_fitting(path: Path, model: nn.Module) -> None:
-    """Refuse a file that is no checkpoint (a DataError), or one of another model (a ConfigError)."""
+    """Raise a DataError for a file that is not a checkpoint, a ConfigError for one of another model."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         state, classes = content["state_dict"], content.get("hyper_parameters", {}).get("classes")

@@ -29,7 +29,7 @@ FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.che
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of."""
+    """The objects of a run."""
 
     data: ImageData
     model: ImageClassifier
@@ -37,7 +37,7 @@ class Parts:
 
 
 def build(cfg: DictConfig, run_dir: Path) -> Parts:
-    """Everything for one run that writes into ``run_dir``; finds, and if asked downloads, the data on the way."""
+    """Everything for one run that writes into ``run_dir``; finds the data, or downloads it if asked to."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
     callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / CHECKPOINTS))
@@ -68,7 +68,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
 
 
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
-    """A new model for the classes and channels of ``data``, which is set up."""
+    """A new model for the classes and channels of ``data``, which must be set up."""
     model: ImageClassifier = _make(
         cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
     )

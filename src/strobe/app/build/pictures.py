@@ -27,7 +27,7 @@ MOST_CLASSES = 200  # a confusion matrix of 4,300 pixels; of ImageNet's thousand
 
 
 class Pictures(Callback):
-    """Draws what goes into training, as augmented and with its labels, and what the test mistook for what."""
+    """Draws the first batch, as augmented and with its labels, and the test's confusion matrix."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,11 +47,11 @@ class Pictures(Callback):
 
     @rank_zero_only
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Draw the confusion matrix, unless nobody could look at it."""
+        """Draw the confusion matrix, unless it has too many classes to read."""
         assert isinstance(pl_module, ImageClassifier)
         data = _data(trainer)
         if len(data.classes) > MOST_CLASSES:
-            log.info("The confusion matrix is not drawn: %d classes are more than fit a picture", len(data.classes))
+            log.info("The confusion matrix is not drawn: %d classes are too many for a picture", len(data.classes))
             return
         counts = pl_module.confusion_counts.numpy()
         self._show(trainer, "test_confusion", confusion_matrix(counts, data.classes, title=f"Test, {data.title}"))

@@ -1,4 +1,4 @@
-"""What the server of fresh processes imports once, so that each need not: libraries only, nothing is begun."""
+"""The libraries that the server of fresh processes imports once for all of them; nothing is started."""
 
 import os
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Lightning's Trainer from a dictionary of its arguments; what Lightning refuses becomes one line."""
+"""Lightning's Trainer from a dictionary of its arguments; if Lightning refuses one, the error is one sentence."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ from strobe.probe.model import ALONE
 
 
 def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
-    """A Trainer from the keys below ``trainer.`` and the objects that the configuration does not name.
+    """A Trainer from the keys below ``trainer.`` and from objects that no key names.
 
     A :class:`ConfigError` names an argument that Lightning or this machine refuses.
     """
@@ -37,7 +37,7 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
 
 
 def lone_trainer(cfg: DictConfig) -> Trainer:
-    """The run's Trainer, less all that looks on, writes or validates."""
+    """The run's Trainer without callbacks, loggers, checkpoints and validation."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     for key in ("barebones", "callbacks"):
         arguments.pop(key, None)

@@ -66,7 +66,7 @@ def check(cfg: DictConfig) -> None:
     for key in ("threads", "loader.threads"):
         if (OmegaConf.select(cfg, key) or 0) > MOST_THREADS * cores:
             raise ConfigError(
-                f"{key}={OmegaConf.select(cfg, key)} on {counted(cores, 'core')} would keep each other waiting; "
+                f"{key}={OmegaConf.select(cfg, key)} on {counted(cores, 'core')} would wait for each other; "
                 f"give at most {MOST_THREADS * cores}"
             )
     if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
@@ -79,7 +79,7 @@ def check_single(cfg: DictConfig, size: int | None) -> None:
     if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.stem == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
-            "more than one value a channel; set data.batch_size=2 or more, or model.stem=cifar"
+            "more than one value per channel; set data.batch_size=2 or more, or model.stem=cifar"
         )
 
 
@@ -98,7 +98,7 @@ def check_bounds(cfg: DictConfig) -> None:
 
 
 def _check_added(cfg: DictConfig) -> None:
-    """A key that is added with ``+`` must be one that is read: Lightning's, or of a class of the user's own."""
+    """A key added with ``+`` must be used by something: Lightning, or a class of the user's own."""
     task = HydraConfig.get().overrides.task
     given, known = {key_of(override) for override in task}, set(schema_keys(cfg))
     for override in task:
@@ -111,13 +111,13 @@ def _check_added(cfg: DictConfig) -> None:
 
 
 def schema_keys(node: Any) -> list[str]:
-    """The keys that the schema of a part of the configuration has; none where there is no schema."""
+    """The keys in the schema of a part of the configuration; empty without a schema."""
     schema = OmegaConf.get_type(node)
     return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
 
 
 def _check_root(cfg: DictConfig) -> None:
-    """The data must be there, unless it is made or fetched."""
+    """The data must exist, unless it is generated or downloaded."""
     choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
     if choice == "sample" or cfg.data.get("download") or root.is_dir():
         return
@@ -125,7 +125,7 @@ def _check_root(cfg: DictConfig) -> None:
     where = (
         f"download {title} from {url} ({size}) with data.download=true"
         if url
-        else "give the folder that holds the class folders"
+        else "give the folder that holds the class folders with data.root=FOLDER"
     )
     raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
 
@@ -143,24 +143,24 @@ def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
 
 
 def _check_engine(cfg: DictConfig) -> None:
-    """The engine must be able to keep what the run promises, and the machine the engine."""
+    """The engine must keep the run's promises, and fit the machine."""
     most = MOST_WORKERS * (os.cpu_count() or 1)
     if cfg.engine.num_workers > most:
         raise ConfigError(
             f"engine.num_workers={cfg.engine.num_workers} on {counted(os.cpu_count() or 1, 'core')} would take all "
-            f"memory before a batch is loaded; give at most {most}, and seldom more than there are cores"
+            f"memory before a batch is loaded; give at most {most}; more than one for each core seldom helps"
         )
     if cfg.data.form == "photos":
         _check_framing(cfg)
     if cfg.trainer.get("deterministic") and cfg.engine.get("ordered") is False:
         raise ConfigError(
             f"engine.ordered=false does not fit trainer.deterministic={str(cfg.trainer.deterministic).lower()}: "
-            "batches come in another order each time; set engine.ordered=true"
+            "the order of batches then changes from run to run; set engine.ordered=true"
         )
 
 
 def _check_framing(cfg: DictConfig) -> None:
-    """What keeps a photo's pixels needs a photo that looks the same in each epoch, or in each split too."""
+    """A loader or engine that keeps a photo's pixels needs the same framing in each epoch."""
     framing, choices = cfg.data.framing or USUAL_FRAMING, HydraConfig.get().runtime.choices
     if framing == "resize":
         return
@@ -169,7 +169,7 @@ def _check_framing(cfg: DictConfig) -> None:
     for choice, refused in keeps.items():
         if refused:
             raise ConfigError(
-                f"{choice} keeps each photo as one square, but data.framing={framing} takes another part of it in each "
+                f"{choice} keeps one crop of each photo, but data.framing={framing} takes a new one in each "
                 "epoch; set data.framing=resize, or make another choice"
             )
 
@@ -190,7 +190,7 @@ def _check_bounds(key: str, value: Any, rules: Mapping[str, Any]) -> None:
         return
     values = value if isinstance(value, ListConfig) else [value]
     if not len(values):
-        raise ConfigError(f"{key}=[] is empty; give one value at least")
+        raise ConfigError(f"{key}=[] is empty; give at least one value")
     if "choices" in rules and not all(each in rules["choices"] for each in values):
         raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
     given = {name: rules[name] for name in LIMITS if name in rules}
@@ -211,7 +211,7 @@ def _check_pair(cfg: DictConfig) -> None:
 
 
 def loaders_for(form: str, *, unasked: bool = False) -> list[str]:
-    """The names of all loaders in conf/ that read this form of data; ``unasked``: that may be tried without a word."""
+    """The names of all loaders in conf/ that read this form of data; ``unasked``: that may be tried unasked."""
     return sorted(
         name
         for name, loader in _loaders()
@@ -260,17 +260,17 @@ def _check_saving(keys: DictConfig) -> None:
 
 
 def _check_budget(keys: DictConfig) -> None:
-    """A search needs time for one probe run, and for one comparison of two trainings."""
+    """A search needs time for one probe run and one comparison of two trainings."""
     sides = 2 * (keys.turns * keys.turn_seconds + STARTING)
     if seconds(keys.budget) < (least := STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides):
         raise ConfigError(
-            f"tune.budget={keys.budget} is too little: a look at the training and one comparison take about "
+            f"tune.budget={keys.budget} is too little: one short run and one comparison take about "
             f"{least:.0f} s; give tune.budget={math.ceil(2 * least / 60)}m or more"
         )
 
 
 class Preflight(Callback):
-    """Refuses an impossible configuration before Hydra makes the run's directory, and says so in one line."""
+    """Refuses an impossible configuration, in one sentence, before Hydra makes the run's directory."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Check the composed configuration; a sweep's cells are checked one by one when they start."""

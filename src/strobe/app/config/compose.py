@@ -1,4 +1,4 @@
-"""Composing the application's configuration: for other commands, again within a run, and for trainings to measure."""
+"""Composes the application's configuration: for other commands, again within a run, and for trainings to measure."""
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,17 +43,17 @@ ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a traini
 
 
 def configure(overrides: Sequence[str]) -> DictConfig:
-    """The application's own configuration, for a training that is not kept unless overrides say otherwise."""
+    """The application's configuration for a training whose results are not kept, unless overrides say otherwise."""
     return composed([*SHORT, *overrides])
 
 
 def endless(overrides: Sequence[str]) -> DictConfig:
-    """The application's own configuration with the overrides, but for a training that never ends."""
+    """The application's configuration with these overrides, for a training that never ends."""
     return composed([*overrides, *ENDLESS])
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
-    """The application's own configuration; it becomes Hydra's current one, which raises its own errors."""
+    """The application's configuration, which becomes Hydra's current one; Hydra raises its own errors."""
     with composing():
         cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)
@@ -61,7 +61,7 @@ def composed(overrides: Sequence[str]) -> DictConfig:
 
 
 def in_sweep() -> bool:
-    """Whether the current configuration is that of a sweep's cell: Hydra numbers its jobs."""
+    """Whether the current configuration is that of a sweep's cell (Hydra numbers these jobs)."""
     return not OmegaConf.is_missing(HydraConfig.get().job, "num")
 
 
@@ -73,8 +73,8 @@ def recomposed(overrides: Sequence[str]) -> Iterator[DictConfig]:
     new one, and afterwards the old one again.
 
     Raises:
-        HydraException: the overrides cannot be composed.
-        ConfigError: they do not make sense together.
+        HydraException: The overrides cannot be composed.
+        ConfigError: The values do not fit together.
     """
     hydra = HydraConfig.instance()
     before = hydra.cfg
@@ -91,7 +91,7 @@ def recomposed(overrides: Sequence[str]) -> Iterator[DictConfig]:
 
 @functools.lru_cache(maxsize=4096)
 def parse(override: str) -> tuple[str, str]:
-    """A key and its value in Hydra's own spelling, which a sweep's cells get: ``1e-3`` is ``0.001`` there."""
+    """A key and its value in Hydra's spelling, which a sweep's cells get: ``1e-3`` becomes ``0.001``."""
     key, value = as_typed(override)
     try:
         parsed = OverridesParser.create().parse_override(override)
@@ -104,7 +104,7 @@ def parse(override: str) -> tuple[str, str]:
 
 
 def endings(callbacks: Mapping[Any, Any]) -> list[str]:
-    """Overrides that leave out the callbacks which would end a training before it is measured."""
+    """Overrides that remove the callbacks that would end a training before it is measured."""
     return [f"~callbacks.{name}" for name, node in callbacks.items() if str(node.get("_target_")).endswith(ENDING)]
 
 
@@ -123,7 +123,7 @@ def require_endless(cfg: DictConfig) -> None:
 
 
 def require_one_device(devices: object) -> None:
-    """Raise a :class:`ConfigError` for several ranks, which cannot take turns in a process."""
+    """Raise a :class:`ConfigError` for several ranks, which cannot take turns in one process."""
     several = len(devices) > 1 if isinstance(devices, Sequence) and not isinstance(devices, str) else devices
     if several is not False and str(several) not in ("1", "auto", "-1"):
         raise ConfigError(
@@ -133,5 +133,5 @@ def require_one_device(devices: object) -> None:
 
 
 def _is_single(value: Any) -> bool:
-    """Whether it asks for one device: a count, or a list with the number of one."""
+    """Whether it asks for one device: a count of 1, or a list of one index."""
     return len(value) == 1 if isinstance(value, ListConfig) else value in (1, "1")

@@ -1,4 +1,4 @@
-"""What commands do around ``hydra.main``: help, and a user's mistake as one sentence. Imports no torch."""
+"""Wraps ``hydra.main``: prints help, and a user's mistake as one sentence. Imports no torch."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from strobe.errors import StrobeError
 
 @contextmanager
 def command(name: str) -> Iterator[None]:
-    """Around a function of ``hydra.main`` with the configuration ``name``: help, and a mistake as one sentence."""
+    """Wraps a function of ``hydra.main`` with the configuration ``name``: prints help, and mistakes as one sentence."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
@@ -33,7 +33,7 @@ def command(name: str) -> Iterator[None]:
 
 @contextmanager
 def task() -> Iterator[None]:
-    """Within such a function: a mistake ends the command at once; a launcher of many jobs takes it as an exception."""
+    """Within such a function: a mistake ends the command at once, or is raised if a launcher runs several jobs."""
     try:
         yield
     except StrobeError as error:

@@ -1,8 +1,11 @@
-"""What ``--help`` prints: groups, choices, and of each key its value, meaning and bounds. Imports no torch."""
+"""What ``--help`` prints: groups, choices, and each key with its default, meaning and bounds. Imports no torch."""
 
 import dataclasses
 import inspect
+import itertools
 import re
+import shutil
+import textwrap
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,18 +20,20 @@ from strobe.app.config.register import CONF, composing
 from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value
-OWN = {  # whose keys are not listed in the schema
+FIXED = ("_target_", "form", "copies")  # what a choice is, which nobody overrides
+TRAINS = ("checkpoint", "sweep")  # parts of which only train.py makes use
+OWN = {  # groups that need more words than their choices have
     "trainer": "Arguments of Lightning's Trainer: https://lightning.ai/docs/pytorch/stable/common/trainer.html",
     "logger": "Arguments of Lightning's logger.",
-    "experiment": "Presets: overrides under a name.",
+    "experiment": "Presets: each sets several keys.",
 }
 
 
 def text(name: str, asked: Sequence[str] = ()) -> str:
-    """The help of the command with the configuration ``name``, or of the groups that are ``asked`` for.
+    """The help for the configuration ``name``, or for the groups that are ``asked`` for.
 
     Raises:
-        ConfigError: there is no such group.
+        ConfigError: There is no such group.
     """
     with composing():
         given = [] if name != "bench" else ["suite=loading"]  # where nothing is chosen otherwise
@@ -39,7 +44,8 @@ def text(name: str, asked: Sequence[str] = ()) -> str:
         if asked:
             return "\n\n".join(part for group in asked for part in _group(name, cfg, group))
     listed = "\n".join(f"  {group:<11} {', '.join(_choices(group))}" for group in groups)
-    keys = [*_keys(cfg, ""), *(line for group in _plain(cfg, groups) for line in _keys(cfg[group], f"{group}."))]
+    parts = [part for part in _plain(cfg, groups) if name == "config" or part not in TRAINS]
+    keys = [*_keys(cfg, ""), *(line for part in parts for line in _keys(cfg[part], f"{part}."))]
     filled = {"$APP_CONFIG_GROUPS": f"{listed}\n\n  --help GROUP says what its keys mean", "$CONFIG": "\n".join(keys)}
     told: str = cfg.hydra.help.template
     for place, words in filled.items():
@@ -48,35 +54,50 @@ def text(name: str, asked: Sequence[str] = ()) -> str:
 
 
 def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
-    """Each choice of a group, with its keys; those of the first that later choices repeat are left out there."""
-    seen: set[str] = set()
+    """The keys that all choices of a group share, then each choice with its own keys."""
     if group in OWN:
         yield OWN[group]
-    for choice in _choices(group) or [""]:
-        node = compose(name, [f"{group}={choice}"])[group] if choice and group != "experiment" else cfg.get(group)
-        lines = [line for line in _keys(node, f"{group}.") if line not in seen] if node is not None else []
-        seen |= set(lines)
-        about = inspect.getdoc(OmegaConf.get_type(node)) if schema_of(node) else None
-        head = f"{group}={choice}" if choice else group
-        yield "\n".join([f"{head}{f'  {about}' if about else ''}", *lines])
+    choices = _choices(group)
+    if not choices:
+        yield "\n".join([f"{group}  {inspect.getdoc(OmegaConf.get_type(cfg[group]))}", *_keys(cfg[group], f"{group}.")])
+    lines = {choice: list(_keys(_node(name, group, choice), f"{group}.")) for choice in choices}
+    shared = [line for line in lines[choices[0]] if all(line in own for own in lines.values())] if choices[1:] else []
+    if shared:
+        yield "\n".join([f"{group}: every choice", *shared])
+    for choice in choices:
+        head = _hanging(f"{group}={choice}  ", _comment(Path(CONF, group, f"{choice}.yaml")))
+        yield "\n".join([head, *(line for line in lines[choice] if line not in shared)])
+
+
+def _node(name: str, group: str, choice: str) -> Any:
+    return None if group == "experiment" else compose(name, [f"{group}={choice}"])[group]
 
 
 def _plain(cfg: DictConfig, groups: Sequence[str]) -> list[str]:
-    """Parts of the configuration that no choice is made for."""
+    """Parts of the configuration that have no choices."""
     return [str(key) for key in cfg if key not in (*groups, "hydra") and schema_of(cfg[key])]
 
 
 def _keys(node: Any, prefix: str) -> Iterator[str]:
-    """A line for each key of a part of the configuration: its value, what it means, and what fits."""
+    """A line for each key of a part of the configuration: default, meaning and bounds."""
     kind = schema_of(node)
+    told = meanings(kind) if kind else _commented(prefix.rstrip("."))
     rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
     for key, value in values.items():
-        if key == "_target_" or isinstance(value, dict):
+        if key in FIXED or isinstance(value, dict):
             continue
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-        about = "; ".join(filter(None, (meanings(kind).get(key, "") if kind else "", _fits(rules.get(key, {})))))
-        yield f"  {f'{prefix}{key}={shown}':<{WIDE}} {about}".rstrip()
+        about = "; ".join(filter(None, (told.get(key, ""), _fits(rules.get(key, {})))))
+        yield _hanging(f"  {f'{prefix}{key}={shown}':<{WIDE}} ", about)
+
+
+def _hanging(head: str, text: str) -> str:
+    """A text beside its head, as wide as the terminal."""
+    width = max(shutil.get_terminal_size((160, 0)).columns, 2 * WIDE)
+    below = " " * min(len(head), WIDE + 3)
+    told = textwrap.fill(text, width, initial_indent=head, subsequent_indent=below, break_on_hyphens=False)
+    return told or head.rstrip()
 
 
 def _fits(rules: Any) -> str:
@@ -87,14 +108,14 @@ def _fits(rules: Any) -> str:
 
 
 def schema_of(node: Any) -> Any:
-    """The dataclass that describes this part of the configuration; None for a plain value or an untyped part."""
+    """The schema of this part of the configuration; None for a plain value or an untyped part."""
     kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
     return kind if dataclasses.is_dataclass(kind) else None
 
 
 @cache
 def meanings(kind: type) -> dict[str, str]:
-    """What the fields of a schema mean: the comments behind them, or above where there is no room."""
+    """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if each.__module__ == schema.__name__:
@@ -104,6 +125,18 @@ def meanings(kind: type) -> dict[str, str]:
                     told = field[2] or (above.removeprefix("# ") if above.startswith("# ") else "")
                     found |= {field[1]: told} if told else {}
     return found
+
+
+def _comment(file: Path) -> str:
+    """What a choice is: the comment at the top of its file."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text().splitlines())
+    return " ".join(line.lstrip("# ") for line in lines if not line.startswith("# @package"))
+
+
+def _commented(group: str) -> dict[str, str]:
+    """What the keys of a group without a schema mean: the comments behind them in its files."""
+    files = (Path(CONF, group, f"{choice}.yaml").read_text() for choice in _choices(group))
+    return dict(re.findall(r"^(\w+): .*?  # (.+)$", "\n".join(files), re.MULTILINE))
 
 
 def _choices(group: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks of Lightning's own arguments, from its source: a mistake need not wait until it and torch are imported."""
+"""Checks Lightning's arguments by its source, so a mistake is reported before torch is imported."""
 
 import ast
 import builtins
@@ -25,7 +25,7 @@ GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg",
 
 
 def check_trainer(arguments: Mapping[str, Any]) -> None:
-    """Raise a :class:`ConfigError` for what Lightning's Trainer, or this machine, would refuse of ``trainer.*``."""
+    """Raise a :class:`ConfigError` for a ``trainer.*`` that Lightning's Trainer or this machine would refuse."""
     hints = trainer_hints()
     for key, value in arguments.items():
         if key not in hints:
@@ -45,7 +45,7 @@ def check_trainer(arguments: Mapping[str, Any]) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether there may be a GPU that torch can use; where only torch can tell, there may be one."""
+    """Whether torch may find a GPU here; True if only torch can tell."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     root = Path("/")
@@ -54,7 +54,7 @@ def has_gpu() -> bool:
 
 @cache
 def trainer_hints() -> dict[str, Any]:
-    """The types of the Trainer's arguments by their names, as far as values of a configuration can be of them."""
+    """The types of the Trainer's arguments, by name, as far as a configuration can hold them."""
     package = find_spec("lightning")
     assert package is not None
     assert package.origin is not None
@@ -73,7 +73,7 @@ class _Object:
 
 
 class _Names(dict[str, Any]):
-    """What annotations name; of Lightning's aliases, such as ``_PATH``, only Lightning knows what fits."""
+    """The names that annotations use; what fits Lightning's aliases, such as ``_PATH``, only Lightning knows."""
 
     def __missing__(self, name: str) -> Any:
         other = Any if name.startswith("_") else _Object
@@ -97,6 +97,6 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """A type as a person writes it."""
+    """A type in words."""
     kinds = [get_origin(option) or option for option in _options(hint)]
-    return ", ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)
+    return " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)

@@ -1,4 +1,4 @@
-"""A user's mistake as one sentence, where Hydra prints several lines of its own. Imports no torch."""
+"""A user's mistake as one sentence, in place of Hydra's several lines. Imports no torch."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -36,11 +36,11 @@ NEARER = 0.8  # in another group
 
 
 def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> str:
-    """What is wrong with which override, and what fits; an error that is not known comes as it is, in one line.
+    """Which override is wrong, and what fits; an unknown error becomes one line as it is.
 
     Args:
-        error: of Hydra, OmegaConf or Strobe.
-        name: of the configuration that could not be composed, for the keys that it has.
+        error: from Hydra, OmegaConf or Strobe.
+        name: of the configuration that could not be composed; its keys are what may have been meant.
         overrides: that were given.
     """
     text, cause = str(error), str(error.__cause__ or "").partition("\n")[0]
@@ -67,12 +67,12 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
 
 
 def _wanted(cause: str) -> str:
-    """What to give in place of a value of a wrong type, by what OmegaConf says of it."""
+    """What to give in place of a value of a wrong type, from OmegaConf's message."""
     return next((f"give {wanted}" for pattern, wanted in WANTED.items() if re.search(pattern, cause)), cause)
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:
-    """What may have been meant by a key that is not one of the ``known``."""
+    """What may have been meant by an unknown key."""
     group, _, leaf = key.rpartition(".")
     leaves = [(other.rpartition(".")[2], other) for other in known if other != key]
     meant = [other for name, other in leaves if name == leaf]
@@ -84,12 +84,14 @@ def suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def keys(cfg: Any) -> list[str]:
-    """All keys of a configuration, Hydra's own last."""
-    return sorted(_flat(OmegaConf.to_container(cfg, resolve=False)), key=lambda key: key.startswith("hydra."))
+    """All keys and groups of a configuration, Hydra's own last, without what Hydra only notes."""
+    found = [key for key in _flat(OmegaConf.to_container(cfg, resolve=False)) if not key.startswith("hydra.runtime.")]
+    groups = dict.fromkeys(key.partition(".")[0] for key in found if "." in key)
+    return sorted([*groups, *found], key=lambda key: key.startswith("hydra."))
 
 
 def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
-    """That there is no such key, and which ones are like it."""
+    """That there is no such key, and which keys are similar."""
     known = _keys(name, [given for given in overrides if given[:1] != "-" and key_of(given) != key])
     if any(other.startswith(f"{key}.") for other in known):
         return f"{key} is a group; give {key}=CHOICE, or one of its keys: {key}.KEY=VALUE"
@@ -101,7 +103,7 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
 
 
 def _keys(name: str, overrides: Sequence[str]) -> list[str]:
-    """All keys of a configuration with these overrides, or without them if another one is wrong as well."""
+    """All keys of a configuration with these overrides, or without them if one of these is wrong too."""
     GlobalHydra.instance().clear()
     with composing():
         for given in (overrides, ()):

@@ -1,4 +1,4 @@
-"""Makes the schema and the resolvers known to Hydra. Imports no torch."""
+"""Registers the schemas and the resolvers with Hydra. Imports no torch."""
 
 import os
 import re
@@ -22,7 +22,7 @@ MAX_NAME = 100  # characters; leaves room in a 255-byte file name for the time a
 
 
 def workers_beside(engine: Any) -> int:
-    """How many processes or threads load beside training, of the configuration's ``engine``: none of a resident one."""
+    """How many processes or threads load data beside training, for this ``engine``; 0 for a resident one."""
     return int(engine.num_workers) if "prefetch_factor" in engine else 0
 
 
@@ -32,9 +32,9 @@ def schemas() -> Iterator[type]:
 
 
 class _Shared(dict[str, Any]):
-    """The store's content, shared where Hydra would copy it all, once for each group that it lists.
+    """The store's content, shared where Hydra would copy all of it for each group that it lists.
 
-    That takes most of the time of ``--help``; ``ConfigStore.load`` copies the node that it gives out anyhow.
+    Copying took most of the time of ``--help``, and ``ConfigStore.load`` copies the node that it returns anyway.
     """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Shared":
@@ -42,7 +42,7 @@ class _Shared(dict[str, Any]):
 
 
 def register() -> None:
-    """Make the schemas, by their class names, and the resolvers known to Hydra, which composes conf/ on them."""
+    """Register the schemas, by their class names, and the resolvers with Hydra; conf/ builds on them."""
     store = ConfigStore.instance()
     store.repo = _Shared(store.repo)
     for kind in schemas():
@@ -60,7 +60,7 @@ def composing() -> Iterator[None]:
 
 
 def start_time(form: str) -> str:
-    """The local time at which the run started; under torchrun that of the ranks' common parent, to agree on it."""
+    """The local time at which the run started; under torchrun that of the ranks' parent, so that all ranks agree."""
     seconds = _process_start(os.getppid()) if started_by_torchrun() else time.time()
     return time.strftime(form, time.localtime(seconds))
 
@@ -74,9 +74,9 @@ def _process_start(pid: int) -> float:
 
 
 def run_name(overrides: Sequence[str]) -> str:
-    """Overrides as part of a directory's name, empty for none, such as ``-loader-skimage+devices-1``.
+    """Overrides as part of a directory's name, such as ``-loader-skimage+devices-1``; empty without any.
 
-    Neither the shell nor Hydra's grammar needs it quoted in ``ckpt_path=PATH``. Paths say little and are left out.
+    It needs no quotes in ``ckpt_path=PATH``, in the shell or in Hydra. Paths say little and are left out.
     """
     parts = []
     for override in overrides:

@@ -1,6 +1,6 @@
-"""Random changes to a batch of training images, on its device, drawn from a generator of their own.
+"""Random changes to a batch of training images, on its device, from a generator of their own.
 
-What is drawn depends on the number of images alone. ``out`` takes the result, and may be ``images``.
+The numbers that are drawn depend only on how many images there are. ``out`` takes the result, and may be ``images``.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,9 @@ def flip(images: Tensor, generator: torch.Generator, *, out: Tensor | None = Non
 
 
 def dihedral(images: Tensor, generator: torch.Generator, *, out: Tensor | None = None) -> Tensor:
-    """Turn or mirror each image (N, C, H, W): up is nowhere in space.
+    """Turn or mirror each image (N, C, H, W): seen from space, no side is up.
 
-    A square image becomes one of its eight symmetric forms, another one of the four that keep its shape.
+    A square image becomes one of its eight symmetric forms, any other one of the four that keep its shape.
     """
     square = images.shape[-1] == images.shape[-2]
     coins = [_coin(images, generator) for _ in range(2 + square)]
@@ -28,7 +28,7 @@ def dihedral(images: Tensor, generator: torch.Generator, *, out: Tensor | None =
 
 
 def shift(images: Tensor, generator: torch.Generator, *, pixels: int = 4, out: Tensor | None = None) -> Tensor:
-    """Crop each image (N, C, H, W) at its own place from itself padded with ``pixels`` zeros on each side."""
+    """Pad each image (N, C, H, W) with ``pixels`` zeros on each side, and crop it at a random place."""
 
     def crop(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
         count, _, height, width = images.shape
@@ -64,7 +64,7 @@ def _coin(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def parts_of(images: Tensor, *others: Tensor) -> list[tuple[Tensor, ...]]:
-    """``images`` (N, ...), on a CPU in parts, each with the same part of the others (N, ...); views of all of them.
+    """``images`` (N, ...), and the same parts of the ``others`` (N, ...), as views; in several parts on a CPU.
 
     A part stays in a core's cache from one pass to the next. A pass over a whole large batch reads it from memory.
     """

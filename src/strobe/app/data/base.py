@@ -24,11 +24,11 @@ SPLITS = ("train", "val", "test")
 
 
 class ImageData(LightningDataModule, ABC):
-    """Images with one label each.
+    """Images, each with one label.
 
     Integers travel to the device as they are. There, in place, they become float32 in [0, 1] and are
-    standardised by ``mean`` and ``std``; training batches are then augmented. All randomness is a function
-    of (``shuffle_seed``, epoch, batch, rank), so that a resumed run repeats an uninterrupted one.
+    standardised by ``mean`` and ``std``; training batches are then augmented. All randomness is a function of
+    (``shuffle_seed``, epoch, batch, rank), so a resumed run repeats an uninterrupted one.
 
     A subclass fetches its files in :meth:`prepare_data`, and defines the splits in :meth:`sources`.
     """
@@ -76,18 +76,18 @@ class ImageData(LightningDataModule, ABC):
 
     @property
     def channels(self) -> int:
-        """Channels of a batch."""
+        """The number of channels of a batch."""
         return len(self.mean)
 
     def setup(self, stage: str | None = None) -> None:
-        """Find the files and split them; costs nothing the second time."""
+        """Find the files and split them; does nothing the second time."""
         if not self.datasets:
             self.found = self.sources()
             self._standards.clear()
             self.datasets = {split: self.loader.dataset(source) for split, source in self.found.items()}
 
     def loaded_by(self, other: "ImageData") -> Self:
-        """The same images, without another search, with ``other``'s loader, engine, batch sizes and augmentation."""
+        """The same images with ``other``'s loader, engine, batch sizes and augmentation; needs no new search."""
         data = copy.copy(self)
         data.loader, data.engine, data.augments = other.loader, other.engine, other.augments
         data.batch_size, data.val_batch_size = other.batch_size, other.val_batch_size
@@ -95,7 +95,7 @@ class ImageData(LightningDataModule, ABC):
         return data
 
     def training_files(self, most: int) -> list[str]:
-        """Files that training reads, at most this many, evenly chosen; none if images are in memory."""
+        """Files that training reads, evenly chosen, at most this many; none if images are in memory."""
         pack = getattr(self.datasets["train"], "images", None)
         if isinstance(pack, MappedImages):
             return [str(pack.path)]
@@ -105,7 +105,7 @@ class ImageData(LightningDataModule, ABC):
         return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
 
     def image_size(self) -> dict[str, tuple[int, ...]]:
-        """Height and width of a typical training image: ``stored`` in its file, and ``given`` to the network."""
+        """Height and width of a typical training image: as ``stored`` in its file, and as ``given`` to the network."""
         pixels, _ = self.datasets["train"][0]
         return {"stored": self.found["train"].stored_size(), "given": tuple(pixels.shape[-2:])}
 
@@ -131,7 +131,7 @@ class ImageData(LightningDataModule, ABC):
         start: Callable[[], int] = lambda: 0,
         endless: bool = False,
     ) -> BatchLoader:
-        """This rank's batches of one split, of one epoch or without an end, with or without a trainer."""
+        """This rank's batches of one split: one epoch, or endless ones; works without a trainer too."""
         dataset, trainer = self.datasets[split], self.trainer
         rank, world = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         if len(dataset) < world:
@@ -143,7 +143,7 @@ class ImageData(LightningDataModule, ABC):
         return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, device=device)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Raw batch, on the device, to what the network takes."""
+        """Turn a raw batch, on the device, into what the network takes."""
         pixels, labels = batch
         images = self.normalise(pixels)
         if self.augments and self.trainer is not None and self.trainer.training:
@@ -153,7 +153,7 @@ class ImageData(LightningDataModule, ABC):
         return images, labels
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Integers, or floats in [0, 1], (N, C, H, W) to standardised float32; floats change in place."""
+        """Standardise integers, or floats in [0, 1], (N, C, H, W), as float32; floats change in place."""
         floats, full_scale, clips = pixels, 1.0, False
         if not pixels.is_floating_point():
             full_scale = self.full_scale
@@ -177,7 +177,7 @@ class ImageData(LightningDataModule, ABC):
         return (images * std + mean)[:, self.rgb_channels()].clamp(0, 1).cpu()
 
     def rgb_channels(self) -> list[int]:
-        """The channels of a batch that a person sees as red, green and blue; one channel when there are none."""
+        """The channels of a batch to show as red, green and blue; one channel if it has none of these."""
         return [0, 1, 2]
 
     def _standardising(self, full_scale: float, device: torch.device) -> tuple[Tensor, ...]:
@@ -189,13 +189,13 @@ class ImageData(LightningDataModule, ABC):
         return self._standards[full_scale, device]
 
     def _position(self) -> int:
-        """How many batches of this epoch were trained on already, including before a run was resumed."""
+        """How many batches of this epoch were trained on, including those before a run was resumed."""
         assert self.trainer is not None
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
 def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind: str, data: Any) -> dict[str, Tensor]:
-    """Indices (N,) of each split: ``data.train_fraction`` of each class for training, the rest halved.
+    """Indices (N,) of each split: ``data.train_fraction`` of each class is for training; the rest is halved.
 
     A :class:`DataError` names the folder of a class that has too few images; ``kind``: tile or photo.
     """
@@ -212,9 +212,9 @@ def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind:
 
 
 def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
-    """Deal indices out to parts so that each part has its share of every class, and at least one of it.
+    """Deal indices to parts so that each part has its share of every class, and at least one image of it.
 
-    What rounding gives a part too much or too little in one class is made up for in the next. Raises a ValueError
+    Rounding errors in one class are made up for in the next. Raises a ValueError
     when a class has fewer members than there are parts; its ``args`` are the class and the number.
     """
     generator = np.random.default_rng(seed)

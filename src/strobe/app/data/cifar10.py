@@ -48,7 +48,7 @@ class CIFAR10(ImageData):
         self.verify = verify
 
     def prepare_data(self) -> None:
-        """Download and unpack the archive, if that is wanted and it is not there; torchvision checks it."""
+        """Download and unpack the archive if it is missing and ``data.download`` is set; torchvision checks it."""
         if not self.download or self._parent() is not None:
             return
         root = self._root()
@@ -97,7 +97,7 @@ class CIFAR10(ImageData):
         return flip(shift(images, generator, out=images), generator, out=images)
 
     def _parent(self) -> Path | None:
-        """The folder in which ``cifar-10-batches-py`` stands."""
+        """The folder that holds ``cifar-10-batches-py``."""
         root = self._root()
         below = sorted(path for path in root.iterdir() if path.name[0] != ".") if root.is_dir() else []
         return next((folder for folder in (root, *below) if (folder / FOLDER).is_dir()), None)
@@ -124,7 +124,7 @@ def _download(root: Path) -> None:
 
 
 def _verify(folder: Path) -> None:
-    """Hold each file against torchvision's list of checksums."""
+    """Compare each file with torchvision's list of checksums."""
     kind = datasets.CIFAR10
     for name, md5 in [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]:
         if not check_integrity(folder / name, md5):
@@ -136,11 +136,11 @@ def _verify(folder: Path) -> None:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds arrays and plain values: a pickle from elsewhere could otherwise run any code."""
+    """Builds only arrays and plain values: a stranger's pickle could otherwise run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in SAFE:
-            raise pickle.UnpicklingError(f"it holds {module}.{name}, which is no array")
+            raise pickle.UnpicklingError(f"it holds {module}.{name}, which is not an array")
         return super().find_class(module, name)
 
 
@@ -166,7 +166,7 @@ def _class_names(path: Path) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file's dictionary; raises an OSError when it cannot be read, a ValueError when it is no such file."""
+    """A file's dictionary; raises an OSError if it cannot be read, a ValueError if it is another kind of file."""
     try:
         with path.open("rb") as file:
             content = _ArraysOnly(file, encoding="latin1").load()  # Python 2 wrote the files; latin1 keeps their bytes
@@ -175,7 +175,7 @@ def _read(path: Path) -> dict[str, Any]:
     except Exception as error:  # whatever damaged bytes make the unpickler stumble over
         raise ValueError(f"{path} cannot be unpickled: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is no dictionary")
+        raise ValueError(f"{path} does not hold a dictionary")
     return {_text(key): value for key, value in content.items()}
 
 

@@ -1,4 +1,4 @@
-"""Fetch and unpack a large archive so that a file or folder of the final name is always complete."""
+"""Downloads and unpacks a large archive; a file or folder with the final name is always complete."""
 
 import errno
 import hashlib
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 def fetch(url: str, destination: Path, *, md5: str) -> Path:
-    """Download ``url`` to ``destination``, unless it is there already, and return ``destination``.
+    """Download ``url`` to ``destination``, unless it exists, and return ``destination``.
 
     Bytes go to ``<destination>.part``, which a later call resumes; the final name appears only once
-    the MD5 checksum is right. Not safe against itself: hold ``locked`` where processes may race.
-    Raises a :class:`DataError` for whatever goes wrong; the part stays unless its checksum is wrong.
+    the MD5 checksum is right. Two processes must not do this at once: hold ``locked``.
+    Raises a :class:`DataError` if anything goes wrong; the part stays unless its checksum is wrong.
     """
     md5 = md5.lower()
     part = destination.with_name(f"{destination.name}.part")
@@ -90,7 +90,7 @@ def extract_zip(archive: Path, destination: Path) -> None:
 
 
 def _download(url: str, part: Path, destination: Path, md5: str) -> None:
-    """Complete ``part``, from its end on where the server can do that."""
+    """Complete ``part``, from where it ends if the server can do that."""
     start = part.stat().st_size if part.exists() else 0
     response = _request(url, start, destination)
     if response is None:
@@ -113,7 +113,7 @@ def _download(url: str, part: Path, destination: Path, md5: str) -> None:
 
 
 def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
-    """Ask for the bytes from ``start`` on; None (never for 0) where the server cannot continue there."""
+    """Ask for the bytes from ``start`` on; None (never for 0) if the server cannot continue there."""
     if not url.startswith(("http://", "https://")):
         raise DataError(f"Cannot download {url}: not an http or https address; correct it.")
     headers = {"User-Agent": "strobe"} | ({"Range": f"bytes={start}-"} if start else {})
@@ -139,7 +139,7 @@ def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
 
 
 def _blocks(response: HTTPResponse, url: str, size: int, total: int | None) -> Iterator[bytes]:
-    """Yield the body, of which ``size`` bytes of ``total`` are there already, as it arrives."""
+    """Yield the body as it arrives; ``size`` of its ``total`` bytes are there already."""
     lost: Exception | None = None
     try:
         while block := response.read1(_BLOCK_BYTES):
@@ -157,7 +157,7 @@ def _blocks(response: HTTPResponse, url: str, size: int, total: int | None) -> I
 
 
 def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract every member into the new ``folder``, once all of them are known to stay inside it."""
+    """Extract every member into the new ``folder``, after checking that all of them stay inside it."""
     members = archive.infolist()
     for member in members:
         path = PureWindowsPath(member.filename)  # splits at both slashes and knows drives

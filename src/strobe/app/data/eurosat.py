@@ -23,7 +23,7 @@ class EuroSAT(Tiles):
         self.download = download
 
     def prepare_data(self) -> None:
-        """Download and unpack the archive, if that is wanted and the tiles are not there."""
+        """Download and unpack the archive if the tiles are missing and ``data.download`` is set."""
         root = Path(self.root)
         if not self.download or tile_roots(root):
             return
@@ -44,7 +44,7 @@ class EuroSAT(Tiles):
         if found:
             names = ", ".join(folder.name for folder in found)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
-        lacks = "holds no <Class>/*.tif, nor does a folder one level below it" if root.is_dir() else "is not a folder"
+        lacks = "holds no <Class>/*.tif, directly or one level below" if root.is_dir() else "is not a folder"
         raise DataError(
             f"data.root={root} {lacks}; download EuroSAT from {URL} ({SIZE}) with data.download=true, or train on "
             "generated tiles with data=sample"

@@ -1,4 +1,4 @@
-"""Class folders, and what lies below them. A million files are found without asking the disk for each one's kind."""
+"""Class folders and the files below them. A million files are found without asking the disk what each of them is."""
 
 import logging
 import os
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def visible(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, less what is hidden: macOS leaves ``._<name>.tif`` behind."""
+    """What is in a folder, without hidden files such as macOS's ``._<name>.tif``."""
     try:
         return [entry for entry in os.scandir(folder) if entry.name[0] != "."]
     except PermissionError:
-        log.warning("%s cannot be read and is passed over", folder)
+        log.warning("%s cannot be read and is skipped", folder)
         return []
 
 
@@ -30,9 +30,9 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Each class in ``folder`` with its files, as deep as they lie, both in the order of their names.
+    """Each class in ``folder`` with its files at any depth, both sorted by name.
 
-    ``suffixes`` are in small letters; capitals in a file's name make no difference.
+    ``suffixes`` are in lower case; the case of a file's name does not matter.
     """
     classes = class_folders(folder)
     with ThreadPoolExecutor(DISK_THREADS) as pool:
@@ -41,9 +41,9 @@ def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[
 
 
 def flat(folder: Path, found: dict[str, list[str]], suffixes: tuple[str, ...], kind: str) -> tuple[list[str], Tensor]:
-    """All files, class after class, and their labels (N,).
+    """All files, class by class, and their labels (N,).
 
-    A :class:`DataError` says that ``folder`` holds less than two classes, or that one has no file; ``kind``: tile or
+    A :class:`DataError` says that ``folder`` holds fewer than two classes, or that one has no file; ``kind``: tile or
     photo.
     """
     if len(found) < 2:
@@ -56,9 +56,9 @@ def flat(folder: Path, found: dict[str, list[str]], suffixes: tuple[str, ...], k
 
 
 def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
-    """Files whose names end so, sorted.
+    """Files with one of these endings, sorted.
 
-    Links are followed, but no folder is entered twice, so that circles end. Of several ways into a folder the one
+    Links are followed, but no folder is entered twice, so circles end. If several paths lead to a folder, the one
     without links counts.
     """
     found: list[str] = []
@@ -85,5 +85,5 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Also through a link; a link to itself is no folder."""
+    """Whether it is a folder, or a link to one; not a link to itself."""
     return Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()

@@ -1,4 +1,4 @@
-"""Photos in class folders: any such tree of JPEG and PNG files, ImageNet's among them."""
+"""Photos in class folders: any such tree of JPEG and PNG files, such as ImageNet's."""
 
 import logging
 from dataclasses import replace
@@ -29,8 +29,8 @@ class ImageFolder(ImageData):
     """``<root>/<Class>/`` or, as ImageNet is laid out, ``<root>/train/<Class>/`` and ``<root>/val/<Class>/``.
 
     The first is split by class at random: ``train_fraction`` of each class is for training; the rest is halved
-    into validation and test. In the second, ``<root>/test/<Class>/`` is the test's; where there is no such
-    folder, or it holds no class folders, the test is on the validation photos.
+    into validation and test. In the second, ``<root>/test/<Class>/`` is for the test; without class folders there, the
+    test is on the validation photos.
 
     Files lie at any depth below their class. Each photo becomes a square of ``size`` pixels as ``framing`` says
     (``strobe.app.loaders.crop_policy.CropPolicy``), with ``augment`` at random in training. None: 224, and a random
@@ -74,11 +74,11 @@ class ImageFolder(ImageData):
         return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Flips; how a photo is framed was drawn when it was read."""
+        """Flip; the framing of each photo was drawn when it was read."""
         return flip(images, generator, out=images)
 
     def _fitting(self, photos: PhotoSource) -> tuple[int, str]:
-        """Size and framing as asked for, or as they fit; logs where photos are enlarged or smaller than usual."""
+        """Size and framing as given, or as they fit; logs it if photos are enlarged, or smaller than usual."""
         try:
             height, width = photos.stored_size()
         except OSError:  # of a damaged file, whose loader names it
@@ -93,7 +93,7 @@ class ImageFolder(ImageData):
         return side, self.framing or ("resize" if small else USUAL_FRAMING)
 
     def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
-        """All photos, their labels, and the split that the folders make."""
+        """All photos, their labels, and the split that the folders define."""
         splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
         paths: list[str] = []
         labels: list[Tensor] = []
@@ -109,7 +109,7 @@ class ImageFolder(ImageData):
         return paths, torch.cat(labels), indices
 
     def _find(self, folder: Path, *, first: bool) -> tuple[list[str], Tensor]:
-        """Photos and their labels; the ``first`` folder says which classes there are."""
+        """Photos and their labels; the ``first`` folder defines the classes."""
         found = files_of_classes(folder, SUFFIXES)
         paths, targets = flat(folder, found, SUFFIXES, "photo")
         if first:

@@ -8,7 +8,7 @@ from strobe.app.data.tiles import GENERATED, Tiles
 
 
 class Sample(Tiles):
-    """Generated on first use below ``root``, one folder for each seed and size, and kept there."""
+    """Generated on first use below ``root``, in a folder for each seed and size, and kept there."""
 
     title = GENERATED
     generated = True
@@ -19,7 +19,7 @@ class Sample(Tiles):
         self.generator_seed = generator_seed
 
     def prepare_data(self) -> None:
-        """Generate the tiles, unless they are there."""
+        """Generate the tiles, unless they exist."""
         self.folder()
 
     def folder(self) -> Path:

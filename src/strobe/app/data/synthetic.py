@@ -1,7 +1,7 @@
 """A generated stand-in for EuroSAT-MS: ten land-cover classes in the exact on-disk form of the real tiles.
 
 Each class lays out its materials (soil, crop, water, ...), a neighbour may take one side, and light, haze and
-the sensor follow. Band means and deviations land near EuroSAT-MS's: one normalisation serves both.
+the sensor follow. Band means and deviations come out near EuroSAT-MS's, so one normalisation serves both.
 """
 
 import shutil
@@ -190,13 +190,13 @@ def _geotiff(pixels: NDArray[np.uint16], rng: Generator) -> bytes:
 
 
 def _complete(root: Path, marker: str) -> bool:
-    """Whether the asked set is there; raises DataError where ``root`` is anything else."""
+    """Whether the set is there; raises a DataError if ``root`` is anything else."""
     if not root.exists():
         return False
     if (root / MARKER).is_file() and (root / MARKER).read_text(encoding="utf-8") == marker:
         return True
     raise DataError(
-        f"{root} is there already and is not the set to generate ({marker.splitlines()[-1]}); "
+        f"{root} exists and is another set than the one to generate ({marker.splitlines()[-1]}); "
         "choose another data.root, or delete the folder."
     )
 
@@ -222,8 +222,8 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
     """Make the data set in ``root``, unless it is there already, and return ``root``.
 
     Tiles are ``<root>/<Class>/<Class>_<n>.tif``, n from 1: (64, 64, 13) uint16, reflectance x 10000, 10 m
-    a pixel; tile n depends on ``seed`` alone. ``root`` appears complete, made by one of several processes. Raises a
-    :class:`DataError` when it holds anything else, which stays untouched, or cannot be written.
+    a pixel; tile n depends on ``seed`` alone. ``root`` appears only when complete; of several processes one makes it.
+    Raises a :class:`DataError` if it holds anything else, which stays untouched, or if it cannot be written.
     """
     marker = (
         "Strobe generated these tiles (strobe.app.data.synthetic): they look like EuroSAT-MS, of no real place.\n"
@@ -244,5 +244,5 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
 
 
 def is_generated(root: Path) -> bool:
-    """Whether ``root``, or the folder that holds it, is marked as generated."""
+    """Whether ``root``, or the folder above it, is marked as generated."""
     return any((folder / MARKER).is_file() for folder in (root, root.parent))

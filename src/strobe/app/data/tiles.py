@@ -40,7 +40,7 @@ class Tiles(ImageData):
 
     @abstractmethod
     def folder(self) -> Path:
-        """The folder that holds the class folders; raises a :class:`DataError` when there is none."""
+        """The folder that holds the class folders; raises a :class:`DataError` if there is none."""
 
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
@@ -65,7 +65,7 @@ class Tiles(ImageData):
         return dihedral(images, generator, out=images)
 
     def rgb_channels(self) -> list[int]:
-        """Where bands 3, 2 and 1 stand in a batch; its first channel when one of them is not loaded."""
+        """The channels of bands 3, 2 and 1 in a batch; its first channel if one of them is not loaded."""
         if set(RGB) <= set(self.channel_bands):
             return [self.channel_bands.index(band) for band in RGB]
         return [0]

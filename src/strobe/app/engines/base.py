@@ -12,10 +12,10 @@ from strobe.callbacks import spans
 
 
 class BatchLoader(Protocol):
-    """One epoch's batches per iteration; starts when the first batch is requested.
+    """One epoch's batches per iteration; starts at the first request for a batch.
 
-    Lightning calls ``iter`` before it has restored the position of a resumed run. An interrupted epoch ends with
-    its iterator, or when that is closed.
+    Not earlier, because Lightning calls ``iter`` before it restores the position of a resumed run. An interrupted epoch
+    ends with its iterator, or when that is closed.
     """
 
     num_workers: int  # processes or threads that load beside training
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 
 class WholeBatches(Dataset[Batch]):
-    """A data set of whole, collated batches that records their making for the trace (``callbacks.spans``)."""
+    """A data set of whole, collated batches, which records for the trace how each is made (``callbacks.spans``)."""
 
     def __init__(self, dataset: LoadedData) -> None:
         self.dataset = dataset
@@ -50,7 +50,7 @@ class WholeBatches(Dataset[Batch]):
         return self.dataset[index]
 
     def __getitems__(self, indices: Indices) -> Batch:
-        """One batch; DataLoader calls this with a batch of its sampler."""
+        """One batch; DataLoader calls this with what its sampler gives."""
         with spans.batch_span(indices.epoch, indices.number, len(indices), indices.split):
             together = getattr(self.dataset, "__getitems__", None)
             items = together(indices) if together else [self.dataset[index] for index in indices]
@@ -66,6 +66,6 @@ class WholeBatches(Dataset[Batch]):
 
 
 def read_pinned(dataset: LoadedData, pinned: bool) -> None:
-    """Make a data set of whole batches in this process use pinned memory, or stop using it."""
+    """Let data sets of whole batches in this process use pinned memory, or stop."""
     if isinstance(dataset, BatchData):
         dataset.buffers.pinned = pinned

@@ -1,4 +1,4 @@
-"""Batches gathered on the training device, which holds the whole split."""
+"""Batches gathered on the training device, where the whole split is."""
 
 import logging
 import time
@@ -33,18 +33,18 @@ REPORT = 10.0  # seconds between lines of progress
 
 @dataclass(frozen=True)
 class Split:
-    """A split in memory of the device."""
+    """A split in the device's memory."""
 
     pixels: Tensor  # (N, C, H, W), never written to again
     labels: Tensor  # (N,) int64
 
 
 class ResidentEngine:
-    """Loads a split once, when its first batch is asked for; each batch is then one gather on the device.
+    """Loads a split when its first batch is asked for; from then on each batch is one gather on the device.
 
-    ``num_workers`` processes load it; none works during training. Each rank holds whole splits. A split's memory is
-    freed with its data set. The first split is refused unless all splits requested by then fit:
-    with Lightning, training and validation before the first step.
+    ``num_workers`` processes load it, and end before training. Each rank holds whole splits. A split's memory is freed
+    with its data set. The first split is refused unless all splits requested by then fit: with Lightning, those of
+    training and validation.
     """
 
     def __init__(self, *, num_workers: int) -> None:
@@ -58,7 +58,7 @@ class ResidentEngine:
     def loader(
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
     ) -> "ResidentLoader":
-        """Batches of ``dataset``, on the device; raises a ConfigError if images differ from epoch to epoch."""
+        """Batches of ``dataset`` on the device; raises a ConfigError if images change from epoch to epoch."""
         if dataset.varies:
             framing = getattr(getattr(getattr(dataset, "source", None), "framing", None), "kind", "random")
             raise ConfigError(
@@ -71,7 +71,7 @@ class ResidentEngine:
     def split(self, dataset: LoadedData, batches: ShardedBatches, device: torch.device) -> Split:
         """All of ``dataset`` on the device, loaded the first time.
 
-        A :class:`ConfigError` says that it does not fit, together with those that are still to be loaded.
+        Raises a :class:`ConfigError` if it does not fit together with the splits that are still to be loaded.
         """
         held = self._splits.setdefault(dataset, {})
         if device not in held:
@@ -160,7 +160,7 @@ class ResidentLoader:
 
 
 def require_memory(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
-    """Raise a :class:`ConfigError` when splits, and batches of them, all in bytes, do not fit into the device."""
+    """Raise a :class:`ConfigError` if splits and batches, given in bytes, do not fit into the device."""
     free = free_memory(device)
     needed = sum(splits.values()) + batches
     if free is not None and needed > free:
@@ -172,7 +172,7 @@ def require_memory(splits: Mapping[str, int], batches: int, device: torch.device
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be allocated: on a GPU, or in this container; None where nothing tells."""
+    """Bytes that can still be allocated, on a GPU or in this container; None if unknown."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused

@@ -1,4 +1,4 @@
-"""Which images make which batch: a pure function of seed, epoch and rank, so that a run can be resumed."""
+"""Which images are in which batch: a pure function of seed, epoch and rank, so that a run can be resumed."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -7,7 +7,7 @@ from torch.utils.data import Sampler
 
 
 class EpochSampler(Sampler[int]):
-    """The indices 0 to ``size`` - 1, shuffled in each epoch or in order."""
+    """The indices 0 to ``size`` - 1, in order, or shuffled anew in each epoch."""
 
     def __init__(self, size: int, *, shuffle: bool, seed: int) -> None:
         self.size = size
@@ -29,7 +29,7 @@ class EpochSampler(Sampler[int]):
 
 
 class Indices(list[int]):
-    """The indices of one batch, with its epoch and number; a worker process gets them as a whole."""
+    """The indices of one batch, with its epoch and number, as they are sent to a worker process."""
 
     def __init__(self, indices: Iterable[int], *, split: str, epoch: int, number: int) -> None:
         super().__init__(indices)
@@ -42,8 +42,8 @@ class ShardedBatches(Sampler[list[int]]):
     """Batches of indices for one rank; the ranks together see each index exactly once an epoch.
 
     Every ``batch_size * world`` indices of the order are dealt out to the ranks evenly, so all ranks
-    have the same number of batches and none waits forever in a collective. A remainder that would leave a
-    rank with fewer than two images (on which batch normalisation fails) joins the batch before it.
+    have the same number of batches and none waits forever in a collective. A remainder that would leave a rank with
+    fewer than two images (too few for batch normalisation) joins the batch before it.
 
     ``start`` returns, when an epoch begins, how many of its batches were used before the run was resumed.
     ``split`` is what the batches are for: ``train``, ``val`` or ``test``.
@@ -81,7 +81,7 @@ class ShardedBatches(Sampler[list[int]]):
 
 
 class EndlessBatches(ShardedBatches):
-    """The same batches, epoch after epoch without a break, to measure a steady state."""
+    """The same batches, epoch after epoch without a pause, to measure a steady state."""
 
     def __iter__(self) -> Iterator[Indices]:
         while len(self):

@@ -21,11 +21,11 @@ POLL = 0.001  # seconds between checks for the end of an epoch
 
 
 class SpdlEngine:
-    """An SPDL pipeline for each epoch, whose items are whole batches: one costs about 0.2 ms beside its loading.
+    """An SPDL pipeline for each epoch. Its items are whole batches, which cost about 0.2 ms each beside their loading.
 
-    Training gets batches without a copy, and decoders that release Python's lock run in parallel.
-    ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as they are done. Raises a
-    :class:`DataError` where SPDL is not installed.
+    Batches are passed on without a copy, and decoders that release Python's lock run in parallel.
+    ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as soon as they are ready.
+    Raises a :class:`DataError` if SPDL is not installed.
     """
 
     def __init__(self, *, num_workers: int, prefetch_factor: int, pin_memory: bool | None, ordered: bool) -> None:
@@ -48,7 +48,7 @@ class SpdlEngine:
 
 
 class ThreadLoader:
-    """Batches made by the engine's threads, or by the training thread where there are none."""
+    """Batches made by the engine's threads, or by the training thread if there are none."""
 
     def __init__(self, engine: SpdlEngine, dataset: WholeBatches, batch_sampler: ShardedBatches, pinned: bool) -> None:
         self.dataset = dataset
@@ -88,7 +88,7 @@ class _Failure:
 
 
 def _attempt(make: Callable[[], Result]) -> Result | _Failure:
-    """The batch, or its error: SPDL must not see an error, and waits forever after a ``SystemExit``."""
+    """The batch, or its error: SPDL must not see errors, because it waits forever after a ``SystemExit``."""
     try:
         return make()
     except BaseException as error:
@@ -101,8 +101,8 @@ _UNMADE = object()  # in place of a batch that is no longer wanted
 class Epoch:
     """One epoch's pipeline and its threads.
 
-    An error travels as a result, so that it arrives in its batch's place, as it was raised. To end an epoch early, no
-    more batches are made, and those on the way are taken: SPDL then stops at once, and not up to 0.1 s later.
+    An error is passed on as a result, so it arrives in its batch's place, as it was raised. To end an epoch early, no
+    more batches are made, and those under way are taken: SPDL then stops at once, not up to 0.1 s later.
     """
 
     def __init__(self, loader: ThreadLoader) -> None:
@@ -138,7 +138,7 @@ class Epoch:
                 return
 
     def stop(self) -> None:
-        """End the threads, when they are done with the batch that each is making."""
+        """End the threads, after the batch that each is making."""
         self._stopping.set()
         try:
             with suppress(EOFError):
@@ -150,7 +150,7 @@ class Epoch:
             self._threads.shutdown()
 
     def _take(self) -> Any:
-        """The next result: a batch, a failure, the end, or, once stopping, what was not made."""
+        """The next result: a batch, a failure, the end, or, when stopping, nothing."""
         result = self._pipeline.get_item()
         if isinstance(result, _End):
             self._end = result.batches

@@ -22,8 +22,8 @@ from strobe.errors import DataError
 class TorchEngine:
     """``torch.utils.data.DataLoader`` over batches of indices.
 
-    ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (torch sets
-    that), so loading uses at most ``num_workers`` cores.
+    ``pin_memory=None`` pins when the batches go to a GPU. Each worker computes on one thread (set by torch), so loading
+    uses at most ``num_workers`` cores.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class TorchEngine:
 
 
 class LazyLoader(DataLoader[Batch]):
-    """A DataLoader that starts when its first batch is requested, not when ``iter`` is called.
+    """A DataLoader that starts at the first request for a batch, not when ``iter`` is called.
 
-    A second iteration during the first has its own workers. A :class:`DataError` says that a
-    worker process was killed, or that shared memory or open files ran out.
+    A second iteration during the first one has its own workers. Raises a :class:`DataError` if a worker process was
+    killed, or shared memory or open files ran out.
     """
 
     _iterating = False
@@ -99,10 +99,9 @@ class LazyLoader(DataLoader[Batch]):
 
 
 def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> DataError | None:
-    """The remedy for torch's error between worker processes and training; None for any other error.
+    """What to do about an error of torch's in passing batches from workers to training; None for any other error.
 
-    torch raises some of them in a signal handler, at any point of training. The end of one of ``workers`` may be the
-    cause.
+    torch raises some of them in a signal handler, at any point of training, for example when one of ``workers`` ends.
     """
     if not isinstance(error, RuntimeError | OSError | EOFError):
         return None

@@ -1,4 +1,4 @@
-"""What all loaders share: the data set that they make of a source."""
+"""What all loaders share: they turn a source into a data set."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ Batch = tuple[Tensor, Tensor]
 class Loader(ABC, Generic[Source]):
     """Turns a source into a data set of pixels and labels.
 
-    ``scale`` says where integers become [0, 1]: later on the ``device``, or here, image by image,
-    with ``numpy`` or with ``torch``.
+    ``scale`` says where integers become floats in [0, 1]: later on the ``device``, or here, image by image, with
+    ``numpy`` or ``torch``.
     """
 
     def __init__(self, *, scale: str) -> None:
@@ -32,7 +32,7 @@ class Loader(ABC, Generic[Source]):
 
     @abstractmethod
     def dataset(self, source: Source) -> "LoadedData":
-        """A data set over the whole source, in its order."""
+        """A data set of the whole source, in its order."""
 
     def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
         """Integers as they are (``device``), or float32 in [0, 1], clipped above ``full_scale``."""
@@ -45,7 +45,7 @@ class Loader(ABC, Generic[Source]):
 
 
 class LoadedData(Dataset[Batch]):
-    """A map-style data set that knows how to collate its items; see also :class:`BatchData`."""
+    """A map-style data set with its own ``collate``; see also :class:`BatchData`."""
 
     collate: Callable[[Any], Batch] = staticmethod(default_collate)
     varies = False  # whether an image's pixels change from epoch to epoch
@@ -75,7 +75,7 @@ class BatchData(LoadedData, ABC):
 
     @staticmethod
     def collate(batch: Batch) -> Batch:
-        """Return the batch, which is complete already."""
+        """Return the batch as it is."""
         return batch
 
 
@@ -86,7 +86,7 @@ class FileLoader(Loader[Source]):
 
     @abstractmethod
     def read(self, path: str, *args: Any, **kwargs: Any) -> Any:
-        """Pixels of one file; any exception means that the file cannot be read."""
+        """Pixels of one file; any exception means that it cannot be read."""
 
     def pixels(self, path: str, *how: Any) -> Any:
         """Like :meth:`read`; raises a :class:`DataError` that names a file that cannot be read."""
@@ -109,7 +109,7 @@ class TileLoader(FileLoader[TileSource]):
 
 
 class TileData(LoadedData):
-    """Tiles, read when they are asked for."""
+    """Tiles, read on request."""
 
     loader: TileLoader
     source: TileSource
@@ -124,7 +124,7 @@ class TileData(LoadedData):
 
 
 def unreadable(path: str, kind: str, error: Exception) -> DataError:
-    """The error for a file that a decoder refused, whatever that decoder raised; ``kind``: tile or photo."""
+    """The error for a file that a decoder could not read; ``kind``: tile or photo."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
 

@@ -13,14 +13,13 @@ MOST = 64  # buffers kept: this many batches may be in flight
 
 
 class BufferPool:
-    """Uninitialised tensors in memory that is no longer used.
+    """Uninitialised tensors, in memory that is no longer in use.
 
-    A buffer is reused only when no tensor or view refers to its storage, so a batch that is kept
-    keeps its pixels. A buffer that was shared with another process is never reused. In a DataLoader worker each tensor
-    is new and in shared memory, because the training process reads it there. Pinned memory comes from torch's
-    own cache, which knows when a transfer that is still under way lets go of it; ``pinned`` where nothing else pins.
-
-    Safe to use from several threads; a copy in another process starts empty.
+    A buffer is reused only when no tensor or view refers to its storage, so a batch that you keep keeps its pixels. A
+    buffer that was shared with another process is never reused. In a DataLoader worker each tensor is new and in shared
+    memory, because the training process reads it there. Pinned memory comes from torch's own cache, which knows when a
+    transfer is done with it; ``pinned`` if nothing else pins. Several threads may use it; a copy in another process
+    starts empty.
     """
 
     def __init__(self) -> None:
@@ -29,7 +28,7 @@ class BufferPool:
         self._lock = threading.Lock()
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A contiguous tensor on the CPU, its content arbitrary."""
+        """A contiguous tensor on the CPU with arbitrary content."""
         if get_worker_info() is not None:
             return shared(shape, dtype)
         if self.pinned:
@@ -58,10 +57,10 @@ def shared(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def shared_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Zeros in shared memory: one memory in this process and in workers that are started with it, forked or spawned."""
+    """Zeros in memory that this process shares with the workers it starts, forked or spawned."""
     return shared(shape, dtype).zero_()
 
 
 def _users(storage: UntypedStorage) -> int:
-    """Tensors that refer to it, and 1 for the storage object itself."""
+    """The number of tensors that refer to it, plus 1 for the storage object itself."""
     return int(torch._C._storage_Use_Count(storage._cdata))

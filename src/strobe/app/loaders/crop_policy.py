@@ -1,7 +1,7 @@
 """Which part of a photo becomes the square that is trained on: a pure function of seed, epoch and photo.
 
-It depends neither on the batch nor on the worker that a photo falls to, so every loader, batch size and engine
-frames alike, and a resumed run goes on as an uninterrupted one.
+It depends neither on the batch nor on the worker, so all loaders, batch sizes and engines give the same crops, and a
+resumed run continues like an uninterrupted one.
 """
 
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ Boxes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CropPolicy:
-    """A box of a photo, and the side of the square that it becomes.
+    """Chooses a box of each photo, and the side of the square that it becomes.
 
     ``kind`` is one of
 
     - ``resize``: the whole photo;
-    - ``random_crop``: a square of ``size`` pixels, as they are; of a photo with a shorter side, the largest square;
+    - ``random_crop``: a square of ``size`` pixels, not resized; of a smaller photo, the largest square;
     - ``random_resized_crop``: 8 to 100% of the area, with an aspect ratio of 3/4 to 4/3, as torchvision's
-      transform of this name (Szegedy 2014, arXiv:1409.4842); where ten attempts do not fit, the largest box of
-      such a ratio, centred.
+      transform of this name (Szegedy 2014, arXiv:1409.4842); if ten attempts do not fit, the largest box of such a
+      ratio, centred.
 
     Unless ``random``, the two crops are the centre: of ``size`` pixels, or of 7/8 of the shorter side.
     """
@@ -41,11 +41,11 @@ class CropPolicy:
 
     @property
     def varies(self) -> bool:
-        """Whether a photo looks different from epoch to epoch."""
+        """Whether a photo's crop changes from epoch to epoch."""
         return self.random and self.kind != "resize"
 
     def boxes(self, sizes: NDArray[np.int64], photos: NDArray[np.int64], epoch: int) -> Boxes:
-        """The box of each photo: of ``sizes`` (N, 2), height and width, and with these numbers (N,) in the set."""
+        """The box of each photo, by ``sizes`` (N, 2), height and width, and the photos' numbers (N,) in the set."""
         height, width = sizes[:, 0], sizes[:, 1]
         if self.kind == "resize":
             return np.stack([np.zeros_like(height), np.zeros_like(width), height, width], axis=1)
@@ -69,7 +69,7 @@ class CropPolicy:
 def _area(
     height: NDArray[np.int64], width: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Height and width (N,) of the first attempt that fits, else of the largest box; and whether one fits."""
+    """Height and width (N,) of the first attempt that fits, or else of the largest box; and whether one fits."""
     area = (height * width)[:, None] * (AREA[0] + (AREA[1] - AREA[0]) * draws[:, :ATTEMPTS])
     low, high = np.log(ASPECT)
     aspect = np.exp(low + (high - low) * draws[:, ATTEMPTS : 2 * ATTEMPTS])

@@ -28,7 +28,7 @@ from strobe.callbacks.spans import span
 _log = logging.getLogger(__name__)
 
 _OTHER_TILES = (
-    "are compressed, tiled, planar, big-endian, BigTIFF or of several pages: "
+    "are compressed, tiled, planar, big-endian, BigTIFF or have several pages: "
     "loader=native reads such files through tifffile, at tifffile's speed; rewrite them with: "
     "rio convert --co compress=none --co tiled=no --co interleave=pixel OLD.tif NEW.tif"
 )
@@ -53,13 +53,13 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         self._warned = shared_zeros((1,), torch.bool)
 
     def dataset(self, source: TileSource | PhotoSource) -> LoadedData:
-        """A batch at a time; raises a :class:`DataError` that says what to install if there is no compiler."""
+        """A data set of whole batches; without a compiler, raises a :class:`DataError` that says what to install."""
         return NativePhotos(self, source) if isinstance(source, PhotoSource) else NativeTiles(self, source)
 
     def by_another(self, path: str, kind: str, read: Callable[[str], Any], remedy: str) -> Any:
-        """Read a file that the operators leave to another loader; warns once per run.
+        """Read a file that the operators cannot read with another loader; warns once per run.
 
-        A pipe or the like, which would block, is refused with a :class:`DataError`.
+        Raises a :class:`DataError` for a pipe or the like, which would block.
         """
         with suppress(OSError):  # the other loader says why it cannot be opened
             if not stat.S_ISREG(Path(path).stat().st_mode):
@@ -72,7 +72,7 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
 
 
 class NativeTiles(BatchData):
-    """Tiles, read when they are asked for; forms that the operator does not read go through tifffile."""
+    """Tiles, read on request; tifffile reads the forms that the operator does not."""
 
     loader: NativeLoader
     source: TileSource
@@ -102,9 +102,9 @@ class NativeTiles(BatchData):
 
 
 class NativePhotos(BatchData):
-    """Photos, read when they are asked for; those that the operators do not read go through Pillow.
+    """Photos, read on request; Pillow reads those that the operators do not.
 
-    Sizes are measured once, whichever worker process does so, forked or spawned.
+    Each photo's size is measured once, in whichever worker process, forked or spawned.
     """
 
     loader: NativeLoader
@@ -136,7 +136,7 @@ class NativePhotos(BatchData):
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
     def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int) -> Boxes:
-        """The box (N, 4) of each photo; an impossible one for photos that are read elsewhere."""
+        """The box (N, 4) of each photo; an impossible one for photos that Pillow reads."""
         known = self.sizes.numpy()
         sizes = known[places].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width

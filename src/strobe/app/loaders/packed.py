@@ -1,4 +1,4 @@
-"""Images from one memory-mapped file, which is built from the set on first use."""
+"""Images from one memory-mapped file, which is written on first use."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +18,11 @@ from strobe.errors import ConfigError
 
 
 class PackedLoader(Loader[TileSource | PhotoSource]):
-    """Packs the whole set below ``directory`` on first use; then a batch is one gather of rows.
+    """Packs the whole set into a file below ``directory`` on first use; from then on a batch is one gather of rows.
 
-    A pack is rebuilt when a file was added, removed or changed; with ``verify`` also when the checksum of its pixels is
-    wrong, which reads all of it. A pack of tiles has all bands, and those requested
-    first are contiguous. Photos are packed as the squares that they become, so ``data.framing`` must be
-    ``resize``.
+    A pack is rebuilt if a file was added, removed or changed; with ``verify``, which reads all of it, also if its
+    checksum is wrong. A pack of tiles has all bands; those that were requested first are contiguous. Photos are packed
+    as the squares that they become, so ``data.framing`` must be ``resize``.
     """
 
     def __init__(self, *, directory: str, verify: bool, **common: Any) -> None:
@@ -33,11 +32,11 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
         self._latest: tuple[PathTable, MappedImages] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
-        """A data set of whole batches; the splits of a set share a table of paths, so files are checked once.
+        """A data set of whole batches; all splits share a table of paths, so files are checked once.
 
         Raises:
-            DataError: a file cannot be read or does not fit the others, or there is no room for the pack.
-            ConfigError: photos are framed differently from epoch to epoch, or from split to split.
+            DataError: A file cannot be read or differs from the others, or there is no room for the pack.
+            ConfigError: The crop of a photo changes from epoch to epoch, or from split to split.
         """
         if isinstance(source, TileSource):
             contents, bands = tiles(source), source.bands
@@ -87,7 +86,7 @@ def photos(source: PhotoSource) -> Contents:
     kind, size = source.framing.kind, source.framing.size
     if kind != "resize":
         raise ConfigError(
-            f"loader=packed packs each photo once, but data.framing={kind} frames it differently in each epoch, or "
+            f"loader=packed packs each photo once, but data.framing={kind} crops it differently in each epoch, or "
             "in training and validation; set data.framing=resize, or choose another loader"
         )
     layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")

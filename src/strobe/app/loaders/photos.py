@@ -1,4 +1,4 @@
-"""What loaders of photos share: a box of each photo becomes a square of one size."""
+"""What loaders of photos share: a box of each photo becomes a square."""
 
 import warnings
 from abc import abstractmethod
@@ -26,16 +26,16 @@ warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
 class PhotoLoader(FileLoader[PhotoSource]):
-    """A backend that decodes one photo at a time; what it cannot decode, Pillow does."""
+    """A backend that decodes one photo at a time; Pillow decodes what it cannot."""
 
     kind = "photo"
 
     @abstractmethod
     def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
-        """Colours (3, size, size) uint8 of the box that ``frame`` gives; None leaves the photo to Pillow."""
+        """Colours (3, size, size) uint8 of the box that ``frame`` returns; None leaves the photo to Pillow."""
 
     def dataset(self, source: PhotoSource) -> "PhotoData":
-        """A batch at a time: how a photo is framed depends on the batch's epoch."""
+        """A data set of whole batches, because a photo's crop depends on the batch's epoch."""
         return PhotoData(self, source)
 
     def read(self, path: str, frame: Frame, size: int) -> Tensor:
@@ -48,7 +48,7 @@ class PhotoLoader(FileLoader[PhotoSource]):
 
 
 class PhotoData(BatchData):
-    """Photos, read when they are asked for."""
+    """Photos, read on request."""
 
     loader: PhotoLoader
     source: PhotoSource
@@ -70,7 +70,7 @@ class PhotoData(BatchData):
 
 
 def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
-    """How photo number ``photo`` of the set is framed in this epoch."""
+    """The box of photo number ``photo`` of the set in this epoch."""
 
     def frame(height: int, width: int) -> Box:
         (box,) = source.framing.boxes(np.array([[height, width]]), np.array([photo]), epoch).tolist()
@@ -88,7 +88,7 @@ def by_pillow(content: bytes, frame: Frame, size: int) -> Tensor:
     try:
         opened = Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # whose text names the buffer
-        raise ValueError("it is not an image of a known format") from None
+        raise ValueError("its format is not known") from None
     with opened as photo:
         top, left, height, width = frame(photo.height, photo.width)
         part: Image.Image = photo.crop((left, top, left + width, top + height))

@@ -1,4 +1,4 @@
-"""Photos by Pillow: the whole photo is decoded, then the box is cut out."""
+"""Photos by Pillow, which decodes the whole photo and then crops it."""
 
 from torch import Tensor
 
@@ -8,8 +8,8 @@ from strobe.app.loaders.photos import Frame, PhotoLoader, by_pillow
 class PilLoader(PhotoLoader):
     """``Image.open(path).crop(box).resize((size, size), BILINEAR)``, as a plain torchvision data set does.
 
-    The orientation noted in EXIF is ignored, by all loaders of photos. JPEG's draft mode, which would decode at a
-    lower resolution, is not used: pixels would differ.
+    Like all loaders of photos it ignores the EXIF orientation. It does not use JPEG's draft mode, which decodes at a
+    lower resolution and gives other pixels.
     """
 
     def decode(self, content: bytes, frame: Frame, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tiles by rasterio, which is GDAL: reads only the wanted bands, opens slowly."""
+"""Tiles by rasterio (GDAL), which reads only the bands that are asked for, but opens files slowly."""
 
 import threading
 import warnings
@@ -16,7 +16,7 @@ _quiet = threading.Lock()  # what is ignored is the whole process's
 
 
 class RasterioLoader(TileLoader):
-    """``rasterio.open(path).read(bands)``, as the source comparison's first variant."""
+    """``rasterio.open(path).read(bands)``."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Pixels (bands, H, W) of one file."""

@@ -10,7 +10,7 @@ from strobe.callbacks.spans import span
 
 
 class SkimageLoader(TileLoader):
-    """``skimage.io.imread(path)``, as the source comparison's second variant."""
+    """``skimage.io.imread(path)``."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Pixels (bands, H, W) of one file."""

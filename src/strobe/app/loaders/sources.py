@@ -1,4 +1,4 @@
-"""What loaders read from: files of a set, or images in memory, and which of them belong to a split."""
+"""What loaders read from: files, or images in memory, and which of them belong to a split."""
 
 import os
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ class Source(ABC):
 
     @abstractmethod
     def stored_size(self) -> tuple[int, int]:
-        """Height and width of a usual image, as its file has it."""
+        """Height and width of a typical image, as stored."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class TileSource(FileSource):
         return self.shape[1:]
 
     def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
-        """Raise a :class:`DataError` when a file has another shape than the first, or is not of uint16."""
+        """Raise a :class:`DataError` if a file is not uint16 or has another shape than the first one."""
         if dtype != "uint16":
-            raise DataError(f"{path} has {dtype} pixels, but uint16 is needed; convert or remove the file")
+            raise DataError(f"{path} has {dtype} pixels, but tiles must be uint16; convert or remove the file")
         if found != self.shape:
             here, there = (
                 f"{shape[0]} bands of {shape[1]}x{shape[2]}" if len(shape) == 3 else "x".join(map(str, shape))
@@ -98,19 +98,19 @@ class TileSource(FileSource):
             )
             raise DataError(
                 f"{path} has shape {here}, but {self.paths[0]} has {there}; "
-                "all tiles must agree: remove or convert the odd one"
+                "all tiles must have the same shape: convert or remove the odd one"
             )
 
 
 @dataclass(frozen=True)
 class PhotoSource(FileSource):
-    """Photos of any size, of which a square is taken: colours, uint8."""
+    """Photos of any size, which become squares in colour, uint8."""
 
     framing: CropPolicy
     full_scale: float = 255.0
 
     def stored_size(self) -> tuple[int, int]:
-        """The median size of a sample of the photos; reads only their headers.
+        """The median size of a sample of the photos, from their headers.
 
         Raises:
             OSError: none of them can be read.

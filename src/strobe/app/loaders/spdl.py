@@ -20,11 +20,11 @@ EXACTLY = "flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp,format=rg
 
 
 class SpdlLoader(PhotoLoader):
-    """``spdl.io``: FFmpeg decodes, cuts the box out, turns it into RGB and resizes it.
+    """``spdl.io``: FFmpeg decodes, crops, converts to RGB and resizes.
 
-    FFmpeg decodes and upsamples JPEG in its own way: on photos of 4:2:0 its pixels differ from Pillow's by 0.6
-    of 256 levels in the mean, by more than one level in 10% of the pixels, and at sharp edges by up to 50. PNG's
-    are equal until they are resized. A :class:`DataError` says how to install SPDL or FFmpeg's libraries.
+    FFmpeg decodes and upsamples JPEG in its own way: on 4:2:0 photos its pixels differ from Pillow's by 0.6 of 256
+    levels on average, by more than one level in 10% of the pixels, and by up to 50 at sharp edges. Pixels of PNG are
+    equal until they are resized. A :class:`DataError` says how to install SPDL or FFmpeg's libraries.
     """
 
     def __init__(self, **common: Any) -> None:
@@ -32,7 +32,7 @@ class SpdlLoader(PhotoLoader):
         _library()
 
     def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
-        """Colours (3, size, size) uint8; None when FFmpeg cannot decode them, or not as others do."""
+        """Colours (3, size, size) uint8; None if FFmpeg cannot decode the photo, or decodes it as no other does."""
         io = _library()
         if content.startswith(START) and not content.endswith(END):  # FFmpeg would not mind: its end may be missing
             return None
@@ -52,8 +52,8 @@ class SpdlLoader(PhotoLoader):
 def _filters(tall: int, wide: int, box: Box, size: int) -> str:
     """FFmpeg's filters from a photo of this height and width to the square.
 
-    Only the box and what its colours are interpolated from is turned into RGB, from and to whole samples of colour,
-    so that its pixels are those of the whole photo.
+    Only the box and the samples that its colours are interpolated from are converted to RGB, so its pixels are those of
+    the whole photo.
     """
     top, left, height, width = box
     first, start = (max(0, edge - CHROMA) // CHROMA * CHROMA for edge in (top, left))

@@ -1,4 +1,4 @@
-"""How many threads a loader may compute on: all of training's in its own thread, one in a worker beside it."""
+"""How many threads a loader may use: all of training's in the training thread, one in a worker beside it."""
 
 import threading
 
@@ -12,8 +12,8 @@ _becoming = threading.Lock()
 def become_worker() -> None:
     """Mark the current thread as one that loads beside training; an engine calls this first in each of its threads.
 
-    Other threads, and later ones, keep their number of threads. torch sets the number for the calling thread
-    and as the default of new ones, so another thread sets the default again.
+    The number for other threads, and for later ones, stays. torch sets it for the calling thread and as the default of
+    new ones, so another thread restores the default.
     """
     with _becoming:
         before = torch.get_num_threads()
@@ -24,7 +24,7 @@ def become_worker() -> None:
 
 
 def threads() -> int:
-    """Threads for one batch: as many as torch uses, but one in a worker, as there are as many workers as cores.
+    """Threads for one batch: as many as torch uses, but one in a worker, since there may be a worker for each core.
 
     In its worker processes torch's DataLoader sets one thread too.
     """

@@ -13,9 +13,9 @@ from strobe.callbacks.spans import span
 
 
 class TifffileLoader(TileLoader):
-    """``tifffile.imread`` of a file's bytes, on one thread: workers are what runs in parallel.
+    """``tifffile.imread`` of a file's bytes, on one thread, because workers run in parallel.
 
-    To read the small file whole is a tenth faster than to let tifffile seek in it.
+    Reading the small file whole is a tenth faster than letting tifffile seek in it.
     """
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:

@@ -1,4 +1,4 @@
-"""Photos by torchvision's decoders, which are libjpeg-turbo and libpng."""
+"""Photos by torchvision's decoders, libjpeg-turbo and libpng."""
 
 import warnings
 
@@ -16,11 +16,11 @@ warnings.filterwarnings("ignore", "The image decoding and encoding capabilities 
 class TorchvisionLoader(PhotoLoader):
     """``torchvision.io.decode_image`` of a file's bytes, then a crop, then ``resize`` with antialiasing.
 
-    A crop's pixels equal Pillow's. Resized ones differ by one level at most, in how they are rounded.
+    A crop's pixels equal Pillow's. Resized ones differ by at most one level, by rounding.
     """
 
     def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
-        """Colours (3, size, size) uint8; None when torchvision does not read the photo as RGB of 8 bits."""
+        """Colours (3, size, size) uint8; None if torchvision does not read the photo as 8-bit RGB."""
         if not content:
             return None
         try:

@@ -24,8 +24,8 @@ OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.Ada
 class ImageClassifier(LightningModule):
     """Cross-entropy over ``classes``; see ``ModelConfig`` for the other arguments.
 
-    Logs ``<stage>/loss`` and ``<stage>/accuracy`` an epoch for train, val and test, ``train/step_loss`` as
-    training goes, and at test each class's accuracy; :attr:`confusion_counts` then holds the counts.
+    Logs ``<stage>/loss`` and ``<stage>/accuracy`` per epoch for train, val and test, ``train/step_loss`` per step, and
+    each class's accuracy in the test; :attr:`confusion_counts` then holds the counts.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class ImageClassifier(LightningModule):
         self._step("val", batch)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Count one batch, also into the confusion matrix."""
+        """Count one batch, in the confusion matrix too."""
         _, logits = self._step("test", batch)
         self.confusion.update(logits, batch[1])
 
     def on_test_epoch_start(self) -> None:
-        """Count anew."""
+        """Start the counts again."""
         self.confusion.reset()
 
     def on_test_epoch_end(self) -> None:
-        """Keep each class's accuracy, over all ranks; a logger would draw a chart of one dot for each."""
+        """Keep each class's accuracy, over all ranks; not logged, as each would be a chart of one dot."""
         counts = self.confusion.compute()
         self.confusion_counts = counts.cpu()
         accuracies = counts.diag() / counts.sum(1)
@@ -100,7 +100,7 @@ class ImageClassifier(LightningModule):
             self.log(f"test/accuracy/{name}", accuracy, sync_dist=True, logger=False)
 
     def configure_optimizers(self) -> Any:
-        """The optimizer, and its schedule, stepped each batch, if there is one."""
+        """The optimizer and its schedule, if any, which is stepped with each batch."""
         chosen, lr = self.hparams, self.scaled_lr()
         optimizer = build_optimizer(self.parameters(), chosen, lr=lr)
         if chosen["scheduler"] == "none":
@@ -108,14 +108,14 @@ class ImageClassifier(LightningModule):
         steps = self.trainer.estimated_stepping_batches
         if steps == math.inf:
             raise ConfigError(
-                "model.scheduler=one_cycle is planned over all steps, and training has no end; "
+                "model.scheduler=one_cycle is planned over all steps, but training has no end; "
                 "set trainer.max_epochs or trainer.max_steps, or model.scheduler=none"
             )
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=int(steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def scaled_lr(self) -> float:
-        """The learning rate; with ``lr_scaling=linear`` as large as the batch (Goyal et al. 2017, arXiv:1706.02677)."""
+        """The learning rate; it grows with the batch for ``lr_scaling=linear`` (Goyal 2017, arXiv:1706.02677)."""
         lr = float(self.hparams["lr"])
         if self.hparams["lr_scaling"] == "none":
             return lr
@@ -140,7 +140,7 @@ class ImageClassifier(LightningModule):
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any], *, lr: float) -> Optimizer:
-    """The optimizer that ``chosen``, with the keys of ``ModelConfig``, names."""
+    """The optimizer that ``chosen`` names; it has the keys of ``ModelConfig``."""
     extra = {"momentum": chosen["momentum"]} if chosen["optimizer"] == "sgd" else {}
     made: Optimizer = OPTIMIZERS[chosen["optimizer"]](
         parameters, lr=lr, weight_decay=chosen["weight_decay"], fused=chosen["fused"], **extra
@@ -151,8 +151,8 @@ def build_optimizer(parameters: Iterable[nn.Parameter], chosen: Mapping[str, Any
 class Mean(Metric):
     """The mean of batch means, weighted by the images in each, over all ranks.
 
-    torchmetrics' MeanMetric looks for NaN in each update, which waits for the GPU, and leaves such values out; here
-    one that is not a number shows in the mean.
+    torchmetrics' MeanMetric looks for NaN in each update, which waits for the GPU, and leaves such values out; here a
+    NaN shows in the mean.
     """
 
     full_state_update = False

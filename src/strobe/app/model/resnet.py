@@ -1,4 +1,4 @@
-"""torchvision's resnet18, fitted to other images: channels, classes, and a stem for small ones."""
+"""torchvision's resnet18 for other numbers of channels and classes, and with a stem for small images."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ def build_resnet18(*, channels: int, classes: int, stem: str = "imagenet", weigh
         classes: outputs.
         stem: ``imagenet`` (7x7, stride 2, max-pool) or ``cifar`` (3x3, stride 1, none).
         weights: None for a random start, ``imagenet`` for the published ones, or a file: a state dict of
-            torchvision's resnet18, or a checkpoint of a run of this project. A first convolution for three
-            channels is spread over others, and a last layer for other classes starts anew. Raises a DataError
-            when they cannot be had or read, a ConfigError when they belong to another network.
+            torchvision's resnet18, or a checkpoint of a run of this project. A first convolution for three channels is
+            spread over the channels, and a last layer for other classes starts at random. Raises a DataError if weights
+            cannot be downloaded or read, a ConfigError if they belong to another network.
     """
     network = resnet18(num_classes=classes)
     if stem == "cifar":
@@ -74,7 +74,7 @@ def _load(network: ResNet, state: dict[str, Tensor], name: str) -> None:
 
 
 def _spread(given: Tensor, wanted: Tensor) -> Tensor:
-    """A first convolution for other channels: their mean for each, so that a grey image gives the same response."""
+    """A first convolution for other channels: each gets the mean, so a grey image gives the same response."""
     if given.shape[2:] != wanted.shape[2:]:
         return given
     channels = wanted.shape[1]

@@ -1,1 +1,1 @@
-"""The C++ operators, and the code that compiles and loads them."""
+"""The C++ operators, and what compiles and loads them."""

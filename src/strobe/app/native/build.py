@@ -1,6 +1,6 @@
 """Compiles the operators, once for each torch version and machine, and loads them.
 
-A library is kept in the user's cache under a name that depends on everything it depends on. It uses torch's stable ABI
+A library is kept in the user's cache; its name changes with everything that it depends on. It uses torch's stable ABI
 (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html) and no instruction that only some machines have.
 """
 
@@ -59,13 +59,13 @@ def operators(library: Library) -> Any:
 
 
 def load(library: Library) -> None:
-    """Register the library's operators with torch; compiles them first if needed.
+    """Register the library's operators with torch, after compiling them if needed.
 
-    Of several processes that start at once, one compiles and the others wait. A second call costs
-    nothing; a process that was not forked from one that called it must call it before it uses an operator.
+    Of several processes that start at once, one compiles and the others wait. A second call costs nothing. A process
+    must call it before it uses an operator, unless it was forked from one that did.
 
     Raises:
-        DataError: there is no compiler, or a header is missing; says what to install.
+        DataError: There is no compiler, or a header is missing; says what to install.
     """
     if library in _loaded:
         return
@@ -87,7 +87,7 @@ def _register(path: Path) -> None:
 
 
 def _load_anew(library: Library) -> None:
-    """Load in place of a damaged file, or one of a machine that has other system libraries and the same cache."""
+    """Replace a file that is damaged, or was compiled on a machine with other system libraries, and load that."""
     path = cache_folder() / _file_name(library)
     with _alone(library, path.parent):
         with contextlib.suppress(OSError):  # what another process has made meanwhile
@@ -99,13 +99,13 @@ def _load_anew(library: Library) -> None:
         except OSError as error:
             raise DataError(
                 f"The operators in {path} cannot be loaded, although {compiler()} has just compiled them "
-                f"({_line(error)}); give another compiler in the variable CXX, of the age of the C++ library that "
-                f"this Python loads, or install what the operators need: {install(library)}"
+                f"({_line(error)}); name another compiler in the variable CXX, one as old as the C++ library "
+                f"that this Python loads, or install what the operators need: {install(library)}"
             ) from error
 
 
 def compiled(library: Library) -> Path:
-    """The compiled library, made first if need be; one that is there need not lie where this user may write."""
+    """The compiled library, compiled first if needed. An existing one may lie in a read-only folder."""
     name = _file_name(library)
     for folder in _cache_folders():
         if _trusted(folder, stat.S_IFDIR) and _trusted(folder / name, stat.S_IFREG):
@@ -118,7 +118,7 @@ def compiled(library: Library) -> Path:
 
 
 def missing(library: Library) -> str | None:
-    """What is missing to compile the library; None if nothing is."""
+    """What is missing to compile the library; None if nothing is missing."""
     found = compiler()
     if found is None:
         named = _named_compiler()
@@ -136,7 +136,7 @@ def install(library: Library) -> str:
 
 
 def compiler() -> str | None:
-    """The C++ compiler: that of the variable ``CXX``, whose options are not used, or else one that is installed."""
+    """The C++ compiler: the one in the variable ``CXX``, without its options, or else one that is installed."""
     named = _named_compiler()
     return next((path for name in ((named,) if named else COMPILERS) if (path := shutil.which(name))), None)
 
@@ -149,7 +149,7 @@ def _named_compiler() -> str | None:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled libraries: below ``XDG_CACHE_HOME``, or a private folder where that cannot be written."""
+    """The folder of compiled libraries: below ``XDG_CACHE_HOME``, or a private folder if that cannot be written to."""
     for folder in _cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -168,7 +168,7 @@ def _cache_folders() -> Iterator[Path]:
 
 
 def _trusted(path: Path, kind: int) -> bool:
-    """Whether it is there, of that kind, and made by this user or root: in a shared folder others may plant files."""
+    """Whether it exists, is of that kind, and belongs to this user or root: others may plant files."""
     try:
         found = path.stat()
     except OSError:
@@ -177,15 +177,15 @@ def _trusted(path: Path, kind: int) -> bool:
 
 
 def _alone(library: Library, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Among the processes that make the library in this folder."""
+    """Lets only one process at a time make the library in this folder."""
     return locked(folder / f".{library.name}.lock")
 
 
 def _file_name(library: Library) -> str:
-    """Changes with whatever the compiled library depends on.
+    """A name that changes with everything the compiled library depends on.
 
-    Any header counts for every library: to compile once too often is better than to overlook one. Of the compiler
-    only what ``CXX`` says counts, for none is needed once a library is there.
+    All headers count for all libraries: better to compile once too often than to miss one. Of the compiler only ``CXX``
+    counts, because none is needed once a library exists.
     """
     machine = (platform.machine(), platform.libc_ver(), [find_library(name) for name in library.links])
     build = (library, FLAGS, torch.__version__, os.environ.get("CXX", "").split())
@@ -196,14 +196,14 @@ def _file_name(library: Library) -> str:
 
 
 def _compile(library: Library, path: Path) -> None:
-    """Compile into a file beside ``path``, and move it there when it is whole."""
+    """Compile into a file beside ``path``, and move it there when it is complete."""
     lacking, command = missing(library), compiler()
     if lacking or command is None:
         raise DataError(
             f"The operators for {library.name} cannot be compiled: {lacking} is missing; install it "
             f"({install(library)}), or {library.instead}"
         )
-    _log.info("Compiling the operators for %s, once on this machine", library.name)
+    _log.info("Compiling the operators for %s, once on this machine: about 10 s", library.name)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".compiling-") as folder:
         made = Path(folder) / path.name
         headers = [f"-isystem{TORCH / 'include'}", f"-isystem{TORCH / 'include/torch/csrc/api/include'}"]

@@ -1,7 +1,7 @@
-"""``python -m strobe.native``: compile the operators now, and say what is missing and how to get it.
+"""``python -m strobe.native``: compile the operators now, or say what is missing and how to install it.
 
-With ``--install``, root on Debian or Ubuntu gets the missing system packages installed; any other user is shown the
-command that does it, and is never asked for a password.
+With ``--install``, it installs missing system packages if it runs as root on Debian or Ubuntu; other users see the
+command, and are never asked for a password.
 """
 
 import argparse
@@ -22,7 +22,7 @@ APT_SECONDS = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup goes on without it."""
+    """The exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup continues without it."""
     parser = argparse.ArgumentParser(prog="python -m strobe.native", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
     install = parser.parse_args(arguments).install
@@ -47,14 +47,14 @@ def needed() -> dict[str, list[str]]:
 
 
 def install_packages(packages: Mapping[str, Sequence[str]]) -> str:
-    """Say what is missing and why, then install it if this user may; the sentence that says what became of it."""
+    """Say what is missing and what for, then install it if this user may; returns a sentence on how that went."""
     names = " ".join(packages)
-    print("install: these system packages are missing; everything but what needs them works without:")
+    print("install: these system packages are missing; all that does not need them works without:")
     for package, purposes in packages.items():
         print(f"    {package:<12} for {', '.join(purposes)}")
     apt = shutil.which("apt-get")
     if apt is None:
-        return f"install: this system has no apt-get; install what Debian calls {names} by its own means"
+        return f"install: this system has no apt-get; install what Debian calls {names} with its package manager"
     if os.geteuid() != 0:
         return f"install: only root can install them; type: sudo apt-get install {names}"
     print(f"install: running apt-get install {names} as root (to leave this out: make setup SYSTEM=no) ...", flush=True)
@@ -69,7 +69,7 @@ def install_packages(packages: Mapping[str, Sequence[str]]) -> str:
 
 
 def _run(command: Sequence[str]) -> str | None:
-    """What went wrong, in one line."""
+    """What went wrong, in one sentence; empty if nothing did."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A convolution in C++, on one thread: one implementation of the study in ``strobe.bench.suites.convolution``."""
+"""A convolution in C++, on one thread: one of the implementations that ``suite=convolution`` compares."""
 
 from torch import Tensor
 
@@ -19,10 +19,10 @@ LIBRARY = Library(
 
 
 def convolve(image: Tensor, kernel: Tensor) -> Tensor:
-    """The valid part (H - kh + 1, W - kw + 1) of a convolution: the kernel, turned by 180 degrees, within the image.
+    """The valid part (H - kh + 1, W - kw + 1) of a convolution, with the kernel turned by 180 degrees.
 
-    ``image`` (H, W) and ``kernel`` (kh, kw), which is no larger, are of one type, float32 or float64, contiguous and
-    on the CPU; raises a RuntimeError otherwise, or a DataError when the operators cannot be compiled.
+    ``image`` (H, W) and ``kernel`` (kh, kw), which is no larger, have one type, float32 or float64, are contiguous and
+    on the CPU; otherwise raises a RuntimeError. Raises a DataError if the operators cannot be compiled.
     """
     found: Tensor = operators(LIBRARY).convolve(image, kernel)
     return found

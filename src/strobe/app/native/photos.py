@@ -1,4 +1,4 @@
-"""Crops of JPEG photos, decoded by libjpeg-turbo: only what is wanted of each, on several threads."""
+"""Crops of JPEG photos, decoded by libjpeg-turbo: only the crop is decoded, on several threads."""
 
 from collections.abc import Sequence
 
@@ -37,10 +37,10 @@ LIBRARY = Library(
 
 
 def decode_crop_jpeg(data: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
-    """A box of one photo, as it is.
+    """A box of one photo, not resized.
 
-    Equal, bit for bit, to a full decode by libjpeg-turbo that is cropped afterwards, which is what Pillow and
-    torchvision give. The orientation that a camera may have noted is ignored, as by both of them.
+    Bit for bit what Pillow and torchvision give: a full decode by libjpeg-turbo, cropped afterwards. Like both of them
+    it ignores the EXIF orientation.
 
     Args:
         data: (B,) uint8, the encoded photo: grey or colour, baseline or progressive (but without a scan missing, and
@@ -64,7 +64,7 @@ def decode_crop_jpegs(out: Tensor, data: Sequence[Tensor], boxes: Tensor, *, sca
 
 
 def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
-    """Height and width (N, 2) int64 of photos, by their headers; 0, 0 of one that :func:`read_photos` cannot read.
+    """Height and width (N, 2) int64 of photos, from their headers; 0, 0 for one that :func:`read_photos` cannot read.
 
     Arguments and errors are those of :func:`read_photos`.
     """
@@ -73,9 +73,9 @@ def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
 
 
 def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
-    """Fill ``out`` with a square of each photo; the GIL is free meanwhile.
+    """Fill ``out`` with a square of each photo; releases the GIL.
 
-    A box of the square's size is copied as it is. Any other is resampled as by Pillow, rows first: bit for bit as
+    A box of the square's size is copied. Any other is resampled as by Pillow, rows first: bit for bit as
     ``photo.crop(box).resize((S, height), BILINEAR).resize((S, S), BILINEAR)``, which is what one ``resize`` does too,
     except where Pillow 13 takes columns first, and single pixels differ by one level.
 

@@ -1,4 +1,4 @@
-"""Tiles read by C++: each file opened, read whole, checked and de-interleaved into its place in the batch."""
+"""Tiles read in C++: each file is opened, read whole, checked and de-interleaved into its place in the batch."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -38,9 +38,9 @@ def tensors(paths: Paths) -> tuple[Tensor, Tensor]:
 def read_tiles(
     out: Tensor, paths: Paths, files: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
 ) -> Tensor:
-    """Fill ``out`` with one tile a file; the GIL is free meanwhile.
+    """Fill ``out`` with one tile per file; releases the GIL.
 
-    Read are uncompressed little-endian TIFFs of one page, pixel-interleaved, whose strips follow one another.
+    Reads uncompressed little-endian TIFFs of one page, pixel-interleaved, with consecutive strips.
 
     Args:
         out: (N, len(bands), H, W) uint16, contiguous, on the CPU; its memory may be pinned or shared.
@@ -63,9 +63,6 @@ def read_tiles(
 
 
 def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
-    """Open, read and close the files, and nothing else; the number of bytes.
-
-    It is the floor of every loader that has one file an image.
-    """
+    """Open, read and close the files, and return their bytes: no loader of one file per image can be faster."""
     count: int = operators(LIBRARY).read_only(*tensors(paths), files, threads)
     return count

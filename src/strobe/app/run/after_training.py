@@ -1,4 +1,4 @@
-"""After training: its record, what limits it, what would be faster, and where a person reads it."""
+"""After training: writes the record, measures what limits training and what would be faster, and reports it."""
 
 import contextlib
 import logging
@@ -45,7 +45,7 @@ def summarise(
     error: BaseException | None,
     metrics: dict[str, float],
 ) -> dict[str, Any]:
-    """``summary.json`` as far as training goes; ceilings and findings come after it. See docs/runs.md."""
+    """``summary.json`` as known after training; ceilings and findings are added later. See docs/runs.md."""
     hydra = HydraConfig.get()
     known = attached.summarise(
         parts and parts.trainer, run_dir, status=status, error=error, metrics=metrics, samples="images"
@@ -71,7 +71,7 @@ def _image_size(parts: Parts | None) -> dict[str, list[int]] | None:
 
 
 def take_part(cfg: DictConfig, parts: Parts) -> None:
-    """On each rank of a completed run but the first: measure what that one's :func:`measure_ceilings` asks for."""
+    """On the other ranks of a completed run: measure what the first rank's :func:`measure_ceilings` asks for."""
     with contextlib.suppress(KeyboardInterrupt, SIGTERMException, RuntimeError), together(parts.trainer) as ranks:
         if ranks:
             Ceilings(cfg, parts.data, HydraConfig.get().overrides.task, ranks).take_part()
@@ -80,9 +80,9 @@ def take_part(cfg: DictConfig, parts: Parts) -> None:
 def measure_ceilings(
     cfg: DictConfig, parts: Parts, summary: dict[str, Any], save: Callable[[], None], ranks: Ranks | None
 ) -> None:
-    """Add the ceilings to a completed run's record, and those of what might be faster, each as soon as it is had.
+    """Add the run's ceilings to its record, and those of what might be faster, each as soon as it is known.
 
-    ``save`` is called with each, so that Ctrl-C, which only ends the measuring, loses none.
+    ``save`` is called after each, so Ctrl-C, which only ends the measuring, loses none.
     """
     ceilings, before = Ceilings(cfg, parts.data, summary["overrides"], ranks), contention.read()
     try:
@@ -92,7 +92,7 @@ def measure_ceilings(
         if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
             record["loading"] = ceilings.loading()
             if (summary["uneven"] or {}).get("phase") == "data_wait" and cfg.engine.get("ordered") is not False:
-                log.info("Reading the files of late batches once more")
+                log.info("Reading the files of late batches again")
                 shuffle, seconds = not cfg.trainer.overfit_batches, cfg.ceilings_seconds
                 with untouched(cfg.threads):
                     found = slow_files(
@@ -120,20 +120,20 @@ def measure_ceilings(
         ceilings.settle(record)
         ceilings.close()
         if too_low(Record(summary)):
-            log.info("Training was faster than its ceilings: they are measured again")
+            log.info("Training was faster than its ceilings, so these are measured again")
             for side in ("loader", "model"):
                 ceilings.again(side, record)
         record["seconds"] = ceilings.seconds
         record["machine"] = contention.between(before, contention.read(), environment.usable_cores())
     except (KeyboardInterrupt, SIGTERMException):
-        log.warning("Measuring was interrupted: what is not measured is missing below; the training is complete")
+        log.warning("Measuring was interrupted, so some figures are missing below; the training is complete")
         summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
     finally:
         ceilings.close()
 
 
 def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> list[float]:
-    """About how many seconds measuring each of these takes, and the best of each side once more."""
+    """About how many seconds each of these measurements takes, including the best of each side a second time."""
     rate = summary["ceilings"]["model"]
     step = cfg.data.batch_size * summary["world_size"] / rate if rate else 0.0
     takes = {"model": turns_seconds(cfg, step)}
@@ -142,7 +142,7 @@ def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> lis
 
 
 def report(cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path) -> None:
-    """Draw the conclusions, into the record, TensorBoard and ``report.html``; what fails is logged, not raised."""
+    """Write the conclusions into the record, TensorBoard and ``report.html``; failures are logged, not raised."""
     config = _plain(cfg)
     show = None if parts is None else partial(show_verdict, parts.trainer, summary, config)
     attached.report(summary, config, run_dir, show=show)

@@ -1,4 +1,4 @@
-"""``train.py`` in a fresh process, which ends with this one at the latest."""
+"""Runs ``train.py`` in a fresh process, which ends no later than this one."""
 
 import contextlib
 import os
@@ -47,13 +47,13 @@ class Ended:
 def train(
     overrides: Sequence[str], folder: Path, *, timeout: float | None = None, variables: Mapping[str, str] = NOTHING
 ) -> Ended:
-    """Run ``train.py`` with these overrides into ``folder``, in a process with a session of its own.
+    """Run ``train.py`` with these overrides in a process and session of its own; it writes into ``folder``.
 
-    What it prints goes to ``output.txt`` there. After ``timeout`` seconds it is ended, and has failed. Whatever
-    happens, no process of its session is left. Call it from the main thread.
+    Its output goes to ``output.txt`` there. After ``timeout`` seconds it is ended and counts as failed. In any case no
+    process of its session is left. Call this from the main thread.
 
     Raises:
-        KeyboardInterrupt: also on SIGTERM; the run was given 30 s to write its record, or less on a second request.
+        KeyboardInterrupt: After Ctrl-C or SIGTERM; the run got 30 s to write its record, or less on a second request.
     """
     if not (ROOT / "train.py").is_file():
         return Ended("failed", "there is no train.py: this needs a checkout of Strobe's repository", 0.0, folder)
@@ -90,7 +90,7 @@ def train(
 def _session(
     overrides: Sequence[str], folder: Path, output: IO[bytes], variables: Mapping[str, str]
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The run's process; of its session nothing is left after the block."""
+    """The run's process; after the block nothing of its session is left."""
     training = [sys.executable, str(ROOT / "train.py"), *overrides, f"hydra.run.dir={quoted(folder)}"]
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", START, str(os.getpid()), *training],
@@ -113,14 +113,14 @@ def _session(
 
 
 def _ask_to_end(process: "subprocess.Popen[bytes]") -> None:
-    """Ctrl-C for all processes of the run, as from a terminal, and time for its record."""
+    """Send Ctrl-C to all processes of the run, as a terminal does, and give it time for its record."""
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         os.killpg(process.pid, signal.SIGINT)
         process.wait(PATIENCE)
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """What changes when a record is written."""
+    """What changes when a record is written: inode and time."""
     with contextlib.suppress(OSError):
         return (stat := path.stat()).st_ino, stat.st_mtime_ns
     return None

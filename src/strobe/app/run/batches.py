@@ -1,4 +1,4 @@
-"""A batch to replay: as a configuration's loader gives it, or made of another one."""
+"""A batch to replay: from a configuration's loader, or made of another batch."""
 
 from omegaconf import DictConfig
 
@@ -18,7 +18,7 @@ def load_batch(data: ImageData) -> Batch:
 
 
 def repeat(batch: Batch, size: int) -> Batch:
-    """A batch of ``size`` images, made of those of another one."""
+    """A batch of ``size`` images, made by repeating those of another one."""
     pixels, labels = batch
     times = -(-size // len(labels))
     return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]

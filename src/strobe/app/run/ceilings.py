@@ -1,4 +1,4 @@
-"""All ceilings of a run, and of what could replace a part of it."""
+"""All ceilings of a run, and those of other loaders and model settings."""
 
 import logging
 import math
@@ -41,10 +41,10 @@ APART = "the ranks could not measure together: they must outlive training, as th
 
 
 class Ceilings:
-    """Measures what a configuration, composed of ``overrides``, can reach, in ``cfg.ceilings_seconds`` each at most.
+    """Measures what loader and model of a configuration reach alone, each in at most ``cfg.ceilings_seconds``.
 
-    It changes neither the run's data, which is set up, nor random numbers, nor threads. With several ``ranks``, each
-    makes one: all do what the first one is asked for, and rates are those of all of them.
+    It leaves the run's data (which must be set up), random numbers and threads as they are. With several ``ranks``,
+    each makes one; all do what the first one is asked for, and rates are those of all ranks together.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Ceilings:
         self._turns: list[float] = []  # its rates in these
 
     def close(self) -> None:
-        """Let the run's own model go, if it still stands. A second call does nothing."""
+        """Release the run's own model, if it still exists. A second call does nothing."""
         if self._own is not None:
             self._own.close()
             self._own = None
@@ -112,20 +112,20 @@ class Ceilings:
                 self.ranks.fail(in_one_line(error))
 
     def loading(self) -> dict[str, Any] | None:
-        """Where the time of making a batch goes; None where that cannot be told."""
+        """Where the time of making a batch goes; None if that cannot be measured."""
         with self._measuring(self.cfg):
             try:
                 return loading_parts(self._batches(self.cfg, self.data), seconds=self.cfg.ceilings_seconds / 2)
             except Exception as error:
-                log.info("What making a batch takes was not measured: %s", in_one_line(error))
+                log.info("The parts of making a batch were not measured: %s", in_one_line(error))
                 let_go(error)
                 return None
 
     def alternative(self, side: str, overrides: Sequence[str], *, turns: bool = False) -> dict[str, Any] | None:
-        """One side of the run with further overrides, as recorded; None, with a line in the log, if it cannot be.
+        """The record of one side with further overrides; None, with a line in the log, if it cannot be measured.
 
-        With ``turns``, another model takes turns with the run's own, which stands from then on until :meth:`close`:
-        ``ratio`` says how many times as fast it is, in images/s, whatever the machine's speed was meanwhile.
+        With ``turns``, another model takes turns with the run's own, which is then kept until :meth:`close`: ``ratio``
+        says how many times as fast it is, in images/s, even if the machine's speed changes meanwhile.
         """
         self._failures = []
         rate: Rate | None = None
@@ -164,7 +164,7 @@ class Ceilings:
         }
 
     def settle(self, record: dict[str, Any]) -> None:
-        """Add what the run's own model reached in its turns, and tell the others' rates by their ratios to it."""
+        """Add what the run's own model reached in its turns, and compute the others' rates from their ratios to it."""
         if not self._turns or record["model"] is None:
             return
         found = interval(self._turns)
@@ -176,10 +176,10 @@ class Ceilings:
                 entry["rate"], entry["interval"] = middle, ends
 
     def again(self, side: str, record: dict[str, Any]) -> None:
-        """Measure the run's own ``loader`` or ``model`` once more, after what it is compared with.
+        """Measure the run's own ``loader`` or ``model`` again, after the alternatives.
 
-        A machine's speed drifts: the ceiling becomes the mean of both, its interval holds both, and ``drift`` is how
-        far they lie apart, as a share.
+        A machine's speed drifts: the ceiling becomes the mean of both, its interval covers both, and ``drift`` is their
+        distance as a share.
         """
         with self._measuring(self.cfg):
             rate = self._attempt(side, self.cfg, self.data, lone_trainer(self.cfg))
@@ -187,7 +187,7 @@ class Ceilings:
             self._merge(side, record, rate.median, rate.low, rate.high)
 
     def _merge(self, side: str, record: dict[str, Any], *again: float) -> None:
-        """Take a side's rate, low and high, which were measured later, into the record."""
+        """Merge a later measurement of a side (rate, low, high) into the record."""
         rate, low, high = again
         before = record["intervals"][side]
         record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate / record[side])))
@@ -196,7 +196,7 @@ class Ceilings:
         record["joint"] = self._joint(record) if record["shared_cores"] else None
 
     def _standing(self, cfg: DictConfig, data: ImageData) -> Standing | None:
-        """A model of this configuration, warm; None where it cannot train."""
+        """A warm model of this configuration; None if it cannot train."""
         try:
             batch, settings = self._fitting(cfg, data), unweighted(cfg)
             return Standing(lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data).start()
@@ -205,9 +205,9 @@ class Ceilings:
             return None
 
     def _beside(self, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
-        """Another model by turns with the run's own: its rate, and the ratio of the two with its interval.
+        """Another model in turns with the run's own: its rate, and the ratio of the two with its interval.
 
-        None where they cannot both train, as memory may hold one only; the own one is then let go.
+        None if the two cannot both exist, for lack of memory; the run's own is then released.
         """
         own, other = self._own, self._standing(cfg, data)
         rates: tuple[list[float], list[float]] = ([], [])
@@ -230,7 +230,7 @@ class Ceilings:
 
     @contextmanager
     def _measuring(self, cfg: DictConfig) -> Iterator[None]:
-        """Count the seconds, and put back what a measurement changes."""
+        """Count the seconds, and restore what a measurement changes."""
         began = time.perf_counter()
         with untouched(cfg.threads):
             try:
@@ -244,9 +244,9 @@ class Ceilings:
     def _attempt(
         self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer, overrides: Sequence[str] = ()
     ) -> Rate | None:
-        """The rate of one side; None, and a line in ``_failures``, when it cannot be measured.
+        """The rate of one side; None, and an entry in ``_failures``, if it cannot be measured.
 
-        ``overrides``, by which ``cfg`` differs from the run's, tell the other ranks what they measure too.
+        ``overrides``, in which ``cfg`` differs from the run's, tell the other ranks what to measure.
         """
         try:
             if self.ranks and self.ranks.rank == 0:
@@ -294,7 +294,7 @@ class Ceilings:
         return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds, ranks=self.ranks)
 
     def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
-        """A batch as this configuration's loader gives it; one that was loaded before, if its images are such."""
+        """A batch from this configuration's loader; one that was loaded before, if it has the same images."""
         if self._batch is None or not (cfg.loader == self.cfg.loader and same_images(cfg, self.cfg)):
             batch = load_batch(data)
             if cfg is self.cfg:
@@ -303,7 +303,7 @@ class Ceilings:
         return self._batch if cfg is self.cfg else repeat(self._batch, cfg.data.batch_size)
 
     def _data(self, cfg: DictConfig) -> ImageData:
-        """The DataModule of another configuration, set up; files are searched for only if it has other images."""
+        """The DataModule of another configuration, set up; it searches for files only if it has other images."""
         data = build_data(cfg)
         if same_images(cfg, self.cfg):
             return self.data.loaded_by(data)
@@ -319,9 +319,9 @@ def train_on(
     note: Callable[[tuple[int, ...]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> Rate:
-    """Train a new model of this configuration on the same batch, made ready by ``data``, again and again.
+    """Train a new model of this configuration on the same batch, prepared by ``data``, again and again.
 
-    ``note`` is called with the height and width that the first convolution sees.
+    ``note`` is called with the height and width of the first convolution's input.
     """
     if cfg.model.compile:
         torch.compiler.reset()  # or another batch size would be compiled as one that varies
@@ -338,7 +338,7 @@ def train_on(
 
 
 def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[float], Block]:
-    """A side's turn, whose rate is kept."""
+    """A turn of one side; keeps its rate."""
 
     def noted(seconds: float) -> Block:
         block = turn(seconds)
@@ -349,7 +349,7 @@ def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[floa
 
 
 def unweighted(cfg: DictConfig) -> DictConfig:
-    """The configuration of a model that starts with no file's weights, as what they are makes no difference."""
+    """The configuration with random weights, because what they are makes no difference to speed."""
     settings = cfg.copy()
     settings.model.weights = None
     return settings

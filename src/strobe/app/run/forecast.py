@@ -1,4 +1,4 @@
-"""How long a run will take, as soon as its first steps tell."""
+"""How long a run will take, known after its first steps."""
 
 import logging
 import math
@@ -22,24 +22,24 @@ log = logging.getLogger(__name__)
 
 
 def ceilings_seconds(cfg: DictConfig, step: float) -> float:
-    """About how long measuring the ceilings takes, and what would be faster; ``step``: seconds of one."""
+    """About how long it takes to measure the ceilings and what would be faster; ``step``: seconds of a step."""
     return float(2 * (cfg.ceilings_seconds + BEGINNING) + MOST * turns_seconds(cfg, step))
 
 
 def turns_seconds(cfg: DictConfig, step: float) -> float:
-    """About how long a model takes turns with the run's own."""
+    """About how long it takes to compare a model with the run's own, in turns."""
     return float(cfg.ceilings_seconds + BEGINNING + TURNING * step)
 
 
 class Forecast(Callback):
-    """Logs, after a few steps, about how long training takes, and what comes after it."""
+    """Logs, after a few steps, about how long training will take, and the measuring after it."""
 
     def __init__(self, cfg: DictConfig, *, ceilings: bool) -> None:
         self._cfg, self._ceilings = cfg, ceilings
         self._ends: list[float] | None = []  # of steps, monotonic seconds; None when it has been logged
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Tell it when enough steps are known; the first, and one in which the profiler starts, count for little."""
+        """Log it once enough steps are known. It uses their median, so a slow first step counts for little."""
         if self._ends is None:
             return
         self._ends.append(now := time.monotonic())
@@ -63,7 +63,7 @@ class Forecast(Callback):
 
 
 def validation_batches(trainer: Any) -> float:
-    """How many batches are validated for each one that is trained on; 0 where Lightning validates by the clock."""
+    """Batches of validation for each batch of training; 0 if Lightning validates by the clock."""
     every = trainer.val_check_batch
     if every is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Which files made batches late: those of the longest waits are read once more, and their times compared."""
+"""Which files made batches late: the files of the latest batches are read again, and their times compared."""
 
 import statistics
 import time
@@ -23,18 +23,18 @@ SHARE = 0.1  # of what late batches were waited for: a file that takes less does
 
 
 def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, shuffle: bool, seconds: float) -> Any:
-    """The ``files`` of a run's ``uneven`` steps, of which most wait for data; None where that cannot be told.
+    """``uneven.files`` of a run's record, for a run whose uneven steps mostly wait for data; None if unknown.
 
     Args:
         data: set up.
         summary: the run's record.
         run_dir: where its ``steps.csv`` lies.
-        shuffle: whether the order of batches differs from epoch to epoch.
-        seconds: in which files are read.
+        shuffle: whether the order of batches changes from epoch to epoch.
+        seconds: to spend on reading files.
 
     Returns:
-        ``read``, how many were; ``usual_seconds`` and ``usual_bytes`` of one; ``slow``, those that take far longer, the
-        slowest first, with ``path``, ``seconds`` and ``bytes``.
+        ``read``, the number of files; ``usual_seconds`` and ``usual_bytes`` of a file; ``slow``, those that take far
+        longer, the slowest first, with ``path``, ``seconds`` and ``bytes``.
     """
     source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
     if not batches or not isinstance(source, FileSource) or isinstance(getattr(dataset, "images", None), MappedImages):
@@ -61,7 +61,7 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
 
 
 def _read(dataset: LoadedData, files: Sequence[int], seconds: float) -> dict[int, float]:
-    """What each takes to load, in seconds, of as many as there is time for; without the wait for a free core."""
+    """Seconds to load each, for as many as there is time for; waiting for a free core is not included."""
     taken = {}
     ends = time.monotonic() + seconds
     for file in files:

@@ -35,6 +35,7 @@ from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.forecast import Forecast
+from strobe.app.run.monitored import missing_metric
 from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
@@ -54,10 +55,10 @@ MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
 def run(cfg: DictConfig) -> None:
-    """Train as configured; the record in the run's directory tells how it ended.
+    """Train as configured; the record in the run's directory says how it ended.
 
     Raises:
-        StrobeError: something that the user can put right.
+        StrobeError: Something that the user can fix.
         SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed.
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
@@ -79,7 +80,9 @@ def run(cfg: DictConfig) -> None:
 
 
 def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None) -> Exception:
-    """What the user can do about an error of Lightning's, of loader processes or of the disk; others as they are."""
+    """An error of Lightning, of loader processes or of the disk as one that says what to do; any other as it is."""
+    if (lacking := missing_metric(error, cfg)) is not None:
+        return lacking
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None and cfg is not None:
@@ -88,7 +91,7 @@ def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | N
 
 
 class Run:
-    """The state of a run as far as it has come."""
+    """A run and what is known of it so far."""
 
     def __init__(self, cfg: DictConfig, run_dir: Path) -> None:
         self.cfg = cfg
@@ -118,7 +121,7 @@ class Run:
             forecast = Forecast(cfg, ceilings=cfg.ceilings is not False)
             parts.trainer.callbacks.append(forecast)  # type: ignore[attr-defined]
         if parts.data.generated:
-            log.info("The data is generated: figures say nothing about real images")
+            log.info("The data is generated, so figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
         if rank() == 0:
             begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
@@ -131,7 +134,7 @@ class Run:
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
             self.machine["threads"] = recorders[0].threads.cores() if recorders else []
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
-            log.warning("No step was trained: the checkpoint, or the limits below trainer., leave nothing to do")
+            log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
         self._keep_metrics()
         if cfg.test:
             best = best_of(parts.trainer)
@@ -144,7 +147,7 @@ class Run:
         self.metrics |= {name: float(value) for name, value in self.parts.trainer.callback_metrics.items()}
 
     def end(self, status: str, error: BaseException | None = None) -> None:
-        """Write the record and show it; rank 0 does this for all, and a rank that failed for itself."""
+        """Write the record and show it. Rank 0 does this for all ranks; a rank that failed does it for itself."""
         path = self.run_dir / "summary.json"
         if rank() != 0 and status != "failed":
             if self.parts and status == "completed":
@@ -184,21 +187,21 @@ def _no_space(run_dir: Path, cfg: DictConfig) -> DataError:
 
 
 class Once(logging.Filter):
-    """Passes each message once: Python forgets what it warned of whenever a library changes the filters."""
+    """Lets each message pass once: Python warns again whenever a library changes the filters."""
 
     def __init__(self) -> None:
         super().__init__()
         self._said: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this was not said before."""
+        """Whether this message is new."""
         before = len(self._said)
         self._said.add(record.getMessage().split(": ", 2)[-1])  # less the file and the line that warn
         return len(self._said) > before
 
 
 def quieten() -> None:
-    """Log warnings with everything else, and drop those that this project answers by its own record."""
+    """Send warnings to the log, and drop those that Strobe's own record makes superfluous."""
     logging.captureWarnings(capture=True)
     logging.getLogger("py.warnings").filters[:] = [Once()]
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)

@@ -1,1 +1,1 @@
-"""Sweeps: many configurations, each trained in a process of its own, one at a time. Imports no torch."""
+"""Sweeps: many configurations, trained one at a time, each in its own process. Imports no torch."""

@@ -1,4 +1,4 @@
-"""A sweep: what it measures, in which order, and its record, with which it goes on where it was broken off."""
+"""A sweep: its runs, their order, and its record, from which an interrupted sweep continues."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from strobe.records.sweep import NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_s
 
 
 class Campaign:
-    """Trains the cells of a sweep one after the other, each as often as the sweep repeats them.
+    """Trains the cells of a sweep one after the other, each ``repeats`` times.
 
     A cell's first run goes into its ``subdirectory`` of the sweep's folder, which exists.
     """
@@ -36,11 +36,11 @@ class Campaign:
         self._train, self._subdirectory = train, subdirectory
 
     def measure(self, cells: Sequence[Cell]) -> None:
-        """Train what is not completed yet; the record is saved before and after each run.
+        """Train every run that has not completed; the record is saved before and after each.
 
         Raises:
-            ConfigError: two runs would get the same directory, or one that is there already.
-            KeyboardInterrupt: the record says that the sweep was interrupted.
+            ConfigError: Two runs would get the same directory, or one that exists.
+            KeyboardInterrupt: After Ctrl-C or SIGTERM; the record says that the sweep was interrupted.
         """
         sweep = self.sweep
         before, began = sweep.seconds, time.monotonic()
@@ -67,7 +67,7 @@ class Campaign:
                     place = f"{number:>{len(str(len(due)))}}/{len(due)}"
                     display.say(f"[{place}] {self._outcome(run)}  {name}".rstrip())
                     if len(took) == 1 and _is_completed(run) and number < len(due):  # one that fails tells nothing
-                        display.say(f"About {clock((len(due) - number) * run.seconds)} for the other runs")
+                        display.say(f"About {clock((len(due) - number) * run.seconds)} left for the other runs")
             sweep.status = "completed"
         except KeyboardInterrupt:
             sweep.status = "interrupted"
@@ -76,12 +76,12 @@ class Campaign:
             sweep.save(self.folder)
 
     def rate(self, cell: Cell) -> float | None:
-        """Images/s, the median of a cell's completed runs; None where nothing was measured."""
+        """Images/s, the median of a cell's completed runs; None if nothing was measured."""
         rates = [rate for run in cell.runs if _is_completed(run) and (rate := self._rate(run)) is not None]
         return statistics.median(rates) if rates else None
 
     def _directories(self, due: Sequence[tuple[int, Cell]]) -> dict[tuple[int, int], str]:
-        """Where new runs go, by cell and repeat; known, and known to be free, before the first begins."""
+        """The directories of new runs, by cell and repeat; checked to be free before the first run begins."""
         new = [(cell.number, repeat) for repeat, cell in due if cell.run(repeat) is None]
         first = {cell.number: self._subdirectory(cell) for repeat, cell in due if cell.run(repeat) is None}
         found = {(number, repeat): first[number] + (f".{repeat}" if repeat > 1 else "") for number, repeat in new}
@@ -89,9 +89,9 @@ class Campaign:
         return found
 
     def _begun(self, cell: Cell, repeat: int, directories: dict[tuple[int, int], str]) -> Run:
-        """The run that comes next, with an empty directory, which the record names before it is there.
+        """The next run, with an empty directory, which the record names before it exists.
 
-        Should this process be killed, the next one knows that it may use the directory again.
+        If this process is killed, the next one knows that it may use the directory again.
         """
         run = cell.run(repeat)
         if run is None:
@@ -103,7 +103,7 @@ class Campaign:
         return run
 
     def _measure(self, cell: Cell, run: Run) -> None:
-        """Train once, and put into ``run`` how that ended."""
+        """Train once, and note in ``run`` how it ended."""
         began = time.monotonic()
         try:
             ended = self._train(cell.overrides, self.folder / run.directory)
@@ -128,10 +128,10 @@ class Campaign:
 
 
 def opened(folder: Path, fresh: Sweep) -> Sweep:
-    """The fresh record of a command, with what the one in the folder has measured already.
+    """The record of a command, with what an earlier record in the folder has measured.
 
     Raises:
-        ConfigError: the folder holds runs of which no record tells, or a sweep of another configuration.
+        ConfigError: The folder holds runs without a record, or a sweep of another configuration.
     """
     earlier = read_sweep(folder)
     if earlier is None:
@@ -154,13 +154,13 @@ def opened(folder: Path, fresh: Sweep) -> Sweep:
 
 
 def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The overrides of Hydra's jobs without the sweep's own; raises a ConfigError if two cells would be the same."""
+    """The overrides of Hydra's jobs, without ``sweep.*``; raises a ConfigError if two cells would be the same."""
     cells: list[list[str]] = []
     for job in jobs:
         own = [text for text in job if key_of(text).startswith(OWN)]
         cell = [text for text in job if text not in own]
         if any(set(cell) == set(other) for other in cells):
-            reason = f"{key_of(own[0])} is of the sweep as a whole" if own else "a value is given twice"
+            reason = f"{key_of(own[0])} applies to the whole sweep" if own else "a value is given twice"
             raise ConfigError(
                 f"Two cells of this sweep are the same ({' '.join(cell) or 'no overrides'}): {reason}; give each value "
                 "once, and sweep.repeats=N for more runs of each cell"
@@ -170,15 +170,15 @@ def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def names(cells: Sequence[Cell]) -> dict[int, str]:
-    """By number, the overrides in which a cell differs from others; all of them if there is only one."""
+    """By number, the overrides in which a cell differs from the others; all of its overrides if it is the only one."""
     common = frozenset.intersection(*(cell.key for cell in cells)) if len(cells) > 1 else frozenset()
     return {cell.number: " ".join(text for text in cell.overrides if text not in common) for cell in cells}
 
 
 def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
-    """What a sweep is about to do, in a sentence."""
+    """What a sweep is about to do, in one sentence."""
     told = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
-    return f"{told}; {done} completed before" if done else f"{told}; the first completed run shows how long this takes"
+    return f"{told}; {done} completed before" if done else f"{told}; how long this takes is known after the first run"
 
 
 def _is_completed(run: Run | None) -> bool:
@@ -186,7 +186,7 @@ def _is_completed(run: Run | None) -> bool:
 
 
 def require_unused(folder: Path) -> None:
-    """Raise a ConfigError for a directory with runs that no ``sweep.json`` tells of: they would be written over."""
+    """Raise a ConfigError for a directory with runs but no ``sweep.json``: they would be overwritten."""
     if _holds_runs(folder):
         raise ConfigError(
             f"hydra.sweep.dir={folder} holds runs but no {NAME}, so their cells are not known; give another folder"
@@ -194,16 +194,16 @@ def require_unused(folder: Path) -> None:
 
 
 def require_new(folder: Path, launcher: str) -> None:
-    """Raise a ConfigError for a directory with runs or a sweep, which this launcher would write over."""
+    """Raise a ConfigError for a directory with runs or a sweep, which this launcher would overwrite."""
     if (folder / NAME).exists() or _holds_runs(folder):
         raise ConfigError(
-            f"hydra.sweep.dir={folder} holds runs already, and hydra/launcher={launcher} would write over them; "
+            f"hydra.sweep.dir={folder} holds runs already, and hydra/launcher={launcher} would overwrite them; "
             "give another folder"
         )
 
 
 def require_free(folder: Path, names: Iterable[str], taken: Iterable[str]) -> None:
-    """Raise a ConfigError unless each name is a directory of its own below the folder, new and not ``taken``."""
+    """Raise a ConfigError unless each name is a new directory of its own below the folder, and not ``taken``."""
     ours = {PurePosixPath(name) for name in taken}
     above = {parent for path in ours for parent in path.parents}
     for name in names:
@@ -224,14 +224,14 @@ def _holds_runs(folder: Path) -> bool:
 
 
 def completed(run: Path) -> bool:
-    """Whether a run's own record says that it completed."""
+    """Whether a run's record says that it completed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         return read_summary(run / "summary.json").get("status") == "completed"
     return False
 
 
 def make_empty(run: Path) -> None:
-    """Remove what a run that did not complete has left."""
+    """Remove what an incomplete run has left."""
     assert not completed(run)
     if run.is_symlink():
         run.unlink()

@@ -1,4 +1,4 @@
-"""What follows when the runs of a sweep have ended: their comparison, and the command's exit code."""
+"""The end of a sweep: the comparison of its runs, and the command's exit code."""
 
 import contextlib
 import shlex
@@ -18,7 +18,7 @@ FLAG = "sweep.fail_if_slower="
 
 
 def conclude(folder: Path, keys: DictConfig | None = None) -> int:
-    """Compare the runs of a sweep, or say why that cannot be; the exit code of the gate, if its keys ask for one."""
+    """Compare the runs of a sweep, or say why that fails; returns the gate's exit code, if there is a gate."""
     from strobe.app.config.compose import parse
     from strobe.compare.command import conclude as compare
     from strobe.measure.gate import UNKNOWN
@@ -39,7 +39,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
 
 
 def _require_enough(keys: DictConfig) -> None:
-    """Raise a :class:`ConfigError` for a gate that no run of this sweep could open, or that is no share."""
+    """Raise a :class:`ConfigError` for a gate that this sweep could never pass, or a limit that is not a share."""
     if keys.fail_if_slower is None:
         return
     from strobe.measure.gate import USUAL, parse_share  # and NumPy: help and mistakes need not wait for it
@@ -54,16 +54,16 @@ def _require_enough(keys: DictConfig) -> None:
 
 
 class Ending(Callback):
-    """Compares the runs of a sweep when they have ended, whichever launcher ran them."""
+    """Compares the runs of a sweep at its end, whichever launcher ran them."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuse what only a sweep can do."""
+        """Refuse keys that only a sweep can use."""
         for key, usual in {"baseline": None, "fail_if_slower": None, "repeats": 1}.items():
             if config.sweep[key] != usual:
                 sys.exit(f"sweep.{key}={config.sweep[key]} is for a sweep; add -m, or leave it out")
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Refuse a gate that cannot open, and what only the launcher of this project can do."""
+        """Refuse a gate that cannot pass, and keys that only Strobe's launcher can use."""
         launcher, keys = config.hydra.runtime.choices.get("hydra/launcher"), config.sweep
         try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
             if launcher == LAUNCHER:
@@ -99,16 +99,16 @@ class Ending(Callback):
             sys.exit(code)
 
     def __reduce__(self) -> Any:
-        """In a process of another launcher nobody else makes the schemas and resolvers known."""
+        """Register schemas and resolvers in the processes of other launchers, where nobody else does."""
         return _registered, ()
 
 
 def _tell_what_is_left(sweep: Sweep | None) -> None:
-    """Say that an earlier command into this directory wanted more."""
+    """Say which cells of an earlier command in this directory are still missing."""
     left = [cell for cell in sweep.cells if not cell.runs] if sweep else []
     if left:
         with contextlib.suppress(OSError):
-            print(f"{len(left)} of an earlier command's cells not begun; its values, given again, go on with them")
+            print(f"{len(left)} of an earlier command were not started; give its values again to train them")
 
 
 def _complain(text: str) -> None:

@@ -1,4 +1,4 @@
-"""A sweep as Hydra starts it: what its launcher ``processes`` does with the jobs."""
+"""Hydra's launcher ``processes``: trains the jobs of a sweep."""
 
 import contextlib
 import shlex
@@ -29,7 +29,7 @@ OF_THE_SWEEP = (*OF_THIS_START, "hydra.sweep", "hydra/sweep", "hydra.launcher", 
 
 
 class Processes:
-    """Measures Hydra's jobs, each in a process of its own."""
+    """Trains Hydra's jobs, each in its own process."""
 
     def __init__(self, loader: ConfigLoader, config: DictConfig) -> None:
         self._loader, self._config = loader, config
@@ -40,13 +40,13 @@ class Processes:
         self._campaign: Campaign | None = None
 
     def measure(self, jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
-        """Train each of these cells as often as ``sweep.repeats`` says; what was completed before is not done again.
+        """Train each of these cells ``sweep.repeats`` times; completed runs are not repeated.
 
-        The returned values are images/s, the median of a cell's runs, None where none completed.
+        The return values are images/s, the median of each cell's runs; None if none completed.
 
         Raises:
-            ConfigError: something that concerns the sweep as a whole, before anything is measured.
-            SystemExit: 130 after Ctrl-C, 143 after SIGTERM; what was measured is kept and compared.
+            ConfigError: A mistake that concerns the whole sweep, before anything is trained.
+            SystemExit: 130 after Ctrl-C, 143 after SIGTERM; completed runs are kept and compared.
         """
         check_bounds(OmegaConf.create({"sweep": self._config.sweep}))
         if started_by_torchrun():
@@ -71,7 +71,7 @@ class Processes:
         return Campaign(self._folder, opened(self._folder, fresh), self._train, self._subdirectory)
 
     def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
-        """Train with a cell's overrides, and with what the user said to Hydra that concerns a run."""
+        """Train with a cell's overrides, and with the overrides of Hydra that concern a run."""
         hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THE_SWEEP)]
         assert self._campaign is not None
         number = self._campaign.sweep.cell(overrides).number  # which tells the run that it is a sweep's
@@ -79,20 +79,20 @@ class Processes:
         return train(given, folder, timeout=self._config.sweep.timeout_seconds)
 
     def _break_off(self, sweep: Sweep) -> None:
-        """Compare what was measured, and say how to go on."""
+        """Compare what was measured, and say how to continue."""
         with contextlib.suppress(KeyboardInterrupt, OSError):  # it may not matter any more; the terminal is gone
             if any(run.status == "completed" for run in sweep.runs()):
                 conclude(self._folder)
-            print(f"Interrupted; what was measured is kept. Go on with: {sweep.command}", flush=True)
+            print(f"Interrupted; what was measured is kept. Continue with: {sweep.command}", flush=True)
 
     def _again(self) -> str:
-        """The command that goes on with this sweep."""
+        """The command that continues this sweep."""
         hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THIS_START)]
         hydra.append(f"hydra.sweep.dir={quoted(str(self._config.hydra.sweep.dir))}")
         return shlex.join(["python", "train.py", "-m", *self._flags(), *self._task, *hydra])
 
     def _flags(self) -> list[str]:
-        """Hydra's flags with which ``train.py`` finds the same configuration."""
+        """Hydra's flags that let ``train.py`` find the same configuration."""
         name = self._config.hydra.job.config_name
         sources = self._config.hydra.runtime.config_sources
         folders = [source.path for source in sources if source.provider == "command-line"]

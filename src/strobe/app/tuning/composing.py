@@ -14,7 +14,7 @@ from strobe.app.config.schema import OVER
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
-from strobe.overrides import applied, key_of
+from strobe.overrides import applied, key_of, split
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 
 DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
@@ -22,7 +22,9 @@ BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
+STEEP = 1.1  # times as fast by doubling a batch: after the first that gains less, its other choices are measured
 MOST_LARGER = 6  # times that a batch is doubled
+LONGEST = 1 / 150  # of the budget: of a longer step, the hundred that a trial and its proof take leave no time
 
 Changes = tuple[str, ...]
 Measure = Callable[[str, Changes], Alternative | None]  # a side with changes; None if it fails, or time is up
@@ -115,10 +117,11 @@ class Composer:
         best: Changes = ()
         for values in ([*precision, *layout, *_pairs(precision, layout)], fused, threads):
             best = self._choose(side, best, values)
-        best = self._choose(side, best, self._sizes(best), climbing=True)
+        best = self._choose(side, best, self._sizes(), until=STEEP)
         single = [value for axis in (precision, layout, fused, threads) for value in axis]
         flipped = [_key(text for text in best if text not in value) for value in single if set(value) <= set(best)]
         best = self._choose(side, best, [value for value in single if not set(value) <= set(best)], also=flipped)
+        best = self._choose(side, best, self._sizes(beyond=best), until=EVEN)
         compiled = self._allowed([("model.compile=true",)] if self.record.setting("model.compile") is False else [])
         gpu = bool(self.record.items("environment", "gpu_capability"))
         return self._choose(side, best, compiled if gpu or "compile" in self.asked else [])
@@ -142,12 +145,19 @@ class Composer:
         )
         return tuple(self._allowed(axis) for axis in values)
 
-    def _sizes(self, best: Changes) -> Iterator[Changes]:
-        """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them."""
+    def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
+        """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them.
+
+        Only those whose steps leave time to compare two trainings.
+        """
         record, now = self.record, self.record.whole(BATCH_SIZE)
         accumulated = record.whole(ACCUMULATE) or 1
+        largest = int(dict(map(split, beyond)).get(BATCH_SIZE, now or 0))
         for size in [now << power for power in range(1, MOST_LARGER + 1)] if now else []:
-            if not leaves_an_epoch(record, size):
+            if size <= largest:
+                continue
+            fastest = min(self._seconds(self.computing, key) for key in self.computing.found)
+            if not leaves_an_epoch(record, size) or size * fastest > LONGEST * self.budget:
                 return
             fewer = max(1, math.ceil(accumulated * (now or 1) / size))
             change = (f"{BATCH_SIZE}={size}", *([f"{ACCUMULATE}={fewer}"] if fewer < accumulated else []))
@@ -206,24 +216,25 @@ class Composer:
         values: Iterable[Changes],
         *,
         also: Sequence[Changes] = (),
-        climbing: bool = False,
+        until: float | None = None,
     ) -> Changes:
         """The best of ``best`` with each of the values, of ``also``, and itself.
 
-        ``climbing`` ends at the first that cannot be measured, and at the second in a row that is not better.
+        ``until`` ends at the first that cannot be measured, or is not so many times as fast as the one before.
         """
-        top, idle = best, 0
+        top = last = best
         for key in [*(_key(applied(best, value)) for value in values), *also]:
             if key not in side.found and (entry := self._measured(side, key)) is not None:
                 side.found[key] = entry
             if key not in side.found:
-                if climbing:
+                if until:
                     break
                 continue
-            better = self._seconds(side, key) * EVEN < self._seconds(side, top)
-            top, idle = (key, 0) if better else (top, idle + 1)
-            if climbing and idle == 2:
+            if self._seconds(side, key) * EVEN < self._seconds(side, top):
+                top = key
+            if until and self._seconds(side, key) * until >= self._seconds(side, last):
                 break
+            last = key
         return top
 
     def _measured(self, side: "_Side", key: Changes) -> Alternative | None:

@@ -1,4 +1,4 @@
-"""Results held against earlier ones, and whether anything became slower."""
+"""Compares results with earlier ones: did anything become slower?"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,10 +26,7 @@ class Baseline:
 
 
 def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Baseline | None:
-    """What ``baseline`` and ``fail_if_slower`` ask for.
-
-    A ConfigError tells that one of them cannot be used, or that so many rounds can give no verdict.
-    """
+    """What ``baseline`` and ``fail_if_slower`` ask for; raises a ConfigError if they cannot be used."""
     if file is None:
         if limit is not None:
             raise ConfigError(f"{FLAG}{limit} needs an earlier result; give baseline=FILE, a results.json")
@@ -56,7 +53,7 @@ def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Base
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each cell of either: ``name``, ``visits``, ``ratio`` (speed now / speed then) and ``verdict``.
 
-    The verdict is that of the ratio; or failed (measured then, and failed now), only now, or only before.
+    The verdict is the ratio's, or else: failed (measured then, failed now), only now, only before.
     """
     compared = []
     for name, now, then, ratio in _pairs(record, earlier):
@@ -71,7 +68,7 @@ def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[
 
 
 def ruled(record: Mapping[str, Any], earlier: Mapping[str, Any], limit: float) -> Ruling:
-    """What ``fail_if_slower`` says of all cells."""
+    """The gate's verdict on all cells."""
     cases = []
     for name, now, then, ratio in _pairs(record, earlier):
         failed, doubt = now is not None and now["status"] == "failed", None
@@ -88,7 +85,7 @@ def ruled(record: Mapping[str, Any], earlier: Mapping[str, Any], limit: float) -
 def _pairs(
     record: Mapping[str, Any], earlier: Mapping[str, Any]
 ) -> Iterator[tuple[str, Cell | None, Cell | None, Estimate | None]]:
-    """Each cell's name, what it is now and was then, if it was measured then, and the ratio of speeds if it is."""
+    """Each cell's name, its entry now and then (None if missing), and the ratio of speeds (None if unknown)."""
     then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
     for now in record["cells"]:
         before = then.pop(now["name"], None)
@@ -100,7 +97,7 @@ def _pairs(
 
 
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
-    """What makes the two results less comparable, such as another machine or another input."""
+    """What makes the results less comparable, such as another machine or input."""
     return environment_differences([_origin("the earlier one", earlier), _origin("this one", record)], "results")
 
 
@@ -117,7 +114,7 @@ def _origin(name: str, record: Mapping[str, Any]) -> Origin:
 
 
 def require_same_work(record: Mapping[str, Any], earlier: Baseline) -> None:
-    """With ``fail_if_slower``, raise a ConfigError where the input or the mode is not the earlier result's."""
+    """With ``fail_if_slower``, raise a ConfigError if the input or the mode differs from the earlier result's."""
     before = earlier.record
     for key, was, now in (
         ("quick", before["quick"], record["quick"]),

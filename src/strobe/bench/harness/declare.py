@@ -1,4 +1,4 @@
-"""What a suite declares: its cells, what a repetition of each does, and how its tables are shown. Imports no torch."""
+"""What a suite declares: its cells, what one repetition of each does, and how tables are shown. Imports no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +17,7 @@ Cache = Literal["warm", "cold"]
 
 @dataclass(frozen=True)
 class Done:
-    """What one repetition did; ``seconds`` if it timed itself, None for the clock around it."""
+    """What one repetition did; ``seconds`` if it timed itself, None to use the clock around it."""
 
     images: int
     seconds: float | None = None
@@ -26,7 +26,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Work:
-    """A cell that is ready to be measured, in its own process."""
+    """A cell that is ready to be measured in its own process."""
 
     repeat: Callable[[], int | Done]  # one repetition; gives the number of images it moved, or more
     warm_up: Callable[[], object] | None = None  # untimed, first; None: one repetition
@@ -36,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Input:
-    """What is measured on, found or generated before anything is measured."""
+    """The input, found or generated before anything is measured."""
 
     told: str  # such as "720 tiles of EuroSAT"
     generated: bool = False
@@ -46,7 +46,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks for, to find the input by."""
+    """What the user asked for, from which the input is found."""
 
     cfg: DictConfig
     data: str  # the choice of ``data``
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a cell's process is told."""
+    """What a cell's process needs to know."""
 
     folder: Path  # exists; for what the cell leaves behind, such as traces
     number: int  # of trials of this cell before, in this result
@@ -95,7 +95,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Unique within a suite."""
+        """The cell's name, unique within a suite."""
         parts = [self.table, self.row, self.column, f"{self.threads} threads" if self.threads > 1 else "1 thread"]
         return ", ".join(part for part in (*parts, self.cache or "") if part)
 
@@ -107,7 +107,7 @@ def slug(name: str) -> str:
 
 
 def row(table: str, name: str, columns: Mapping[str, Make], reference: str = "", **options: Any) -> list[Cell]:
-    """A cell for each column; the ratios are to that of ``reference``, if it is there, or to the first."""
+    """A cell for each column; ratios are to the column ``reference`` if it exists, or else to the first one."""
     cells = [Cell(table, name, column, make, **options) for column, make in columns.items()]
     held = next((cell.name for cell in cells if cell.column == (reference or cells[0].column)), None)
     return [cell if cell.name == held else replace(cell, against=held) for cell in cells]
@@ -136,7 +136,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a suite adds; ``text`` is what the terminal shows of it."""
+    """A part of the page that a suite adds; the terminal shows its ``text``."""
 
     title: str
     parts: Sequence[Part]  # tables, charts, paragraphs

@@ -1,4 +1,4 @@
-"""The record of a suite, ``results.json``: what each trial found, and what follows from it."""
+"""The record of a suite, ``results.json``: each trial's results, and what follows from them."""
 
 import json
 import statistics
@@ -23,7 +23,7 @@ NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "
 
 
 class Results:
-    """What is known of each cell so far; a failure stays until a later trial finds something."""
+    """What is known of each cell so far; a failure stays until a later trial succeeds."""
 
     def __init__(self, suite: Suite, header: Mapping[str, Any]) -> None:
         self.suite = suite
@@ -35,7 +35,7 @@ class Results:
         self.before = 0  # rounds of earlier sessions: trials of two sessions never share one
 
     def add(self, cell: Cell, number: int, outcome: Report | Failure) -> None:
-        """Keep what a trial in round ``number`` of this session found."""
+        """Add the result of a trial in round ``number`` of this session."""
         if isinstance(outcome, Failure):
             self.errors[cell.name] = outcome.reason
         else:
@@ -43,9 +43,10 @@ class Results:
             self.trials[cell.name].append({"round": self.before + number, **asdict(outcome)})
 
     def resume(self, path: Path) -> bool:
-        """Take over the trials and errors of an earlier record; whether there was one.
+        """Take over the trials and errors of an earlier record; returns whether there was one.
 
-        A ConfigError tells that the record is of another measurement, or damaged.
+        Raises:
+            ConfigError: The record is of another measurement, or damaged.
         """
         if not path.is_file():
             return False
@@ -117,7 +118,7 @@ def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | 
 
 
 def failures(record: Mapping[str, Any]) -> list[str]:
-    """A sentence for each error, with the cells that it ended, or the column of which it ended all."""
+    """A sentence for each error, with the cells that it ended, or the column if it ended all of that."""
     ended: dict[str, list[str]] = {}
     for cell in record["cells"]:
         if cell["status"] == "failed":
@@ -138,7 +139,7 @@ def median_rate(trials: Sequence[Mapping[str, Any]]) -> Estimate | None:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """A record of ``results.json``; a ConfigError if it is not one, or of another version."""
+    """The record in a ``results.json``; raises a ConfigError if it is something else, or of another version."""
     try:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA:
@@ -163,7 +164,7 @@ def _change(key: str, was: Any, now: Any) -> str:
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
-    """A value by its path; a commit without the sign for changes, which may matter or not: a line says so."""
+    """A value by its path; a commit without its sign for uncommitted changes, which the command mentions."""
     value: Any = record
     for part in key.split("."):
         value = (value or {}).get(part)

@@ -1,4 +1,4 @@
-"""In which order cells are measured, and when that is enough."""
+"""The order in which cells are measured, and when it is enough."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,18 +30,18 @@ class Settings:
 
 
 class Bar(ProgressDisplay):
-    """Trials that are done, and the time left; into a file, a line for each failure only."""
+    """Shows the trials that are done and the time left; in a file, only a line for each failure."""
 
     def __init__(self, console: Console, results: Results, rounds: int) -> None:
         self._trials = results.trials
         super().__init__(console, rounds * len(results.trials), self._done())
 
     def tries(self, cell: Cell, number: int, left: float) -> None:
-        """Say which cell is measured, and the time left."""
+        """Show which cell is being measured, and the time left."""
         self.begins(f"{cell.name} ({number + 1})", left)
 
     def ended(self, outcome: Report | Failure, cell: Cell) -> None:
-        """Go on; a failure stays to be read."""
+        """Advance; a failure stays on the screen."""
         self.completes(self._done())
         if isinstance(outcome, Failure):
             self.say(f"{cell.name} failed: {outcome.reason}")
@@ -52,7 +52,7 @@ class Bar(ProgressDisplay):
 
 @dataclass
 class Campaign:
-    """Measures the cells, round after round in another random order, and saves the record after each trial."""
+    """Measures the cells in rounds, each in a new random order, and saves the record after each trial."""
 
     results: Results
     settings: Settings
@@ -64,7 +64,7 @@ class Campaign:
     failed: set[str] = field(default_factory=set)  # in this campaign: a resumed one tries them again
 
     def measure(self, watcher: Bar) -> None:
-        """Until each cell has all its trials, is known well enough or has failed, or the budget is spent."""
+        """Measure until each cell has all its trials, is known well enough or has failed, or the budget is spent."""
         results, settings = self.results, self.settings
         began = time.perf_counter() - results.seconds
         for in_round, cell in rounds(results.suite.cells, range(settings.rounds), settings.seed):
@@ -92,7 +92,7 @@ class Campaign:
         return rate is not None and (rate.within or 0.0) <= self.settings.precision
 
     def left(self) -> float:
-        """Seconds that the trials to come will take about: as long as a cell's latest, or as the others' on average."""
+        """About how many seconds the remaining trials take, by the cell's latest one, or the average of the others."""
         typical = sum(self.lengths.values()) / len(self.lengths) if self.lengths else 1.0 + self.settings.turn
         first = further = 0.0
         for name, trials in self.results.trials.items():

@@ -22,7 +22,7 @@ LOG = "output.txt"
 
 @dataclass(frozen=True)
 class Report:
-    """What a trial found: for each timed piece, the seconds and the images of one repetition."""
+    """The result of a trial: for each timed piece, the seconds and images of one repetition."""
 
     seconds: list[float]
     images: list[float]
@@ -32,7 +32,7 @@ class Report:
 
 
 def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Report | Failure:
-    """Measure a cell in a process of its own, and leave no process behind, also not on Ctrl-C."""
+    """Measure a cell in a process of its own; leaves no process behind, even after Ctrl-C."""
     trial.folder.mkdir(parents=True, exist_ok=True)
     try:
         outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
@@ -47,7 +47,7 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
 
 
 def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
-    """The body of a cell's process: measure, and send a Report or a Failure; what is printed goes to a file."""
+    """The body of a cell's process: measures, and sends a Report or a Failure; its output goes to a file."""
     print_into(trial.folder / LOG)
     outcome: Report | Failure
     try:
@@ -65,7 +65,7 @@ def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
 
 
 def measure(cell: Cell, work: Work, turn: float) -> Report:
-    """Warm up, then repeat for ``turn`` seconds, once at least."""
+    """Warm up, then repeat for ``turn`` seconds, at least once."""
     (work.warm_up or work.repeat)()
     found, share = list[Done](), None
     together = 1
@@ -89,7 +89,7 @@ def measure(cell: Cell, work: Work, turn: float) -> Report:
 
 
 def _timed(work: Work, together: int) -> tuple[Done, bool]:
-    """So many repetitions, timed together: seconds and images of one, and whether it timed itself."""
+    """Time so many repetitions together: seconds and images of one, and whether it timed itself."""
     done = Done(0)
 
     def once() -> int:

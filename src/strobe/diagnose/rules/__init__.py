@@ -20,11 +20,11 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause and what to do about it, in plain words.
+    """One cause, and what to do about it.
 
     Attributes:
-        overrides: Hydra overrides that this run accepts; empty where only code or hardware can be changed.
-        subject: the callback's class or the phase, where a cause can have several findings.
+        overrides: Hydra overrides that this run accepts; empty if only code or hardware can be changed.
+        subject: the callback's class or the phase, for causes that can have several findings.
         lost: the share of training time that this cause takes, by attribution; None until that is known.
         remedies: other remedies.
     """

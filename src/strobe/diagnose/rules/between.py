@@ -77,10 +77,11 @@ def between(record: Record, step: Step) -> list[Finding]:
 
 
 def first_step(record: Record, step: Step) -> Finding | None:
-    """Compiling costs more time than it saves in a run as short as this one.
+    """Compiling costs more time than it saves in such a short run.
 
-    Other speed-ups are of the steady state, which leaves the first step out. This one is of all the run's steps, so it
-    needs a measured rate without compiling. Other long first steps are left to the verdict: nothing can be changed.
+    Other speed-ups are about the steady state, without the first step. This one is about all steps of the run, so it
+    needs a measured rate without compiling. Other long first steps are only mentioned in the verdict, because nothing
+    can be changed.
     """
     share = start_share(record)
     if share is None or share < NOTABLE or record.setting("model.compile") is not True:
@@ -103,12 +104,12 @@ def first_step(record: Record, step: Step) -> Finding | None:
 
 
 def _saves_an_epoch(every: int, validated: int) -> float:
-    """Saves of last.ckpt, and of best.ckpt, which is only considered in epochs with a validation."""
+    """How often an epoch saves last.ckpt, and best.ckpt, which is only considered after a validation."""
     return 1 / every + 1 / math.lcm(every, validated)
 
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
-    """Of work between steps: seconds per step, share of training, and how much less often to do it; None if short."""
+    """For work between steps: seconds per step, share of training, and how much less often to do it; None if short."""
     seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds

@@ -15,9 +15,9 @@ SAVE_EVERY = "checkpoint.every_n_steps"
 
 
 def callback(record: Record, step: Step) -> list[Finding]:
-    """Each callback, or the module's own hooks, that takes a notable share of the step.
+    """Each callback, or the module's own hooks, if it takes a notable share of the step.
 
-    Not ``Strobe``, which training is without as soon as nobody asks what is slow.
+    Not ``Strobe`` itself, which is there only to find out what is slow.
     """
     found = []
     for hook in (one for one in _notable(record, step, "callback") if one.name != "Strobe"):
@@ -61,7 +61,7 @@ def checkpoint(record: Record, step: Step) -> list[Finding]:
 
 
 def _less_often(record: Record, hook: Hook, step: Step, every: int) -> tuple[float, str]:
-    """Seconds of a mean step saved by doing it every so many updates, and the words for the advice."""
+    """Seconds per mean step saved by doing it every N updates, and the advice in words."""
     updates = _updates(record)
     left = (_each(record, hook) or 0.0) * updates / every
     share = percent(left / (step.seconds - hook.mean + left))
@@ -77,7 +77,7 @@ def _finding(
     measured = _measured(record)
     often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
-    evidence = f"{name} takes {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
+    evidence = f"{name} costs {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     predicted = without(step, pause=max(0.0, saved))
     return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
 
@@ -98,25 +98,25 @@ def _each(record: Record, hook: Hook) -> float | None:
 
 
 def _seldom_enough(record: Record, hook: Hook, step: Step) -> int | None:
-    """The number of updates between calls at which it takes a twentieth of the rest of the step."""
+    """The number of updates between calls that makes it a twentieth of the rest of the step."""
     rest, each = step.seconds - hook.mean, _each(record, hook)
     return None if each is None or rest <= 0 else _rounded(each * _updates(record) / (TARGET * rest))
 
 
 def _does(record: Record, hook: Hook, *, once_in: int) -> bool:
-    """Whether it ran about once in so many updates."""
+    """Whether it ran about once in this many updates."""
     expected = _measured(record) * _updates(record) / once_in
     return abs(hook.calls - expected) <= max(1, expected / 4)
 
 
 def _updates(record: Record) -> float:
-    """Updates per measured step: Lightning counts logging and saving intervals in updates."""
+    """Updates per measured step; Lightning counts intervals of logging and saving in updates."""
     share = record.number("updates")
     return share if share and 0 < share <= 1 else 1.0
 
 
 def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
-    """The overrides that remove it (none where the configuration has no key for that), and the advice."""
+    """The overrides that remove it (none if the configuration has no key for that), and the advice."""
     added = added_callbacks(record)
     if all(name in added for name in hook.names):
         keys = tuple(f"~callbacks.{added[name]}" for name in hook.names)

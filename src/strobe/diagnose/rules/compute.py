@@ -15,6 +15,7 @@ from strobe.diagnose.attribution import (
     held,
     lonely,
     stalls,
+    taken,
     threads_beside,
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
@@ -32,7 +33,7 @@ GARBAGE = 0.03  # of the step, for garbage collection
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
-    """Larger batches measured faster per image; the smallest within 5% of the best is proposed.
+    """Larger batches were measured to be faster per image; the smallest within 5% of the best is proposed.
 
     Where gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
     """
@@ -85,10 +86,10 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
-    evidence = f"The optimizer takes {duration(seconds)} of each {duration(step.seconds)} step."
+    evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It uses {cores(used)} meanwhile: mostly it waits for something."
+        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if taken(record) else 'something'}."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
@@ -149,7 +150,7 @@ def background_thread(record: Record, step: Step) -> Finding | None:
 
 
 def single_thread(record: Record, step: Step) -> list[Finding]:
-    """A computing phase that keeps one thread busy where torch has several: Python code, or serial operations.
+    """A computing phase that keeps only one of torch's threads busy: Python code, or serial operations.
 
     The fixed cost of a step belongs to ``small_batch``.
     """
@@ -197,7 +198,7 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
 
 
 def memory_layout(record: Record, step: Step) -> Finding | None:
-    """The other order of the weights' and images' dimensions measured faster."""
+    """The other memory layout of weights and images was measured to be faster."""
     layouts = {"true": "channels last", "false": "channels first"}
     return _setting(
         record,
@@ -210,7 +211,7 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
 
 
 def threads(record: Record, step: Step) -> Finding | None:
-    """Another number of threads measured faster, or there are more threads than cores and nothing was measured."""
+    """Another number of threads was measured to be faster, or there are more threads than cores."""
     count, own = record.count("threads"), cores_of_a_rank(record)
     title = "Fewer computing threads are faster"
     if count and own and count < math.floor(own):
@@ -243,9 +244,9 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 
 
 def _short_steps(record: Record, step: Step) -> Finding | None:
-    """A script's steps on a CPU are so short that the Trainer's own work shows, which no batch's size changes.
+    """A script's steps on a CPU are so short that the Trainer's own work matters, which is the same for any batch size.
 
-    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost, too.
+    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost too.
     """
     names = ("transfer", "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
@@ -269,7 +270,7 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _up_to(lost: float, step: Step) -> Figure:
-    """A gain between nothing and all of ``lost`` seconds of a step."""
+    """Between no gain and all of ``lost`` seconds of a step."""
     most = without(step, compute=lost)
     return Figure(math.sqrt(most.median), 1.0, most.high)
 
@@ -295,13 +296,13 @@ def _threads(count: str) -> str:
 
 
 def _scaling(record: Record) -> str:
-    """How to scale the learning rate with the images of an update, which ends the sentence."""
+    """The end of a sentence: how to scale the learning rate with the images of an update."""
     told = " ".join(scaling(record))
     return f": {told} scales the learning rate with it." if told else "."
 
 
 def _slowed(rate: Figure, seconds: float) -> Figure:
-    """A rate with ``seconds`` more per image."""
+    """A rate if each image takes ``seconds`` more."""
     return Figure(*(1 / (1 / value + seconds) for value in (rate.median, rate.low, rate.high)))
 
 
@@ -311,7 +312,7 @@ def _changing(record: Record, key: str) -> list[Alternative]:
 
 
 def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Whether it is faster beyond noise: by turns, or because the two intervals do not overlap."""
+    """Whether it is faster beyond noise: in turns, or because the two intervals do not overlap."""
     if entry.ratio is not None:
         return entry.ratio.low > 1
     return step.model is not None and entry.rate.low > step.model.high

@@ -29,7 +29,7 @@ _ALIKE = {
 
 
 def synchronisation(record: Record, step: Step) -> Finding | None:
-    """Training waits for the GPU within its steps, so work cannot be queued ahead; the trace names the place."""
+    """Training waits for the GPU within its steps, so work cannot be queued ahead; the trace shows where."""
     trace = record.mapping("trace_evidence")
     syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
     stall = sum(_seconds(sync) for sync in syncs)
@@ -102,7 +102,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
 
 
 def transfer(record: Record, step: Step) -> Finding | None:
-    """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller in bytes."""
+    """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
     host = record.number("step_seconds", "transfer") or 0.0
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
     if not _on_gpu(record):
@@ -152,7 +152,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 
 def _preparing(record: Record, step: Step) -> Finding | None:
-    """The hooks around a batch's transfer take a notable share of a CPU's step, in a script of somebody else's."""
+    """In an attached training on a CPU, the hooks around a batch's transfer take a notable share of the step."""
     seconds = record.number("step_seconds", "transfer") or 0.0
     if record.text("script") is None or seconds < NOTABLE * step.seconds:
         return None
@@ -169,7 +169,7 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """Full or double precision, where another one measured faster on this hardware."""
+    """Full or double precision, if another one was measured to be faster on this hardware."""
     used = record.text("precision")
     double, full = used in ("64", "64-true"), used in ("32", "32-true", "64", "64-true")
     wanted = faster_precision(record)

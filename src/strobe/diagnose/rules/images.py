@@ -1,4 +1,4 @@
-"""Images that are enlarged: pixels that are computed on and that no file holds."""
+"""Images that are enlarged, so the network computes on pixels that are in no file."""
 
 import math
 
@@ -11,7 +11,7 @@ from strobe.records.run import Alternative, Figure, Record
 
 
 def upsampled(record: Record, step: Step) -> Finding | None:
-    """Images are enlarged far beyond what their files hold; computing time is roughly proportional to the pixels."""
+    """Images are enlarged far beyond their stored size; computing time is roughly proportional to the pixels."""
     times = enlarged(record)
     if times < FAR_BEYOND:
         return None
@@ -42,7 +42,7 @@ def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...
 
 
 def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
-    """The speed-up by a model, and a loader where one was measured, on smaller images."""
+    """The speed-up by a model on smaller images, and by a loader if that was measured."""
     if loader is None:
         return with_model(step, model.rate, ratio=model.ratio)
     cpus = (loader.cpu_seconds, model.cpu_seconds)
@@ -50,7 +50,7 @@ def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Fig
 
 
 def _by_pixels(record: Record, step: Step) -> Figure:
-    """The speed-up where nothing was measured: between none and the factor of pixels."""
+    """The speed-up if nothing was measured: between none and the factor of pixels."""
     most = without(step, compute=made_up(record, step))
     return Figure(math.sqrt(most.median), 1.0, most.high)
 

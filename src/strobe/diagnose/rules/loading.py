@@ -43,7 +43,7 @@ _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 
 
 def loader(record: Record, step: Step) -> Finding | None:
-    """A notable share of the step waits for data, beyond noise: the best remedy that was measured, or can be bounded.
+    """A notable share of the step waits for data, beyond noise; proposes the best remedy that was measured or bounded.
 
     Waits for restarted workers at the starts of epochs belong to ``workers_restart``.
     """
@@ -77,7 +77,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
 
 def workers_hurt(record: Record, step: Step) -> Finding | None:
-    """Workers take cores that training needs: fewer are predicted to be faster, or no core is idle while it waits."""
+    """Workers take cores that training needs: fewer should be faster, or no core is idle while training waits."""
     if not crowded(record, step):
         return None
     fewer = [
@@ -150,7 +150,7 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:
-    """Workers that are fast enough on average and still waited for: deeper queues even out the variation."""
+    """Workers are fast enough on average, but training still waits for them: deeper queues even out the variation."""
     factor = record.whole(PREFETCH)
     if not step.workers or step.loader is None or not factor or not record.has(PREFETCH):
         return None
@@ -162,7 +162,7 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
 
 
 def _parts(record: Record) -> tuple[str, str]:
-    """What making a batch takes, in a sentence, and what to do about its largest part; both empty if unknown."""
+    """What making a batch takes, as a sentence, and what to do about its largest part; both empty if unknown."""
     whole = record.number("ceilings", "loading", "seconds") or 0.0
     parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
     known = sorted(parts.items(), key=lambda part: -part[1])

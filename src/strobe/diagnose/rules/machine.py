@@ -28,14 +28,14 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         "shared_machine",
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
-        "Train when they have ended, or on another machine; figures measured beside them hold only beside them.",
+        "Train when they have ended, or on another machine; these figures only hold beside them.",
         (),
         _up_to(lost),
     )
 
 
 def swapping(record: Record, _: Step) -> Finding | None:
-    """Memory was swapped to a disk and back: there is too little for this training and what else runs."""
+    """Memory was swapped to a disk and back: there is too little for this training and everything else that runs."""
     swapped, seconds = (record.number("machine", name) or 0.0 for name in ("swapped_bytes", "seconds"))
     choked, idle = record.number("machine", "choked"), record.number("machine", "idle") or 0.0
     lost = min(MOST_TAKEN, idle if choked is None else choked)  # a process that waits for memory leaves a core idle
@@ -74,6 +74,6 @@ def quota(record: Record, _: Step) -> Finding | None:
 
 
 def _up_to(lost: float) -> Figure:
-    """A gain between nothing and all that was lost: no more is known."""
+    """Between no gain and all that was lost; no more is known."""
     most = 1 / (1 - lost)
     return Figure(most**0.5, 1.0, most)

@@ -1,4 +1,4 @@
-"""Memory that grows until there is none left."""
+"""Memory that grows until none is left."""
 
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
@@ -19,14 +19,14 @@ _GROWS = {
     ),
     "memory": (
         "The training process's memory grows",
-        "Look for what is kept of each step: losses with their graphs (keep loss.detach()), outputs, a metric "
+        "Look for what each step leaves behind: losses with their graphs (keep loss.detach()), outputs, a metric "
         "that holds all predictions.",
     ),
 }
 
 
 def growing_memory(record: Record, step: Step) -> list[Finding]:
-    """Memory that grows steadily, by how much, and when none is left; it does not slow training down."""
+    """Memory that grows steadily: by how much, and when none will be left. It does not slow training down."""
     free, found = record.number("environment", "memory_free_bytes"), []
     for name, (title, advice) in _GROWS.items():
         first, last, pace, seconds = (

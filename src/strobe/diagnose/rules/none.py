@@ -1,4 +1,4 @@
-"""No cause: how near training is to its ceiling, and what takes the largest part of a step."""
+"""Nothing to fix: how near training is to its ceiling, and what takes the largest part of a step."""
 
 from strobe.diagnose.attribution import taken
 from strobe.diagnose.predict import Step
@@ -29,7 +29,7 @@ _CEILINGS = {
 
 
 def nothing(record: Record, step: Step) -> Finding | None:
-    """How near training is to its ceiling; it gains nothing, so it is listed only where there is no other finding."""
+    """How near training is to its ceiling; it promises no gain, so it is listed only if there is no other finding."""
     efficiency, limit = record.number("efficiency"), _limit(record)
     title, advice = "Nothing to fix", "Going faster needs faster hardware or a smaller model."
     if others := taken(record, "ceilings"):
@@ -55,7 +55,7 @@ def nothing(record: Record, step: Step) -> Finding | None:
 
 
 def _largest(record: Record, scaling: str) -> str:
-    """A sentence on the largest phase; empty where the one on scaling covers it, or none is known."""
+    """A sentence on the largest phase; empty if the one on scaling covers it, or if it is unknown."""
     seconds = {name: value for name in _PHASES if (value := record.number("step_seconds", name))}
     largest = max(seconds, key=lambda name: seconds[name], default=None)
     total = record.number("step_seconds", "total")
@@ -74,7 +74,7 @@ def _scaling(record: Record, step: Step) -> str:
 
 
 def _limit(record: Record) -> str | None:
-    """The lowest ceiling, which ``efficiency`` is a share of."""
+    """The lowest ceiling; ``efficiency`` is the share of it."""
     known = {name: rate for name in _CEILINGS if (rate := record.number("ceilings", name))}
     lowest = min(known, key=lambda name: known[name], default=None)
     return f"{_CEILINGS[lowest]} ({pace(known[lowest])})" if lowest else None

@@ -1,4 +1,4 @@
-"""Several ranks: one that all others wait for, ranks that take turns at it, and batches of uneven size."""
+"""Several ranks: one that all others wait for, ranks that are slow in turn, and batches of uneven size."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _SIZES = "Give all ranks batches of one size: sort the samples by length, or fil
 
 
 def straggler(record: Record, step: Step) -> Finding | None:
-    """The ranks that the others wait for, what they do meanwhile, and training without it."""
+    """The ranks that the others wait for, what they do meanwhile, and how fast training would be without that."""
     gain = [record.number("ranks", "speedup", end) for end in ("median", "low", "high")]
     pattern, phase = record.text("ranks", "pattern"), record.text("ranks", "phase") or "other"
     if pattern is None:
@@ -66,7 +66,7 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
 
 
 def _unknown(record: Record, step: Step) -> Finding | None:
-    """Rank 0 waits, and the rows of others are missing: which rank is slow, if one is, nobody can tell."""
+    """Rank 0 waits, and the others' rows are missing, so it is unknown which rank is slow, if any."""
     found = record.mapping("ranks", "first", "waits").values()
     waited = sum(max(0.0, as_number(value) or 0.0) for value in found)
     if not _absent(record) or waited < WAITING * step.seconds:
@@ -103,7 +103,7 @@ def _name(record: Record) -> str:
 
 
 def _larger(record: Record) -> str:
-    """By how much the batches of the slow ranks are larger: ``1.6 times``."""
+    """How much larger the slow ranks' batches are, such as ``1.6 times``."""
     sizes = {rank: as_number(size) or 0.0 for rank, size in record.mapping("ranks", "elements").items()}
     slow = {str(rank) for rank in _slow(record)}
     sides = [[size for rank, size in sizes.items() if (rank in slow) == side] for side in (True, False)]
@@ -112,7 +112,7 @@ def _larger(record: Record) -> str:
 
 
 def _work(record: Record) -> str:
-    """Sentences on what each rank works and waits, and on the slow-down."""
+    """Sentences on how long each rank works and waits, and on the slow-down."""
     own, waits = (record.mapping("ranks", key) for key in ("own_seconds", "waits"))
     each = [f"rank {rank} works {_told(own, rank)} and waits {_told(waits, rank)}" for rank in _shown(own)]
     told = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
@@ -140,7 +140,7 @@ def _number(rank: str) -> int:
 
 
 def _missing(record: Record) -> str:
-    """A sentence on ranks, or steps, without rows; empty where all are there."""
+    """A sentence on ranks, or steps, without rows; empty if none are missing."""
     coverage = record.number("ranks", "coverage")
     if missing := _absent(record):
         named = ", ".join(missing[:MOST_NAMED]) + " ..." * (len(missing) > MOST_NAMED)

@@ -1,15 +1,12 @@
 """Steps that differ: a few that take far longer than the others, and steps that get slower and slower."""
 
-from itertools import pairwise
-
-from strobe.diagnose.attribution import taken, uneven
+from strobe.diagnose.attribution import growth, uneven
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
 from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
 UNEVEN = 0.05  # of the steps' time: less is normal on a shared machine
-GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying, scaling and augmenting",
@@ -49,7 +46,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
 
 
 def _files(record: Record) -> tuple[str, str]:
-    """A sentence on the files of late batches, which were read again after the run, and what to do."""
+    """A sentence on the files of late batches, which were read again after the run, and the advice."""
     count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
     if not count:
         return (
@@ -58,7 +55,7 @@ def _files(record: Record) -> tuple[str, str]:
         )
     slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
     if not slow:
-        told = f" Read again after training, none of {count:.0f} of their files was slow: the storage stalled."
+        told = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
         return told, "Keep the files on a faster disk, or let workers prefetch more batches."
     named = [
         f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
@@ -73,7 +70,7 @@ def _files(record: Record) -> tuple[str, str]:
 
 
 def _slowed(record: Record) -> str:
-    """A sentence on a processor that slowed down; empty if it did not, or if that is unknown."""
+    """A sentence on a processor that became slower; empty if it did not, or if unknown."""
     throttles = record.number("machine", "throttles") or 0.0
     before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
     told = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
@@ -88,22 +85,19 @@ def _read(seconds: float | None, count: float | None) -> str:
 
 def slowing_down(record: Record, step: Step) -> Finding | None:
     """Steps get slower from quarter to quarter of the run, on a machine that nobody shares."""
-    quarters = [as_number(value) or 0.0 for value in record.items("quarters", "seconds")]
-    phase = _PHASES.get(record.text("quarters", "phase") or "")
-    if len(quarters) < 4 or phase is None or min(quarters) <= 0 or taken(record):
-        return None
-    if quarters[-1] < GROWN * quarters[0] or any(after < before for before, after in pairwise(quarters)):
+    quarters, phase = growth(record, step) or ([], "")
+    if phase not in _PHASES:
         return None
     most = step.seconds / min(step.seconds, quarters[0])
     told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
         f"Steps get slower: in the last quarter of the run they take {quarters[-1] / quarters[0]:.1f} times as long",
-        f"A typical step takes {told} in the quarters of the run; most of the growth is {phase}.{slowed}",
+        f"A typical step takes {told} in the quarters of the run; most of the growth is {_PHASES[phase]}.{slowed}",
         "Look at the machine's cooling and power limits, and measure again."
         if slowed
         else _GROWING.get(
-            record.text("quarters", "phase") or "",
+            phase,
             "Look for what grows with each step: losses kept with their graphs, lists, a growing model.",
         ),
         (),

@@ -1,1 +1,1 @@
-"""Charts as SVG, drawn by hand: small, offline, legible on a phone, in light and in dark. Each form once."""
+"""Charts as SVG: small, offline, and legible on a phone, in light and in dark."""
