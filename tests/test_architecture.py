@@ -26,6 +26,7 @@ LAYERS = (
     ("strobe.probe", "strobe.duel"),
     ("strobe.attach",),
     ("strobe.view", "strobe.compare"),
+    ("strobe.tune",),
     ("strobe.app.config", "strobe.app.native", "strobe.app.needed"),
     ("strobe.app.loaders",),
     ("strobe.app.engines", "strobe.app.model"),
@@ -35,7 +36,7 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.tune", "strobe.clean", "strobe.native", "train", PLUGINS),
+    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.clean", "strobe.native", "train", PLUGINS),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}

@@ -51,7 +51,7 @@ def test_help_names_each_command(
 
 
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="strobe look is not a command; give one of run, probe, duel, view"):
+    with pytest.raises(SystemExit, match="strobe look is not a command; give one of run, probe, tune, duel, view"):
         called(monkeypatch, "look")
 
 

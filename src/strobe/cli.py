@@ -7,6 +7,7 @@ import sys
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any Lightning training, with a verdict at its end",
     "probe": "measure what its loader and its model reach alone",
+    "tune": "search for what makes training faster, and prove it; of any script, without an edit",
     "duel": "let two trainings, or commits, take turns: which one is faster; a gate on speed",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
@@ -14,7 +15,6 @@ ANY = {  # need nothing but what is installed with Strobe
     "clean": "list what runs left behind, and remove it by age",
 }
 APPLICATION = {
-    "tune": "search for what makes training faster, and prove it",
     "ceilings": "measure what loader and model reach alone",
     "bench": "run a benchmark suite",
     "native": "compile the C++ operators, and say what is missing",

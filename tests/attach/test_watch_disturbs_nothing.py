@@ -139,7 +139,7 @@ def test_what_is_watched_is_as_its_loader() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [(StepLog, "end_step"), (LoopPhases, "_learn"), (loops, "new_directory"), (loops, "finish")]
+    "broken", [(StepLog, "end_step"), (LoopPhases, "_learn"), (loops, "new_directory"), (loops, "complete")]
 )
 def test_its_own_error_is_said_once_and_training_goes_on(
     broken: tuple[Any, str], standstill: Standstill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

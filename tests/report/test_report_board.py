@@ -1,5 +1,6 @@
 """The verdict in TensorBoard's own tabs, read back from event files that real loggers wrote; and the step's picture."""
 
+import shlex
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from strobe.callbacks.columns import PHASES
 from strobe.callbacks.figures import PHASE_COLOURS, pixels
 from strobe.present.raster import contrast, ink_on
 from strobe.records.run import Record
-from strobe.report.board import COLUMNS, RESULTS, hyperparameters, show_verdict, step_picture
+from strobe.report.board import COLUMNS, RESULTS, hyperparameters, markdown, show_verdict, step_picture
+from strobe.report.wording import advice
 from support.pages import complete
 
 FOUND = dict(zip(RESULTS, (0.5, 1463.0, 0.453, 3230.0, 8120.0, 4100.0, 2300.0), strict=True))
@@ -111,6 +113,15 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     assert "*c_d_e*" in code
     assert "loader=memory" in code.split()
     assert "\n" not in code
+
+
+def test_a_long_command_stands_in_lines_that_a_shell_joins() -> None:
+    long = Record(record(overrides=[f"group.option_{number}='a value'" for number in range(9)]))
+    block = [line for line in markdown(long).splitlines() if line.startswith("    ")]
+    assert len(block) > 2
+    assert max(map(len, block)) < 100
+    whole = advice(long)[0]["command"]
+    assert shlex.split("\n".join(block).replace(" \\\n", " ")) == shlex.split(whole)
 
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:

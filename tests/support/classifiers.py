@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from strobe.validation.injected_mistakes import ImageLossesClassifier, NormsClassifier, ViewsClassifier
+from strobe.validation.injected_mistakes import ImageLossesClassifier, StatisticsClassifier, ViewsClassifier
 
 OPTIONS: dict[str, Any] = {
     "classes": ("meadow", "forest", "river"),
@@ -24,5 +24,5 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-class AllHabits(NormsClassifier, ImageLossesClassifier, ViewsClassifier):
+class AllHabits(StatisticsClassifier, ImageLossesClassifier, ViewsClassifier):
     """One with each habit that needs a trainer, for a test that trains once."""

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strobe.app.tuning.record import Outcome
 from strobe.overrides import applied
 from strobe.records.files import write_summary
 from strobe.records.run import Record
+from strobe.tune.record import Outcome
 
 Rate = Callable[[Mapping[str, str]], float]  # images/s, of overrides by key; 0: it runs out of memory
 DEFAULTS = {

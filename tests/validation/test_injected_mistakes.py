@@ -160,4 +160,4 @@ def test_a_run_logs_what_it_is_told_to(train: Any) -> None:
     )
     assert ended.summary["status"] == "completed"
     logged = next(ended.directory.rglob("metrics.csv")).read_text().partition("\n")[0].split(",")
-    assert {"loss/0", "loss/3", "weight/network.conv1.weight", "gradient/network.head.bias"} <= set(logged)
+    assert {"loss/0", "loss/3", "norm/weight/network.conv1.weight", "mean/gradient/network.head.bias"} <= set(logged)

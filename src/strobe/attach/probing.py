@@ -19,9 +19,10 @@ from torch.utils._pytree import tree_leaves
 from strobe.attach.callback import Strobe
 from strobe.attach.record import complete, save
 from strobe.diagnose.predict import NOTABLE, step_of
+from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
 from strobe.measure.environment import usable_cores
-from strobe.measure.timing import Meter, Rate, clock
+from strobe.measure.timing import WARMUP_STEPS, Meter, Rate, clock
 from strobe.measure.untouched import let_go
 from strobe.probe import takeover
 from strobe.probe.asked import LOADER, MODEL, STEPS, TRANSFER, Asked
@@ -30,8 +31,7 @@ from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_tra
 from strobe.probe.model import ENDLESS, WARMUP, Again
 from strobe.records.run import Record
 
-SETTLED = 3  # steps before the stretch that is recorded counts
-STRETCH, PATIENCE = 12, 4  # steps of it at least, unless they take so many times as long as asked
+STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 ONCE = "the loader can be read only once, and training reads it"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
 _taken: set[str] = set()
@@ -50,7 +50,12 @@ def _begin(asked: Asked, pipe: Connection, trainer: Any) -> None:
     if trainer.world_size > 1:
         _leave(pipe, f"it trains on {trainer.world_size} ranks, and only one can be probed: train on one device")
     takeover.silence(trainer, asked.scratch)
-    trainer.callbacks = [*(one for one in trainer.callbacks if not isinstance(one, Strobe)), Probe(asked, pipe)]
+    trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe)]
+
+
+def _measures(callback: Any) -> bool:
+    """Whether it is one of Strobe's own, which would measure the measuring."""
+    return isinstance(callback, Strobe) or type(callback).__module__.startswith("strobe.")
 
 
 def _ended(pipe: Connection, _: Any) -> None:
@@ -164,10 +169,10 @@ class Probe(Strobe):
             return True
         self._steps += 1
         passed = time.perf_counter() - self._since
-        if self._steps == SETTLED and passed < self._asked.seconds:
+        if self._steps == WARMUP_STEPS and passed < self._asked.seconds:
             self._since = time.perf_counter()
-        many = self._steps >= SETTLED + STRETCH
-        return self._steps > SETTLED and passed >= self._asked.seconds * (1 if many else PATIENCE)
+        enough = STRETCH if passed < PATIENCE * self._asked.seconds else FEWEST_STEPS
+        return passed >= self._asked.seconds and self._steps >= WARMUP_STEPS + enough
 
     def _measure(self, trainer: Any) -> None:
         """Everything but the model, in a hook: nobody trains meanwhile."""

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset
 
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer
+from strobe.probe.changes import described
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 
@@ -40,7 +41,7 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
         found["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
-    return found
+    return found | described(trainer, _loaders(trainer.train_dataloader))
 
 
 def loading_of(loader: Any) -> dict[str, Any]:

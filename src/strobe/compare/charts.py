@@ -174,7 +174,7 @@ def speedups(compared: Comparison) -> kit.Section:
         why = "their intervals all hold 1" if clear else "they are too few, or differ too much"
         nothing = f"These runs cannot tell {counted(len(cells), 'cell')} from {against}: {why}."
         return kit.Section(
-            "speedup", title, "", [kit.Paragraph(f"{nothing} Train longer, or with more sweep.repeats.")]
+            "speedup", title, "", [kit.Paragraph(f"{nothing} Train longer, or more often (sweep.repeats).")]
         )
     shown, told = compared.chosen(clear, _MOST["ratios"])
     ratios = [(cell, cell.speedup) for cell in shown if cell.speedup]

@@ -181,8 +181,8 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
     notes = []
     if few := sum(cell["verdict"] == "too few runs" for cell in cells):
         notes.append(
-            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict; give sweep.repeats=3, or train "
-            "with other seeds"
+            f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict; train more often (a sweep with "
+            "sweep.repeats=3)"
         )
     if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
         notes.append(f"{_listed(blank)}: {BLANK}; train longer, or with profiler=none")

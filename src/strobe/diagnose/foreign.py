@@ -1,6 +1,7 @@
 """Findings about an attached training: what to write in its script, in place of Strobe's overrides."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strobe.diagnose.candidates import WORKERS
@@ -10,7 +11,18 @@ from strobe.diagnose.symptoms import worker_limit
 from strobe.overrides import split
 from strobe.records.run import Record
 
-_CALLS = {"engine": "DataLoader(..., {}={})", "trainer": "Trainer({}={})", "": "torch.set_num_{}({})"}
+_CALLS = {  # by the override's group, or the override itself
+    "engine": "DataLoader(..., {})",
+    "data": "DataLoader(..., {})",
+    "trainer": "Trainer({})",
+    "model.fused": "Optimizer(..., {})",
+    "model.channels_last=true": "model.to(memory_format=torch.channels_last)",
+    "model.channels_last=false": "model.to(memory_format=torch.contiguous_format)",
+    "model.compile=true": "trainer.fit(torch.compile(model))",
+    "model.compile=false": "trainer.fit(model)",
+    "threads": "torch.set_num_threads({})",
+    "matmul_precision": "torch.set_float32_matmul_precision({})",
+}
 _WORDS = {  # what only this application has, and what there is for any training
     "Scaling the images": "Preparing batches (transfer hooks)",
     "Scaling and augmenting": "Preparing batches (transfer hooks)",
@@ -48,7 +60,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
             advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
-        advice += f" Write {' and '.join(map(_code, overrides))}."
+        advice += f" Write {' and '.join(calls(overrides))}."
         advice += _BY_WORKER * (
             finding.cause == "loader" and not step.workers and record.setting("engine.iterable") is True
         )
@@ -58,6 +70,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         evidence=in_words(finding.evidence, record),
         advice=in_words(advice, record),
         overrides=(),
+        changes=overrides,
         predicted_speedup=predicted,
     )
 
@@ -71,12 +84,23 @@ def in_words(text: str, record: Record) -> str:
     return text
 
 
-def _code(override: str) -> str:
-    """An override as Python: ``engine.num_workers=4`` is ``DataLoader(..., num_workers=4)``."""
+def calls(overrides: Sequence[str]) -> list[str]:
+    """Overrides as Python, those of one call together: ``engine.num_workers=4``: ``DataLoader(..., num_workers=4)``."""
+    found: dict[str, list[str]] = {}
+    for override in overrides:
+        key, _ = split(override)
+        call = next((_CALLS[name] for name in (override, key, key.partition(".")[0]) if name in _CALLS), "{}")
+        found.setdefault(call, []).append("=".join(argument(override)) if "." in key else argument(override)[1])
+    return [call.format(", ".join(arguments)) for call, arguments in found.items()]
+
+
+def argument(override: str) -> tuple[str, str]:
+    """The name and the value of an override, as they are written in Python."""
     key, typed = split(override)
-    group, _, name = key.rpartition(".")
+    name = key.rpartition(".")[2]
+    if override == "model.fused=foreach":
+        return "foreach", "True"
     try:
-        value = repr(json.loads(typed))
+        return name, repr(json.loads(typed))
     except ValueError:  # a text
-        value = json.dumps(typed)
-    return _CALLS.get(group, "{}={}").format(name, value)
+        return name, json.dumps(typed)

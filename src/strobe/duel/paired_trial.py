@@ -30,6 +30,15 @@ class TakesTurns:
         self.timeout = timeout
         self._process: FreshProcess | None = None
 
+    @property
+    def session(self) -> int | None:
+        """The number of its processes' session; None before it is started, and when it has ended."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> object:
+        """Train until it is warm, and stand still; a :class:`Failure` if it cannot."""
+        raise NotImplementedError
+
     def turn(self, seconds: float) -> Block | Failure:
         """Train for so many seconds, at least two timed steps, in a multiple of the workers."""
         if self._process is None:

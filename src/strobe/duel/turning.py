@@ -31,6 +31,7 @@ WARMUP, LEAST = 3, 2  # steps before the first turn, and of a turn
 PATIENT = 10.0  # seconds, after which it no longer waits for the steps that workers had ready
 STROBE = Path(__file__).parents[1]
 PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which may be others than the program's own
+CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
 RECORD = ("Strobe", "Recording", "StepRecorder")
 LONGEST = 300  # characters of an error that are told
 
@@ -364,6 +365,8 @@ def main() -> None:
     fits = Fits(turns, scratch)
     waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
     sys.meta_path.insert(0, Imports({**waiting, "strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}))
+    if os.environ.get(CHANGES):
+        strobes("probe.changes").install()
     try:
         _run()
     except SystemExit as error:

@@ -1,13 +1,12 @@
 """The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.attach.place import new_directory
-from strobe.probe.risks import risks
+from strobe.probe.risks import agree
 from strobe.process.launch import command_of, script_arguments, start
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
@@ -23,10 +22,7 @@ Examples
   strobe probe --seconds 10 --yes -m package.train --epochs 3
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
-WARNING = """This runs {line} up to its first fit, and trains for some seconds.
-Lightning's loggers, checkpoints, validation and early stopping are off, and nothing after fit is run. But what the
-script itself does happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
-WITHOUT = "There is no terminal to ask whether that is right: add --yes if it is."
+WARNING = "This runs {line} up to its first fit, and trains for some seconds."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -46,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = command_of(given)
     if not given.module and not Path(given.script).is_file():
         parser.error(f"there is no file {given.script}; give the script that trains, or -m MODULE")
-    _agree(command, yes=given.yes)
+    agree(command, WARNING, yes=given.yes)
     # Only now, so that help and mistakes in the arguments are told at once.
     from rich.console import Console
 
@@ -67,21 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(found, Failure):
         say(console, f"Not measured: {found.reason}. Its output is in {folder / OUTPUT}.")
         sys.exit(1)
-
-
-def _agree(command: Sequence[str], *, yes: bool) -> None:
-    """Say what cannot be kept from happening; exits with 2 unless that is agreed to."""
-    found = "".join(f"\n  {each}" for each in risks(command))
-    named = f"\nIts file has:{found}" if found else ""
-    print(WARNING.format(line=shlex.join(["python", *command]), risks=named), file=sys.stderr)
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        print(WITHOUT, file=sys.stderr)
-        sys.exit(2)
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        sys.exit(2)
 
 
 def _seconds(text: str) -> float:

@@ -6,12 +6,14 @@ optimizer notes where the script made it, also when nothing is changed.
 """
 
 import functools
+import importlib.util
 import inspect
 import json
 import os
+import random
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -19,7 +21,9 @@ from types import FrameType, ModuleType
 from typing import Any
 
 WANTED = "STROBE_CHANGES"  # the variable of the environment: a JSON list of overrides
-MADE = "_strobe_made"  # the attribute of what the script made: {call, file, line, end_line, column, end_column, given}
+LOSSES = "STROBE_LOSSES"  # the variable that names the file into which the losses of the first steps go, one a line
+FIRST = 50  # steps
+MADE = "_strobe_made"  # the attribute of what the script made, see `_note`
 
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context")
 BESIDE_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
@@ -63,30 +67,34 @@ def install(changes: Sequence[str] | None = None) -> None:
     }
     for name in [name for name in about if name in sys.modules]:
         about.pop(name)(sys.modules[name])
-    sys.meta_path.insert(0, _OnImport(about))
+    sys.meta_path.insert(0, Imports(about))
 
 
-class _OnImport(MetaPathFinder):
-    """Calls a function with each of some modules once it is imported."""
+class Imports(MetaPathFinder):
+    """Calls what waits for a module once it has been imported."""
 
-    def __init__(self, about: Mapping[str, Callable[[Any], None]]) -> None:
-        self._about = about
+    def __init__(self, waiting: dict[str, Callable[[Any], None]]) -> None:
+        self._waiting = waiting
+        self._searched: str | None = None
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """As the other finders find it."""
-        if name not in self._about:
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        """The module's own, with what waits behind it; whoever asks need not import it."""
+        if name not in self._waiting or name == self._searched:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next((found for finder in others if (found := finder.find_spec(name, path, target))), None)
-        loader: Any = spec and spec.loader
-        if loader is not None:
-            runs = loader.exec_module
+        self._searched = name  # the search below comes here, too
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._searched = None
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
 
-            def exec_module(module: ModuleType) -> None:
-                runs(module)
-                self._about[name](module)
+        def executed(module: ModuleType) -> None:
+            execute(module)
+            self._waiting.pop(name)(module)
 
-            loader.exec_module = exec_module
+        spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
 
 
@@ -101,7 +109,7 @@ def _change_loaders(loader: Any, asked: Asked) -> None:
         again = (maker := _maker(self)) is not None and maker.f_code.co_name == "_reinstantiate_wrapped_cls"
         place = places.get(id(self.dataset)) if again else _place(maker)
         places[id(self.dataset)] = place
-        self.__dict__[MADE] = {"call": type(self).__name__, "given": sorted(given)} | (place or {})
+        _note(self, loader, given, place)
 
     loader.__init__ = changed
 
@@ -128,13 +136,16 @@ def _change_trainers(trainer: Any, asked: Asked) -> None:
     @functools.wraps(made)
     def changed(self: Any, *args: Any, **kwargs: Any) -> None:
         made(self, *args, **of_a_trainer(kwargs, asked))
-        self.__dict__[MADE] = {"call": type(self).__name__, "given": sorted(kwargs)} | (_place(_maker(self)) or {})
+        _note(self, trainer, kwargs, _place(_maker(self)))
 
     @functools.wraps(fit)
     def fitted(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = _given(signature, self, args, kwargs)
         if "model" in given:
             given["model"] = changed_model(given["model"], asked)
+        if file := os.environ.get(LOSSES):
+            self.callbacks.append(_losses(type(self), Path(file)))
+            _seed()
         return fit(self, **given)
 
     trainer.__init__, trainer.fit = changed, fitted
@@ -175,7 +186,34 @@ def is_convolutional(model: Any) -> bool:
     )
 
 
+def _losses(trainer: Any, file: Path) -> Any:
+    """A callback, of the Trainer's own Lightning, that keeps the losses of the first steps."""
+    package = next(kind.__module__ for kind in trainer.__mro__ if kind.__module__.endswith(".trainer.trainer"))
+    lines: list[str] = []
+
+    def on_train_batch_end(_: Any, trainer: Any, *given: Any) -> None:
+        outputs = given[1]  # after the module
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None and len(lines) < FIRST:
+            lines.append(f"{float(loss) * trainer.accumulate_grad_batches!r}\n")  # by which Lightning divides it
+            file.write_text("".join(lines))
+
+    callback = sys.modules[package.removesuffix(".trainer.trainer")].Callback
+    return type("Losses", (callback,), {"on_train_batch_end": on_train_batch_end})()
+
+
+def _seed() -> None:
+    """The same random numbers with each set of changes."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
+
+
 def _change_torch(torch: Any, asked: Asked) -> None:
+    if os.environ.get(LOSSES):
+        _seed()
     if THREADS in asked:
         _keep(torch, "set_num_threads", asked[THREADS])
     if MATMUL in asked:
@@ -204,13 +242,8 @@ def _change_optimizers(optimizer: Any, update: bool | str | None) -> None:
     @functools.wraps(made)
     def changed(self: Any, *args: Any, **kwargs: Any) -> None:
         given = _given(signature, self, args, kwargs)
-        if hasattr(given.get("params"), "__next__"):
-            given["params"] = list(given["params"])  # of which there may be two attempts
-        try:
-            made(self, **of_an_optimizer(given, update))
-        except RuntimeError:  # parameters that have no fused update
-            made(self, **given)
-        self.__dict__[MADE] = {"call": type(self).__name__, "given": sorted(given)} | (_place(_maker(self)) or {})
+        made(self, **of_an_optimizer(given, update))
+        _note(self, optimizer, given, _place(_maker(self)))
 
     optimizer.__init__ = changed
 
@@ -235,7 +268,7 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     """
     import torch
 
-    if MADE not in vars(trainer):
+    if not hasattr(trainer, MADE):
         return {}
     found: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
     module, optimizers = trainer.lightning_module, trainer.optimizers
@@ -274,6 +307,14 @@ def _has(kind: str, parts: Any) -> bool:
     """Whether one of the parts, or the only one, is of a class of such a name."""
     several = parts if isinstance(parts, list | tuple) else [parts]
     return any(kind in base.__name__ for part in several for base in type(part).__mro__)
+
+
+def _note(made: Any, kind: type, given: Iterable[str], place: Mapping[str, Any] | None) -> None:
+    """Note of an object its class, whether that has a constructor of its own, the names of arguments, and the place."""
+    classes = type(made).__mro__
+    own = any("__init__" in vars(one) for one in classes[: classes.index(kind)])
+    about = {"call": type(made).__name__, "constructor": own, "given": sorted(given)}
+    vars(made)[MADE] = about | {**(place or {})}
 
 
 def _maker(made: Any) -> FrameType | None:

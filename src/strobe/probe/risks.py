@@ -1,6 +1,8 @@
 """What the file of a script can be seen to do outside its process: write files, use the network or a database."""
 
 import ast
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +19,27 @@ WRITING = (  # functions and methods by their last name
     *("save", "savez", "save_file", "save_checkpoint", "save_pretrained", "savefig", "dump"),
     *("to_csv", "to_parquet", "to_pickle"),
 )
+ISOLATED = """{what}
+Lightning's loggers, checkpoints, validation and early stopping are off, and nothing after fit is run. But what the
+script itself does happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
+WITHOUT = "There is no terminal to ask whether that is right: add --yes if it is."
+
+
+def agree(command: Sequence[str], what: str, *, yes: bool) -> None:
+    """Say what is done with a script's ``{line}``, and what cannot be kept from happening; exits with 2 unless that is
+    agreed to.
+    """
+    found = "".join(f"\n  {each}" for each in risks(command))
+    named = f"\nIts file has:{found}" if found else ""
+    print(ISOLATED.format(what=what.format(line=shlex.join(["python", *command])), risks=named), file=sys.stderr)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        print(WITHOUT, file=sys.stderr)
+        sys.exit(2)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.exit(2)
 
 
 def risks(command: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """A run's verdict in TensorBoard's own tabs: a text, a picture, and hyperparameters to compare runs by."""
 
 import html
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "stem": ("string", "config", ("model.stem",)),
     "seed": ("number", "config", ("seed",)),
 }
+_WIDE = 88  # characters of a line of code
 _CEILING_COLOURS = {"loader": PHASE_COLOURS["data_wait"], "model": PHASE_COLOURS["forward"], "joint": "#B8B8B8"}
 _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "both, at most"}
 
@@ -79,8 +81,7 @@ def markdown(record: Record) -> str:
         if found["title"]:
             predicted = found["predicted"] and f". Predicted: {_plain(found['predicted'])}"
             paragraphs.append(f"#### {_plain(found['title'])}{predicted}")
-        command = found["command"] and f"    {found['command']}"  # indented: a block of code
-        paragraphs += [_plain(found["evidence"]), command or _plain(found["advice"])]
+        paragraphs += [_plain(found["evidence"]), _block(found["command"]) or _plain(found["advice"])]
         paragraphs += [_plain(remedy) for remedy in found["remedies"]]
     return "\n\n".join(filter(None, paragraphs))
 
@@ -92,6 +93,16 @@ def results(record: Record) -> dict[str, float | None]:
     values += [record.number("ceilings", name) for name in ("loader", "model")]
     held = (record.number("memory", f"{name}_bytes") for name in ("rss_peak", "device_peak"))
     return dict(zip(RESULTS, [*values, *(value and value / 1e6 for value in held)], strict=True))
+
+
+def _block(command: str) -> str:
+    """A command as a block of code, in lines that fit: TensorBoard wraps none, and makes the text around it as wide."""
+    lines = [""]
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines[-1].strip() and len(lines[-1]) + len(word) > _WIDE:
+            lines.append("  ")
+        lines[-1] += f"{word} "
+    return " \\\n".join(f"    {line.rstrip()}" for line in lines) if command else ""
 
 
 def _plain(text: str) -> str:

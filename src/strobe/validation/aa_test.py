@@ -31,7 +31,6 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.app.run.apart import train
-from strobe.app.tuning.search import PROPOSALS
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Duel, duel, quads
@@ -45,6 +44,7 @@ from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
+from strobe.tune.search import PROPOSALS
 from strobe.validation import aa_duels
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override

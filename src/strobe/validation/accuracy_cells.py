@@ -269,12 +269,12 @@ def unseen(cores: int) -> Rows:
     return (
         ("pixels-as-text", "loader", "strong", f"{small} {loader}.TextPhotos data.batch_size=128", array),
         ("zip-opened-each-time", "loader", "strong", f"{tiles} {SMALL} {loader}.ZippedTiles", file),
-        ("listed-collate-resnet18", "loader", "mild", f"{large} {loader}.ListedPhotos", array),
+        ("listed-collate", "loader", "strong", f"{small} {loader}.ListedPhotos", array),
         (
-            "packed-shards-resnet18",
+            "packed-shards",
             "uneven_steps loader",
-            "mild",
-            f"{large} {loader}.ShardedPhotos data.batch_size=64",
+            "strong",
+            f"{small} {loader}.ShardedPhotos data.batch_size=128",
             array,
         ),
         (
@@ -288,14 +288,14 @@ def unseen(cores: int) -> Rows:
             "spectral-norms-resnet18",
             "callback",
             "strong",
-            f"{large} {added}.SpectralNorms +callbacks.added.every=8",
+            f"{large} {added}.SpectralNorms +callbacks.added.every=2",
             gone,
         ),
         (
-            "norms-logged-resnet18",
+            "statistics-logged-resnet18",
             "callback logging",
             "mild",
-            f"{resnet18}.NormsClassifier {each} data.batch_size=64",
+            f"{resnet18}.StatisticsClassifier {each}",
             SMALL,
         ),
         (
@@ -305,12 +305,18 @@ def unseen(cores: int) -> Rows:
             f"{kind}.ImageLossesClassifier {each} data.batch_size=128",
             SMALL,
         ),
-        ("adam-by-hand-resnet18", "optimizer", "mild", f"{resnet18}.HandWrittenAdamClassifier", SMALL),
+        (
+            "adam-by-hand-resnet18",
+            "optimizer",
+            "mild",
+            f"{resnet18}.HandWrittenAdamClassifier data.batch_size=64",
+            SMALL,
+        ),
         (
             "own-checkpoints-resnet18",
             "checkpoint",
             "strong",
-            f"{PHOTOS} data.batch_size=128 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
+            f"{PHOTOS} data.batch_size=64 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
             gone,
         ),
         (

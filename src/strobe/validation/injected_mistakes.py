@@ -167,15 +167,18 @@ class MonitorThread(BusyThread):
             self.load = Path("/proc/loadavg").read_text()
 
 
-class NormsClassifier(SmallClassifier):
-    """One that logs the norms of all weights and gradients in each step, as Lightning's page on debugging shows."""
+class StatisticsClassifier(SmallClassifier):
+    """One that logs statistics of all weights and gradients in each step, as pages on debugging advise."""
 
     def on_before_optimizer_step(self, *_: Any) -> None:
         """Log them."""
         for name, weights in self.named_parameters():
-            self.log(f"weight/{name}", weights.detach().norm())
-            if weights.grad is not None:
-                self.log(f"gradient/{name}", weights.grad.norm())
+            for what, values in (("weight", weights.detach()), ("gradient", weights.grad)):
+                if values is not None:
+                    self.log(f"norm/{what}/{name}", values.norm())
+                    self.log(f"mean/{what}/{name}", values.mean())
+                    self.log(f"largest/{what}/{name}", values.abs().max())
+                    self.log(f"deviation/{what}/{name}", (values - values.mean()).square().mean().sqrt())
 
 
 class ImageLossesClassifier(SmallClassifier):
@@ -232,7 +235,7 @@ class ClusteringClassifier(SmallClassifier):
     def on_train_epoch_end(self) -> None:
         """Find them."""
         points = self.images.flatten(1).numpy()
-        self.labels = kmeans2(points, points[:100], iter=20, minit="matrix")[1]
+        self.labels = kmeans2(points, points[:100], iter=100, minit="matrix")[1]
 
 
 class ViewsClassifier(SmallClassifier):

@@ -25,8 +25,6 @@ from typing import Any
 
 from rich.table import Table
 
-from strobe.app.tuning.record import NAME
-from strobe.app.tuning.table import times
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.paired_trial import Duel, duel
 from strobe.measure.statistics import recorded
@@ -35,6 +33,8 @@ from strobe.present import terminal
 from strobe.present.format import estimate, pace
 from strobe.present.terminal import say
 from strobe.process.fork import Failure
+from strobe.tune.record import NAME
+from strobe.tune.table import times
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, scored
 

@@ -7,8 +7,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from strobe.app.run.ceilings import Ceilings, blank
+from strobe.app.run.ceilings import Ceilings
 from strobe.ceilings import explain, main, print_ceilings
+from strobe.probe.ceilings import blank
 from support.ceilings_parts import SMALL
 from support.files import tree
 from support.refusals import refusal

@@ -10,7 +10,7 @@ from hydra.errors import ConfigCompositionException
 from strobe.app.config.checks import check
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.config.register import CONF, register
-from strobe.app.tuning import command, saving
+from strobe.app.tuning import saving
 from strobe.errors import ConfigError
 from support.refusals import refusal
 
@@ -23,19 +23,6 @@ def configured(*overrides: str) -> object:
         cfg = compose("tune", overrides=list(overrides), return_hydra_config=True)
     HydraConfig.instance().set_config(cfg)
     return cfg
-
-
-@pytest.mark.parametrize(
-    ("given", "seconds"), [("120s", 120), ("2m", 120), ("1h", 3600), ("90", 90), (" 1.5 m ", 90), ("0.5s", 0.5)]
-)
-def test_a_budget_is_a_length_of_time(given: str, seconds: float) -> None:
-    assert command.seconds(given) == seconds
-
-
-@pytest.mark.parametrize("given", ["", "soon", "5 days", "-3s", "0", "0s", "1e3", "s", "1..2m"])
-def test_another_budget_is_refused(given: str) -> None:
-    text = refusal(lambda: command.seconds(given), ConfigError)
-    assert all(part in text for part in (f"tune.budget={given}", "tune.budget=120s"))
 
 
 @pytest.mark.parametrize(

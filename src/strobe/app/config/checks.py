@@ -22,11 +22,11 @@ from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
 from strobe.errors import ConfigError, DataError
 from strobe.overrides import key_of
 from strobe.present.format import counted
+from strobe.tune.script import seconds
 
 OUTPUTS, CHECKPOINTS = Path("outputs"), "checkpoints"  # where runs lie, and in a run its checkpoints
 MOST_THREADS = 8  # for each core: more only ever wait
 STARTING = 5.0  # seconds, about, until a training takes its first step
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -239,18 +239,6 @@ def _check_bands(bands: Any) -> None:
         )
 
 
-def seconds(text: str) -> float:
-    """A length of time such as ``120s``, ``2m`` or ``1h``, in seconds.
-
-    Raises:
-        ConfigError: it is not valid.
-    """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([smh]?)\s*", text)
-    if match is None or not float(match[1]):
-        raise ConfigError(f"tune.budget={text} is not a length of time; give one such as tune.budget=120s, 10m or 1h")
-    return float(match[1]) * UNITS[match[2]]
-
-
 def _check_saving(keys: DictConfig) -> None:
     if keys.every_n_steps is not None and keys.save in ("weights", "none"):
         raise ConfigError(
@@ -262,7 +250,8 @@ def _check_saving(keys: DictConfig) -> None:
 def _check_budget(keys: DictConfig) -> None:
     """A search needs time for one probe run and one comparison of two trainings."""
     sides = 2 * (keys.turns * keys.turn_seconds + STARTING)
-    if seconds(keys.budget) < (least := STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides):
+    least = STARTING + keys.look_seconds + 2 * keys.ceilings_seconds + sides
+    if seconds(keys.budget, "tune.budget=") < least:
         raise ConfigError(
             f"tune.budget={keys.budget} is too little: one short run and one comparison take about "
             f"{least:.0f} s; give tune.budget={math.ceil(2 * least / 60)}m or more"

@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from strobe.tune.dimensions import OVER
+
 PUBLISHED = {  # of ``data``: its name, where it is fetched from, and how much that is
     "eurosat": ("EuroSAT", "https://zenodo.org/records/7711810/files/EuroSAT_MS.zip?download=1", "2.1 GB"),
     "cifar10": ("CIFAR-10", "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz", "170 MB"),
@@ -230,21 +232,6 @@ class SweepConfig:
     timeout_seconds: float | None = knob(None, above=0)  # longest run, in seconds; it then counts as failed
     baseline: str | None = None  # compare with this cell, or with another sweep; null: the first cell
     fail_if_slower: str | None = None  # such as 5%: exit code 0 only if each cell is shown to be less than 5% slower
-
-
-OVER: dict[str, tuple[str, ...]] = {  # what is searched, and the keys that belong to it
-    "loader": ("loader", "loader.batched", "loader.scale", "loader.threads"),
-    "engine": ("engine",),
-    "workers": ("engine.num_workers", "engine.persistent_workers"),
-    "prefetch": ("engine.prefetch_factor",),
-    "batch_size": ("data.batch_size", "trainer.accumulate_grad_batches"),
-    "precision": ("trainer.precision",),
-    "channels_last": ("model.channels_last",),
-    "compile": ("model.compile",),
-    "pinning": ("engine.pin_memory",),
-    "threads": ("threads",),
-    "fused": ("model.fused",),
-}
 
 
 @dataclass

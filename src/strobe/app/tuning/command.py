@@ -1,6 +1,5 @@
 """One search, from the configuration that was given to the command with which to train."""
 
-import contextlib
 import shlex
 import shutil
 import time
@@ -13,19 +12,20 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from strobe.app.config.checks import check, seconds
+from strobe.app.config.checks import check
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
-from strobe.app.tuning.page import write_page
-from strobe.app.tuning.record import NAME, Tuning, begin, resumed
-from strobe.app.tuning.search import Search
-from strobe.app.tuning.table import print_tuning, times
-from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.errors import ConfigError
 from strobe.overrides import command_of, key_of
-from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
+from strobe.present.terminal import say
 from strobe.process.locks import alone_in
+from strobe.tune.page import write_page
+from strobe.tune.record import NAME, Tuning, begin, resumed
+from strobe.tune.script import seconds
+from strobe.tune.session import broken_off, search
+from strobe.tune.table import print_tuning, times
 
 OUTPUTS = Path("outputs", "tune")
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
@@ -48,35 +48,16 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     places = [text for text in HydraConfig.get().overrides.hydra if key_of(text) == "hydra.run.dir"]
     command = shlex.join(["python", "-m", "strobe.tune", *task, *places])  # as it goes on where it was broken off
     folder = Path(HydraConfig.get().runtime.output_dir)
-    tuning = _tuning(begin(folder, given, over, command=command, budget=seconds(cfg.tune.budget)), console)
+    budget = seconds(cfg.tune.budget, "tune.budget=")
+    tuning = _tuning(begin(folder, given, over, command=command, budget=budget), console)
     with alone_in(tuning.folder, "hydra.run.dir"):
-        _search(tuning, cfg, console, measuring)
+        config: Any = OmegaConf.to_object(cfg.tune)
+        deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
+        search(tuning, measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)), console)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
     say(console, str(write_page(tuning)))
-
-
-def _search(
-    tuning: Tuning, cfg: DictConfig, console: Console, measuring: Callable[..., AbstractContextManager[Measuring]]
-) -> None:
-    config: Any = OmegaConf.to_object(cfg.tune)
-    deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
-    try:
-        with (
-            ProgressDisplay(console) as display,
-            measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)) as machine,
-        ):
-            display.say(f"Searching takes about {clock(tuning.header['budget'] - tuning.seconds)}")
-            Search(tuning, machine, display).run()
-    except KeyboardInterrupt:
-        print_tuning(console, tuning)
-        with contextlib.suppress(DataError):  # a full disk must not hide how it ended
-            page = write_page(tuning)
-            say(console, "Interrupted; what was measured is kept. The same command goes on from here.", str(page))
-        raise
-    if not tuning.probes:
-        raise StrobeError(tuning.ended or "nothing was measured")
 
 
 def _tuning(fresh: Tuning, console: Console) -> Tuning:
@@ -89,21 +70,12 @@ def _tuning(fresh: Tuning, console: Console) -> Tuning:
                 f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
             )
     else:
-        found = _broken_off(fresh)
+        found = broken_off(fresh, OUTPUTS)
         if found is not None:
             shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
     if found is not None:
         say(console, f"Going on with {found.folder / NAME}")
     return found or fresh
-
-
-def _broken_off(fresh: Tuning) -> Tuning | None:
-    """The newest search below ``outputs/tune`` that the same command began."""
-    for path in sorted(OUTPUTS.glob(f"*/*/{NAME}"), reverse=True):
-        with contextlib.suppress(ConfigError):  # one that is damaged cannot be gone on with
-            if (found := resumed(fresh, path)) is not None:
-                return found
-    return None
 
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:

@@ -72,11 +72,6 @@ class Trainee(TakesTurns):
         found = self._answer(self._process, self.timeout)
         return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
 
-    @property
-    def session(self) -> int | None:
-        """The number of its processes' session; None before it is started, and when it has ended."""
-        return None if self._process is None else self._process.pid
-
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         found = process.receive(timeout)
         if isinstance(found, Failure):

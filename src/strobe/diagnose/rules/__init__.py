@@ -27,6 +27,7 @@ class Finding:
         subject: the callback's class or the phase, for causes that can have several findings.
         lost: the share of training time that this cause takes, by attribution; None until that is known.
         remedies: other remedies.
+        changes: overrides that ``strobe tune`` can make from outside, in somebody else's script, which takes none.
     """
 
     cause: str
@@ -38,8 +39,10 @@ class Finding:
     subject: str = ""
     lost: float | None = None
     remedies: tuple[Remedy, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The entry in ``summary.json``."""
         remedies = [asdict(remedy) | {"overrides": list(remedy.overrides)} for remedy in self.remedies]
-        return asdict(self) | {"overrides": list(self.overrides), "remedies": remedies}
+        lists = {"overrides": list(self.overrides), "changes": list(self.changes)}
+        return asdict(self) | lists | {"remedies": remedies}

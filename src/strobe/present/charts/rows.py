@@ -11,6 +11,7 @@ from strobe.present.format import duration, milliseconds, percent, written
 from strobe.present.parts import Chart, Line, Rows, Text, Words
 
 ROW = 24  # pixels
+FEW = 8  # rows, above which an axis below them is enough
 BAR = 44
 _WIDE = 0.09  # share of a bar from which on a figure fits, on a phone too
 
@@ -77,8 +78,9 @@ def stacked(title: str, segments: Sequence[Segment], total: float, widest: float
 
 
 def on_axis(lines: Sequence[Line], scale: Scale, marks: Sequence[float], unit: str) -> Rows:
-    """Rows between two axes, as comparisons have them: with room for long names."""
-    return Rows(lines, axis(scale, marks), unit, axis(scale, marks, below=False), "compared")
+    """Rows on an axis, or between two where they are many, as comparisons have them: with room for long names."""
+    above = axis(scale, marks, below=False) if len(lines) > FEW else ""
+    return Rows(lines, axis(scale, marks), unit, above, "compared")
 
 
 def _stacked(  # noqa: PLR0917

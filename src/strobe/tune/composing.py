@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from strobe.app.config.schema import OVER
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
 from strobe.overrides import applied, key_of, split
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
+from strobe.tune.dimensions import DIMENSIONS
 
-DIMENSIONS = {key: name for name, keys in OVER.items() for key in keys}
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may take
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
@@ -40,7 +39,7 @@ class Combination:
 
     @property
     def overrides(self) -> Changes:
-        """Those of both sides, in the order in which ``OVER`` names them."""
+        """Those of both sides, in the order of ``DIMENSIONS``."""
         both = [text for side in (self.loading, self.computing) if side for text in side.overrides]
         places = list(DIMENSIONS)
         return tuple(sorted(applied([], both), key=lambda text: places.index(key_of(text))))
@@ -62,7 +61,7 @@ class Composer:
     Args:
         record: of the run, whose own alternatives are taken as they are.
         step: its mean step.
-        wanted: what may be changed, of ``OVER``.
+        wanted: the dimensions that may be changed.
         asked: what was asked for by name.
         measure: one side alone.
         budget: seconds of the search.
@@ -138,12 +137,17 @@ class Composer:
         fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)} if own else set()
         many = own is not None and (threads > own or (self.step.cores is not None and crowded(record, self.step)))
         values: tuple[list[Changes], ...] = (
-            [(f"trainer.precision={precision}",)] if precision else [],
+            [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
             [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
             [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
             [(f"threads={count}",) for count in sorted(fitting) if many and record.has("threads") and count < threads],
         )
         return tuple(self._allowed(axis) for axis in values)
+
+    def _matmul(self, precision: str | None) -> list[Changes]:
+        """TensorFloat-32, where the GPU would have bfloat16 too."""
+        gpu, given = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
+        return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
 
     def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
         """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them.
@@ -187,11 +191,15 @@ class Composer:
             return
         one = step.pace * max(1, step.workers)
         enough = math.ceil(1.1 * one / max(step.compute, 1e-9))
-        counts = {0, 1, min(limit.workers, enough), min(limit.workers, 2 * enough)}
-        yield from ((f"{WORKERS}={count}",) for count in sorted(counts) if count != step.workers)
+        counts = dict.fromkeys((min(limit.workers, enough), min(limit.workers, 2 * enough), 1, 0))
+        anew = not step.workers and record.setting("engine.persistent_workers") is False
+        stay = ("engine.persistent_workers=true",) if anew else ()  # else each epoch waits for them to start
+        yield from ((f"{WORKERS}={count}", *stay) for count in counts if count != step.workers)
 
     def _engines(self, step: Step) -> Iterator[Changes]:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
+        if engine is None:  # somebody else's script
+            return
         images, each = self.record.number("train_images") or math.inf, step.pace or step.length
         if engine != "resident" and images * each <= RESIDENT_SHARE * self.budget:
             yield ("engine=resident",)

@@ -1,17 +1,18 @@
 """What to try next: the best predicted combination, its rivals and its sides, and what a run's findings prescribe."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from strobe.app.config.schema import OVER
-from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE, DIMENSIONS, Combination, Composer, Measure
 from strobe.diagnose.attribution import hooks
+from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import steady_waiting
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.records.run import Figure, Record
+from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer, Measure
+from strobe.tune.dimensions import ALL, DIMENSIONS
 
 RIVAL = 0.9  # times as fast as the best combination, as predicted: so far predictions are off
 
@@ -42,14 +43,14 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
 
     Args:
         record: of a run with the configuration that is to be changed.
-        over: what may be changed, of ``OVER``; None: all of it.
+        over: the dimensions that may be changed; None: all of them.
         budget: seconds, of which preparing a change may take no more than a part.
         measure: one side alone, with changes.
     """
     step = step_of(record)
     if step is None:
         return
-    wanted, seen = set(OVER if over is None else over), set[frozenset[str]]()
+    wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
     others = (*_prescribed(record), *_explored(record, step, asked=set(over or ())))
@@ -113,15 +114,20 @@ def advice(record: Record) -> list[str]:
     return [
         f"{found['title']}. {found['advice']}"
         for found in record.items("findings")
-        if found["cause"] != "nothing" and _unsearched(found["overrides"])
+        if found["cause"] != "nothing" and (_unsearched(_remedy(found)) or (is_foreign(record) and not _remedy(found)))
     ]
 
 
 def _prescribed(record: Record) -> Iterator[Proposal]:
     """The findings' prescriptions."""
     for found in record.items("findings"):
-        if found["overrides"] and not _unsearched(found["overrides"]):
-            yield _proposal(record, found["overrides"], found["title"], Figure(**found["predicted_speedup"]))
+        if (remedy := _remedy(found)) and not _unsearched(remedy):
+            yield _proposal(record, remedy, found["title"], Figure(**found["predicted_speedup"]))
+
+
+def _remedy(found: Mapping[str, Any]) -> list[str]:
+    """What a finding prescribes: overrides, or in somebody else's script what can be changed from outside."""
+    return list(found["overrides"] or found.get("changes") or ())
 
 
 def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure) -> Proposal:

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from strobe.app.config.schema import OVER
-from strobe.app.tuning import composing
-from strobe.app.tuning.composing import AS_GOOD, DIMENSIONS
-from strobe.app.tuning.proposals import Proposal, advice, proposals
 from strobe.diagnose.candidates import estimates
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import diagnose
 from strobe.overrides import key_of
 from strobe.records.run import Alternative, Figure, Record
+from strobe.tune import composing
+from strobe.tune.composing import AS_GOOD
+from strobe.tune.dimensions import DIMENSIONS, OVER
+from strobe.tune.proposals import Proposal, advice, proposals
 from support.recorded import CAUSES, example
 
 

@@ -5,12 +5,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.app.tuning.record import NAME as RECORD
-from strobe.app.tuning.record import Tuning
-from strobe.app.tuning.search import BUDGET
-from strobe.app.tuning.table import COLOURS, HEADS, ending, rows, times, total, warning
 from strobe.errors import DataError
-from strobe.overrides import command_of, key_of, split
+from strobe.overrides import key_of, split
 from strobe.present import parts as kit
 from strobe.present.format import duration, interval
 from strobe.present.format import times as factor
@@ -18,6 +14,12 @@ from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.records.run import Record, load_record
 from strobe.report.footer import machine, versions
+from strobe.tune.record import NAME as RECORD
+from strobe.tune.record import Tuning
+from strobe.tune.script import without_option
+from strobe.tune.search import BUDGET
+from strobe.tune.table import COLOURS, HEADS, ending, first_losses, rows, times, total, warning
+from strobe.tune.writing import given, lines
 
 PAGE = "search.html"
 LONGER = 3  # times the budget that is offered where it was too short
@@ -59,7 +61,7 @@ def render(tuning: Tuning, first: Record) -> str:
         "what": " · ".join(str(part).replace("T", " ") for part in what if part),
         "badges": [_badge(tuning)],
         "said": total(tuning),
-        "lede": f"{ending(tuning)} {warning(tuning)}",
+        "lede": " ".join((ending(tuning), warning(tuning), first_losses(tuning))).strip(),
         "tiles": _tiles(tuning),
         "sections": sections,
     }
@@ -89,8 +91,11 @@ def _tried(tuning: Tuning) -> kit.Section:
     found = []
     for trial, (change, why, promised, measured, end) in zip(tuning.trials, rows(tuning), strict=True):
         css = _CSS.get(COLOURS.get(trial["verdict"], "yellow"), "none")
-        figures = [promised, measured] if trial["error"] else map(_spread_below, (promised, measured))
-        found.append((kit.Cell(kit.Text(change, "code"), head=True), why, *figures, kit.Text(end, "b", css)))
+        name, brought = (
+            kit.Text(change, "code"),
+            kit.Cell(measured, "why") if trial["error"] else _spread_below(measured),
+        )
+        found.append((kit.Cell(name, head=True), why, _spread_below(promised), brought, kit.Text(end, "b", css)))
     table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells tried", stacked=True)
     about = (
         "Each change trained in turns with the best so far. Measured: how many times as fast it is, with the interval."
@@ -108,10 +113,9 @@ def _found(tuning: Tuning, first: Record) -> kit.Section:
     """The settings in which the given and the found configuration differ, and the proof."""
     proof = tuning.proof or {"ratio": None, "verdict": "", "error": None}
     heads = ("Setting", "Given", "Recommended" if tuning.recommended == tuning.best else "Found, not recommended")
-    values = [
-        (kit.Cell(kit.Text(key, "code"), head=True), _given(first, key), value)
-        for key, value in map(split, tuning.changes)
-    ]
+    ours = tuning.header["script"] is None
+    names = [(key, key if ours else key.rpartition(".")[2], value) for key, value in map(split, tuning.changes)]
+    values = [(kit.Cell(kit.Text(name, "code"), head=True), _given(first, key), value) for key, name, value in names]
     if proof["ratio"] is None:
         told = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
     else:
@@ -135,15 +139,19 @@ def _next(tuning: Tuning) -> kit.Section:
         return _typed([("Go on with the search", tuning.header["command"])])
     found = []
     if tuning.changes and tuning.recommended == tuning.best:
-        found.append(("Train faster", command_of(tuning.best)))
+        found.append(("Train faster" if tuning.header["script"] is None else "Write", "\n".join(lines(tuning))))
         if warning(tuning):
-            found.append(("What you gave, to compare the accuracy with", command_of(tuning.header["given"])))
+            found.append(("What you gave, to compare the accuracy with", given(tuning)))
     else:
-        found.append(("Keep what you have", command_of(tuning.header["given"])))
+        found.append(("Keep what you have", given(tuning)))
     if tuning.ended == BUDGET:
-        kept = [word for word in words if key_of(word) not in ("tune.budget", "hydra.run.dir")]
-        longer = f"tune.budget={LONGER * tuning.header['budget']:.0f}s"
-        found.append(("Search for longer, for what there was no time to try", shlex.join([*kept, longer])))
+        longer = f"{LONGER * tuning.header['budget']:.0f}s"
+        if tuning.header["script"] is None:
+            kept = [word for word in words if key_of(word) not in ("tune.budget", "hydra.run.dir")]
+            again = shlex.join([*kept, f"tune.budget={longer}"])
+        else:
+            again = shlex.join([*words[:2], "--budget", longer, *without_option(words[2:], "--budget")])
+        found.append(("Search for longer, for what there was no time to try", again))
     return _typed(found)
 
 

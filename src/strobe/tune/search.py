@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strobe.app.tuning.composing import Changes
-from strobe.app.tuning.measuring import Measuring
-from strobe.app.tuning.proposals import Proposal, advice, proposals
-from strobe.app.tuning.record import Tuning
-from strobe.app.tuning.table import of_probe, of_trial
 from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Alternative, Figure, Record, load_record
+from strobe.tune.comparing import Comparing
+from strobe.tune.composing import Changes
+from strobe.tune.proposals import Proposal, advice, proposals
+from strobe.tune.record import Tuning
+from strobe.tune.table import of_probe, of_trial
 
 NOTHING, BUDGET, ENOUGH = "nothing else helps", "the time is up", "a search tries ten changes at most"
 SLACK = 0.8  # of what an action took before, that must be left for the next one
@@ -29,7 +29,7 @@ class Search:
     """
 
     tuning: Tuning
-    machine: Measuring
+    machine: Comparing
     display: ProgressDisplay
     clock: Callable[[], float] = time.perf_counter
     _since: float = field(default=0.0, init=False)
@@ -69,7 +69,7 @@ class Search:
         if tuning.probes and self._left() < SLACK * (tuning.usual_probe + self._reserved(1)):
             tuning.ended = BUDGET
             return None
-        self.display.begins(f"probing {' '.join(tuning.best) or 'the defaults'}", self._left())
+        self.display.begins(f"probing {tuning.spelled(tuning.best) or tuning.as_it_is}", self._left())
         began = self.clock()
         record, directory = self.machine.probe(tuning.best)
         if record is None:
@@ -121,7 +121,7 @@ class Search:
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
             if base != tuning.header["given"] or spent > most or self._left() < most:
                 return None
-            self.display.begins(f"the {side} alone{': ' if changes else ''}{' '.join(changes)}", self._left())
+            self.display.begins(f"the {side} alone{': ' if changes else ''}{tuning.spelled(changes)}", self._left())
             began = self.clock()
             found = self.machine.alone(base, side, changes) or {"rate": None}
             tuning.sides = [*earlier, found | asked | {"seconds": self.clock() - began}]
@@ -133,12 +133,13 @@ class Search:
     def _try(
         self, proposal: Proposal, before: list[str], after: list[str], *, among: int = 1, **kind: bool
     ) -> dict[str, Any]:
-        self.display.begins(f"trying {'without ' if kind else ''}{' '.join(proposal.overrides)}", self._left())
+        told = self.tuning.spelled(proposal.overrides)
+        self.display.begins(f"trying {'without ' if kind else ''}{told}", self._left())
         began = self.clock()
         found = self.machine.compare(before, after, among=among)
         trial = self.tuning.add(proposal, before, after, found, self.clock() - began, **kind)
         self._save()
-        self.display.say(of_trial(trial))
+        self.display.say(of_trial(self.tuning, trial))
         return trial
 
     def _prune(self) -> None:
@@ -170,6 +171,7 @@ class Search:
             self.display.begins("comparing what was found with what you gave", self._left())
             found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
             tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
+            tuning.proof |= {"losses": found.losses} if found.losses else {}
 
     def _reserved(self, trials: int) -> float:
         """Seconds that so many trials take, leaving each change out once, and the proof."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.app.tuning.record import NAME, Outcome, Tuning, begin, resumed
-from strobe.app.tuning.search import BUDGET, NOTHING, Search
 from strobe.present.terminal import ProgressDisplay
+from strobe.tune.record import NAME, Outcome, Tuning, begin, resumed
+from strobe.tune.search import BUDGET, NOTHING, Search
 from support.landscape import Made, Sided, finding, settings
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))

@@ -1,5 +1,6 @@
 """What a search found, in words and as a table."""
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,17 +8,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.app.tuning.composing import ACCUMULATE, BATCH_SIZE
-from strobe.app.tuning.record import Tuning
 from strobe.diagnose.predict import step_of
 from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
-from strobe.overrides import command_of, key_of
+from strobe.overrides import key_of
 from strobe.present.format import duration, interval, pace
 from strobe.present.terminal import say
 from strobe.records.run import Record
+from strobe.tune.composing import ACCUMULATE, BATCH_SIZE
+from strobe.tune.record import Tuning
+from strobe.tune.writing import lines
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
+ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # what is learned, not only how fast
+SIDES = ("as it is", "with the changes")
 HEADS = ("because", "predicted", "measured", "verdict")
 
 
@@ -28,11 +32,11 @@ def of_probe(record: Record) -> str:
     return f"{pace(1 / step.total)}. {verdict}" if step is not None else verdict
 
 
-def of_trial(trial: Mapping[str, Any]) -> str:
+def of_trial(tuning: Tuning, trial: Mapping[str, Any]) -> str:
     """A change, what it brought beside what was predicted, and what became of it."""
     told = "with it" if trial.get("left_out") else f"predicted {predicted(trial)}"
     found = trial["error"] or f"{times(trial['measured'])}, {told}"
-    return f"  {' '.join(trial['overrides'])}: {found}: {fate(trial)}"
+    return f"  {tuning.spelled(trial['overrides'])}: {found}: {fate(trial)}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
@@ -41,7 +45,8 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
         console.print(_table(tuning))
     console.print(Text(f"{total(tuning)} {ending(tuning)}", "bold"), soft_wrap=True)
     say(console, *notes(tuning))
-    console.print(Text(command_of(tuning.recommended), "cyan"), soft_wrap=True)
+    for line in lines(tuning):
+        console.print(Text(line, "cyan"), soft_wrap=True)
 
 
 def total(tuning: Tuning) -> str:
@@ -49,7 +54,12 @@ def total(tuning: Tuning) -> str:
     over, proof = tuning.header["over"], tuning.proof
     if not tuning.trials:
         nothing = "Nothing was tried" if tuning.status == "interrupted" else "There was nothing to try"
-        return f"Nothing in tune.over=[{','.join(over)}] applies here." if over else f"{nothing}."
+        given = (
+            f"tune.over=[{','.join(over or ())}]"
+            if tuning.header["script"] is None
+            else f"--over {','.join(over or ())}"
+        )
+        return f"Nothing in {given} applies here." if over else f"{nothing}."
     if not tuning.changes:
         return "Nothing that was tried is measurably faster."
     if proof is None and tuning.status == "interrupted":
@@ -69,20 +79,42 @@ def ending(tuning: Tuning) -> str:
 
 def warning(tuning: Tuning) -> str:
     """That the recommended configuration trains otherwise, not only faster; empty where it does not."""
+    fewer = [text for text in tuning.changes if key_of(text) in ("trainer.precision", "matmul_precision")]
+    if fewer and tuning.recommended == tuning.best:
+        coarse = f"{tuning.spelled(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
+    else:
+        coarse = ""
     changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
     updates = [trial["images"] for trial in tuning.trials if trial["kept"] and trial["images"]]
     if not updates or not changed or tuning.recommended != tuning.best:
-        return ""
+        return coarse
     now, then = updates[0][0], updates[-1][1]
     scaled = any(key_of(text).startswith("model.lr") for text in tuning.changes)
     rate = ", and the learning rate is scaled with them" if scaled else ""
-    return f"Each update sees {then} images instead of {now}{rate}: compare the accuracy before you rely on it."
+    told = f"Each update sees {then} images instead of {now}{rate}: compare the accuracy before you rely on it."
+    return f"{told} {coarse}".strip()
 
 
 def notes(tuning: Tuning) -> list[str]:
     """What was kept that changes training, and what else the findings say."""
     advice = [f"Also found, but not part of this search: {text}" for text in tuning.advice]
-    return [text for text in (warning(tuning), *advice) if text]
+    return [text for text in (warning(tuning), first_losses(tuning), *advice) if text]
+
+
+def first_losses(tuning: Tuning) -> str:
+    """How far the losses of the first steps differ, where a change alters results; empty where they were not kept."""
+    losses = (tuning.proof or {}).get("losses")
+    if not losses or not any(key_of(text) in ALTERS for text in tuning.changes):
+        return ""
+    pairs = list(zip(losses["before"], losses["after"], strict=False))
+    away = [abs(after - before) / max(abs(before), 1e-12) for before, after in pairs]
+    ends = [
+        f"from {each[0]:.4g} to {each[-1]:.4g} {how}" for each, how in zip(zip(*pairs, strict=True), SIDES, strict=True)
+    ]
+    return (
+        f"Losses of the first {len(pairs)} steps, from the same seed: {', '.join(ends)}; they differ by "
+        f"{statistics.median(away):.1%} in the middle, by {max(away):.1%} at most."
+    )
 
 
 def predicted(trial: Mapping[str, Any]) -> str:
@@ -113,7 +145,7 @@ def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:
     """Of each trial the change, and what stands below ``HEADS``."""
     return [
         (
-            f"{'without ' if trial.get('left_out') else ''}{' '.join(trial['overrides'])}",
+            f"{'without ' if trial.get('left_out') else ''}{tuning.spelled(trial['overrides'])}",
             trial["why"],
             "" if trial.get("left_out") else predicted(trial),
             trial["error"] or f"{times(trial['measured'])}{' with it' if trial.get('left_out') else ''}",

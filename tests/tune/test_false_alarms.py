@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from strobe.app.tuning.record import Outcome, Tuning, begin
-from strobe.app.tuning.search import PROPOSALS, Search
 from strobe.duel.paired_trial import Duel, duel
 from strobe.measure.statistics import FALSE_ALARM
 from strobe.measure.timing import Block
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
+from strobe.tune.record import Outcome, Tuning, begin
+from strobe.tune.search import PROPOSALS, Search
 from support.landscape import Made
 
 SEARCHES = 1000

@@ -10,19 +10,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from strobe.app.config.schema import OVER
-from strobe.app.tuning.composing import BATCH_SIZE, DIMENSIONS
-from strobe.app.tuning.proposals import Proposal
+from strobe.diagnose.foreign import argument
 from strobe.errors import ConfigError
 from strobe.measure.statistics import PROMISING, Interval
 from strobe.overrides import applied, key_of, split
 from strobe.records.files import write_summary
+from strobe.tune.composing import BATCH_SIZE
+from strobe.tune.dimensions import ALL, DIMENSIONS
+from strobe.tune.proposals import Proposal
 
 SCHEMA = 1
 NAME = "tune.json"
-BESIDE = ("engine", "workers", "prefetch")  # of `OVER`, left out together: what makes batches beside training
+BESIDE = ("engine", "workers", "prefetch")  # dimensions that are left out together: what makes batches beside training
 OUT_OF_MEMORY = "out of memory"
-SAME = ("over", "host", "torch")  # besides what was given: a search with others is another search
+SAME = ("over", "host", "torch", "script")  # besides what was given: a search with others is another search
 KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice")
 
 
@@ -34,6 +35,7 @@ class Outcome:
     ratio: Interval | None = None
     error: str | None = None
     turns: dict[str, list[float]] | None = None  # images/s of the turns of either side
+    losses: dict[str, list[float]] | None = None  # of the first steps of either side, if they were kept
 
     @property
     def is_needed(self) -> bool:
@@ -49,7 +51,7 @@ class Outcome:
 class Tuning:
     """A search as far as it has come; overrides are those of ``train.py``, without what only measuring needs."""
 
-    header: dict[str, Any]  # command, given, over, budget
+    header: dict[str, Any]  # command, given, over, budget, script
     folder: Path
     best: list[str]
     status: str = "running"  # running | completed | interrupted | failed: nothing was measured
@@ -58,9 +60,20 @@ class Tuning:
     probes: list[dict[str, Any]] = field(default_factory=list)  # probe runs: {overrides, directory, error, seconds}
     sides: list[dict[str, Any]] = field(default_factory=list)  # measured alone: {of, side, overrides, rate ...}
     trials: list[dict[str, Any]] = field(default_factory=list)
-    proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error}
+    proof: dict[str, Any] | None = None  # the best over the given configuration: {ratio, verdict, error, losses}
     advice: list[str] = field(default_factory=list)
     trainings: int = 0  # that were started, probe runs among them
+
+    def spelled(self, overrides: Sequence[str]) -> str:
+        """Changes as they are shown: overrides as they are, those of a script as its arguments."""
+        if self.header["script"] is None:
+            return " ".join(overrides)
+        return ", ".join("=".join(argument(text)) for text in overrides)
+
+    @property
+    def as_it_is(self) -> str:
+        """What is searched, without any change."""
+        return "the defaults" if self.header["script"] is None else "the script as it is"
 
     @property
     def recommended(self) -> list[str]:
@@ -80,7 +93,7 @@ class Tuning:
         What only goes with a larger batch is a part of it.
         """
         of = {text: DIMENSIONS.get(key_of(text), "batch_size") for text in self.changes}
-        groups = [BESIDE, *((name,) for name in reversed(OVER) if name not in BESIDE)]
+        groups = [BESIDE, *((name,) for name in reversed(ALL) if name not in BESIDE)]
         return [part for group in groups if (part := [text for text, name in of.items() if name in group])]
 
     def without(self, part: Sequence[str]) -> list[str]:
@@ -153,14 +166,23 @@ class Tuning:
         write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, **lists})
 
 
-def begin(folder: Path, given: Sequence[str], over: Sequence[str] | None, *, command: str, budget: float) -> Tuning:
-    """A search that has found nothing yet; ``budget`` in seconds."""
+def begin(
+    folder: Path,
+    given: Sequence[str],
+    over: Sequence[str] | None,
+    *,
+    command: str,
+    budget: float,
+    script: str | None = None,
+) -> Tuning:
+    """A search that has found nothing yet; ``budget`` in seconds, ``script`` is the command of somebody else's."""
     header = {
         "command": command,
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "given": list(given),
         "over": None if over is None else sorted(over),
         "budget": budget,
+        "script": script,
         "host": socket.gethostname(),
         "torch": version("torch"),
     }
@@ -177,7 +199,7 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
         record = json.loads(path.read_text())
         if record["schema"] != SCHEMA or record["status"] == "completed":
             return None
-        if any(record[key] != fresh.header[key] for key in SAME):
+        if any(record.get(key) != fresh.header[key] for key in SAME):
             return None
         if sorted(record["given"]) != sorted(fresh.header["given"]):
             return None

@@ -1,0 +1,125 @@
+"""``strobe tune SCRIPT.py``: what makes somebody else's training faster, measured without an edit."""
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.errors import ConfigError, StrobeError
+from strobe.present.terminal import console as output
+from strobe.present.terminal import say
+from strobe.probe.risks import agree
+from strobe.process.launch import command_of, script_arguments
+from strobe.tune import writing
+from strobe.tune.dimensions import ALL, OWN
+from strobe.tune.foreign import Scripts
+from strobe.tune.page import write_page
+from strobe.tune.record import NAME, Tuning, begin, resumed
+from strobe.tune.script import Script, seconds
+from strobe.tune.session import broken_off, search
+from strobe.tune.table import print_tuning
+
+OUTPUTS = Path("strobe-tune")
+SEARCHED = [name for name in ALL if name not in OWN]
+TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
+WARNING = "This runs {line} up to its first fit, many times, and trains for some seconds each time."
+EPILOG = f"""
+The script is not edited. It runs many times, in processes of its own, from this folder.
+
+What is searched, unless --over picks some: {", ".join(SEARCHED)}.
+
+Examples
+  strobe tune train.py --epochs 3
+  strobe tune --budget 3m --over workers,prefetch --patch faster.diff train.py
+  strobe tune -m package.train
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Search, and print what to write; exits with a sentence for what the user can put right."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(given)
+    try:
+        _search(options, given)
+    except StrobeError as error:
+        sys.exit(str(error))
+
+
+def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    console = output()
+    script = Script(tuple(command_of(options)))
+    if not options.module and not Path(options.script).is_file():
+        raise ConfigError(f"{options.script} is not a file; give the script that trains")
+    over = None if options.over is None else options.over.split(",")
+    if unknown := [name for name in over or () if name not in SEARCHED]:
+        raise ConfigError(f"--over {','.join(unknown)} cannot be searched in a script; give of {','.join(SEARCHED)}")
+    command = shlex.join(["strobe", "tune", *arguments])
+    budget = seconds(options.budget, "--budget ")
+    agree(script.words, WARNING, yes=options.yes)
+    tuning = _tuning(
+        begin(_folder(options.out, script), [], over, command=command, budget=budget, script=script.line),
+        options.out,
+    )
+    if tuning.seconds:
+        say(console, f"Going on with {tuning.folder / NAME}")
+    machine = Scripts(
+        script,
+        tuning.folder,
+        seconds=options.seconds,
+        turns=TURNS,
+        turn_seconds=options.turn_seconds,
+        timeout=TIMEOUT,
+        deadline=time.monotonic() + budget - tuning.seconds,
+    )
+    search(tuning, machine, console)
+    print_tuning(console, tuning)
+    if options.patch is not None:
+        told, left_out = writing.patch(writing.edits(tuning.recommended, writing.made(tuning)))
+        say(console, *left_out)
+        if told:
+            options.patch.write_text(told)
+            say(console, f"git apply {shlex.quote(str(options.patch))}")
+    say(console, str(write_page(tuning)))
+
+
+def _folder(wanted: Path | None, script: Script) -> Path:
+    return wanted or OUTPUTS / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
+
+
+def _tuning(fresh: Tuning, wanted: Path | None) -> Tuning:
+    """The search to go on with: one that the same command began and that was broken off; else a new one."""
+    if wanted is None:
+        return broken_off(fresh, OUTPUTS) or fresh
+    own = wanted / NAME
+    found = resumed(fresh, own) if own.is_file() else fresh
+    if found is None:
+        raise ConfigError(f"--out {wanted} holds a search that is completed, or another one; give another folder")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="strobe tune",
+        usage="strobe tune [OPTIONS] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
+        description="Try what makes a Lightning training faster, and say what to write; nothing is edited.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--budget", default="10m", help="how long the search may take: 120s, 10m, 1h (10m)")
+    parser.add_argument("--over", metavar="NAME,NAME", help="search only these")
+    parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--seconds", type=_positive, default=2.0, help="of loader or model alone, at most (2)")
+    parser.add_argument("--turn-seconds", type=_positive, default=1.0, help="of a turn; two steps at least (1)")
+    script_arguments(parser)
+    return parser
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600 seconds")
+    return value

@@ -1,0 +1,21 @@
+"""What a search may change: dimensions by name, and the keys that belong to each."""
+
+OVER: dict[str, tuple[str, ...]] = {
+    "loader": ("loader", "loader.batched", "loader.scale", "loader.threads"),
+    "engine": ("engine",),
+    "workers": ("engine.num_workers", "engine.persistent_workers"),
+    "prefetch": ("engine.prefetch_factor",),
+    "batch_size": ("data.batch_size", "trainer.accumulate_grad_batches"),
+    "precision": ("trainer.precision",),
+    "channels_last": ("model.channels_last",),
+    "compile": ("model.compile",),
+    "pinning": ("engine.pin_memory",),
+    "threads": ("threads",),
+    "fused": ("model.fused",),
+}
+OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
+    "matmul": ("matmul_precision",),
+}
+OWN = ("loader", "engine")  # and these only in the application
+ALL = OVER | OF_SCRIPTS
+DIMENSIONS = {key: name for name, keys in ALL.items() for key in keys}

@@ -1,0 +1,125 @@
+"""Measures somebody else's script for a search: it is probed, and trains in turns, with changes made from outside."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.predict import step_of
+from strobe.duel.foreign import Foreign
+from strobe.duel.paired_trial import TakesTurns
+from strobe.overrides import applied, key_of
+from strobe.probe.asked import SIDES
+from strobe.probe.changes import BATCH_SIZE, LOSSES, WANTED
+from strobe.probe.script import alternative, probe_script
+from strobe.process.fork import Failure
+from strobe.records.run import Record, load_record
+from strobe.tune.comparing import Comparing
+from strobe.tune.record import Outcome
+from strobe.tune.script import Script
+
+RECENT = 30.0  # seconds within which a side that was measured need not be measured again
+UNSIZED = "its batches do not show how many samples they hold, so batches of other sizes cannot be compared"
+
+
+class Scripts(Comparing):
+    """A script as it is, and with changes; it runs in the present working folder.
+
+    Args:
+        script: whose training it is.
+        folder: as of :class:`Comparing`; probes lie below it in ``looks``, those of one side in ``alone``.
+        seconds: of each side that is measured alone, at most.
+        turns: as of :class:`Comparing`, like the rest.
+        turn_seconds: of a turn.
+        timeout: of one training.
+        deadline: when the budget is spent.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        folder: Path,
+        *,
+        seconds: float,
+        turns: int,
+        turn_seconds: float,
+        timeout: float,
+        deadline: float,
+    ) -> None:
+        super().__init__(folder, turns=turns, turn_seconds=turn_seconds, timeout=timeout, deadline=deadline)
+        self._script, self._seconds = script, seconds
+        self._resized = False  # whether the trainings that are compared have batches of other sizes
+        self._known: dict[tuple[str, tuple[str, ...]], tuple[float, dict[str, Any] | None]] = {}  # when, and what
+        self._folders: dict[tuple[str, ...], Path] = {}  # of the latest training with these changes
+
+    def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
+        """As of :class:`Comparing`."""
+        found = self._probed("looks", overrides, SIDES)
+        if isinstance(found, Failure) and self._ready:  # trainings that may hold what it needs
+            self._release()
+            found = self._probed("looks", overrides, SIDES)
+        if isinstance(found, Failure):
+            self.failure = found.reason
+            return None, "looks"
+        record = load_record(found)
+        if step_of(record) is None:
+            self.failure = f"{self._seconds:g} s held no step to measure; give a larger --seconds"
+            return None, f"looks/{found.name}"
+        self.failure = None
+        return record, f"looks/{found.name}"
+
+    def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
+        """As of :class:`Comparing`, in a process of its own each time; a side as it is, only when that is long ago."""
+        texts = tuple(applied(overrides, changes))
+        when, known = self._known.get((side, texts), (-RECENT, None))
+        if time.monotonic() - when > RECENT:
+            found = self._probed("alone", texts, (side,))
+            known = None if isinstance(found, Failure) else alternative(load_record(found).summary, side, changes)
+            self._known[side, texts] = time.monotonic(), known
+        return known
+
+    def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        """As of :class:`Comparing`; the outcome of a proof has the losses of both."""
+        self._resized = any(key_of(text) == BATCH_SIZE for text in {*before} ^ {*after})
+        found = super().compare(before, after, among=among, proof=proof)
+        if not proof:
+            return found
+        sides = {"before": before, "after": after}
+        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items() if found.ratio}
+        return replace(found, losses=losses if losses and all(losses.values()) else None)
+
+    def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
+        assert isinstance(before, Foreign)
+        assert isinstance(after, Foreign)
+        before.in_steps = after.in_steps = not (before.sized and after.sized)
+        return Failure(UNSIZED) if before.in_steps and self._resized else None
+
+    def _probed(self, place: str, overrides: Sequence[str], sides: Sequence[str]) -> Path | Failure:
+        self.trainings += place == "looks"
+        number = 1 + len(list((self.folder / place).glob("*")))
+        return probe_script(
+            self._script.words,
+            self.folder.absolute() / place / str(number),
+            seconds=self._seconds,
+            timeout=self._timeout(),
+            changes=overrides,
+            sides=sides,
+        )
+
+    def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
+        self._folders[tuple(overrides)] = folder
+        told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder))}
+        command = [sys.executable, *self._script.words]
+        return Foreign(command, folder, variables=os.environ | told, timeout=self._timeout())
+
+
+def _file(folder: Path) -> Path:
+    return folder.absolute() / "losses.txt"
+
+
+def _losses(folder: Path) -> list[float]:
+    return [float(line) for line in _file(folder).read_text().splitlines()] if _file(folder).is_file() else []

@@ -1,0 +1,46 @@
+"""One search in a terminal: what it goes on with, its progress, and how Ctrl-C leaves it."""
+
+import contextlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rich.console import Console
+
+from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.present.terminal import ProgressDisplay, clock, say
+from strobe.tune.comparing import Comparing
+from strobe.tune.page import write_page
+from strobe.tune.record import NAME, Tuning, resumed
+from strobe.tune.search import Search
+from strobe.tune.table import print_tuning
+
+
+def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: Console) -> None:
+    """Search until nothing helps, or the time is up.
+
+    Raises:
+        StrobeError: nothing was measured.
+        KeyboardInterrupt: what was measured until then is kept, shown, and gone on with by the same command.
+    """
+    left = tuning.header["budget"] - tuning.seconds
+    try:
+        with ProgressDisplay(console) as display, machine as entered:
+            display.say(f"Searching takes about {clock(left)}")
+            Search(tuning, entered, display).run()
+    except KeyboardInterrupt:
+        print_tuning(console, tuning)
+        with contextlib.suppress(DataError):  # a full disk must not hide how it ended
+            page = write_page(tuning)
+            say(console, "Interrupted; what was measured is kept. The same command goes on from here.", str(page))
+        raise
+    if not tuning.probes:
+        raise StrobeError(tuning.ended or "nothing was measured")
+
+
+def broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
+    """The newest search below a folder, by date and time, that the same command began and did not end."""
+    for path in sorted(outputs.glob(f"*/*/{NAME}"), reverse=True):
+        with contextlib.suppress(ConfigError):  # one that is damaged cannot be gone on with
+            if (found := resumed(fresh, path)) is not None:
+                return found
+    return None

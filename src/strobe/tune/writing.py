@@ -1,0 +1,187 @@
+"""What to type, or to write into somebody else's script, to train with what a search found; and the patch for it."""
+
+import ast
+import contextlib
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.diagnose.candidates import WORKERS
+from strobe.diagnose.foreign import argument, calls
+from strobe.errors import DataError
+from strobe.overrides import command_of, key_of
+from strobe.records.run import load_record
+from strobe.tune.record import Tuning
+
+MADE_BY = {"engine": "loader", "data": "loader", "trainer": "trainer", "model.fused": "optimizer"}
+CALLED = {"loader": "DataLoader", "optimizer": "Optimizer", "trainer": "Trainer"}  # as ``calls`` has them
+NO_WORKERS = ("engine.prefetch_factor=null", "engine.persistent_workers=false", "engine.multiprocessing_context=null")
+PLACES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+
+Change = tuple[int, int, bytes]  # from, to, and what stands there instead
+Made = Mapping[str, Sequence[Mapping[str, Any]]]  # by loader, trainer and optimizer: {call, file, line, column ...}
+
+
+def given(tuning: Tuning) -> str:
+    """The command that trains as it was given."""
+    return str(tuning.header["script"] or command_of(tuning.header["given"]))
+
+
+def lines(tuning: Tuning) -> list[str]:
+    """The command with what is recommended, or what to write in a script and where; none where nothing is to change."""
+    if tuning.header["script"] is None:
+        return [command_of(tuning.recommended)]
+    return [f"{edit.text}{' at ' * bool(edit.place)}{edit.place}" for edit in edits(tuning.recommended, made(tuning))]
+
+
+def made(tuning: Tuning) -> Made:
+    """Where the script made what it trains with, as the first look at it found; {} if that is not known."""
+    with contextlib.suppress(DataError, IndexError):
+        found: Made = load_record(tuning.folder / tuning.probes[0]["directory"]).setting("made", {})
+        return found
+    return {}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Something to write: one call with its changed arguments, and where the script has it, if it was found."""
+
+    text: str  # DataLoader(..., num_workers=4)
+    overrides: tuple[str, ...]
+    call: Mapping[str, Any] | None = None  # of ``Made``
+
+    @property
+    def place(self) -> str:
+        """The file, from the working folder, and the line; empty if that is not known."""
+        if self.call is None or "file" not in self.call:
+            return ""
+        file = Path(self.call["file"])
+        here = Path.cwd()
+        return f"{file.relative_to(here) if file.is_relative_to(here) else file}:{self.call['line']}"
+
+
+def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
+    """What to write for these overrides: each call that trains, with all its changes."""
+    groups: dict[str, list[str]] = {}
+    for override in overrides:
+        key = key_of(override)
+        kind = MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
+        groups.setdefault(kind or override, []).append(override)
+    found = []
+    unknown: Sequence[None] = (None,)
+    for kind, texts in groups.items():
+        for call in made.get(kind) or unknown:
+            refused = NO_WORKERS if call and f"{WORKERS}=0" in texts else ()
+            all_of_it = [*texts, *(text for text in refused if argument(text)[0] in (call or {})["given"])]
+            (text,) = calls(all_of_it)
+            name = call["call"] if call else CALLED.get(kind, "")
+            found.append(Edit(text.replace(CALLED.get(kind, ""), name, 1), tuple(all_of_it), call))
+    return found
+
+
+def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
+    """A patch for ``git apply`` with those of the edits whose call can be changed, and why others are left out.
+
+    Files are named from the root of their repository, and without one from the working folder.
+    """
+    sources: dict[Path, list[Change]] = {}
+    left_out = []
+    for edit in found:
+        try:
+            path, changes = _changes(edit)
+        except ValueError as error:
+            left_out.append(f"{edit.text} is not in the patch: {error}")
+        else:
+            sources.setdefault(path, []).extend(one for one in changes if one not in sources[path])
+    return "".join(_difference(path, changes) for path, changes in sources.items()), left_out
+
+
+class _Source:
+    """A file's bytes, in which places are those of its syntax tree."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.text = path, path.read_bytes()
+        self._starts = [0]
+        for line in self.text.split(b"\n"):
+            self._starts.append(self._starts[-1] + len(line) + 1)
+
+    def start(self, node: ast.expr | ast.keyword) -> int:
+        """Of a node, from the file's beginning."""
+        return self._starts[node.lineno - 1] + node.col_offset
+
+    def end(self, node: ast.expr | ast.keyword) -> int:
+        """Behind a node."""
+        return self._starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
+
+    def indentation(self, node: ast.keyword) -> bytes | None:
+        """What stands before a node on its line, if that is only space."""
+        before = self.text[self._starts[node.lineno - 1] : self.start(node)]
+        return None if before.strip() else before
+
+    def call(self, spot: tuple[int, int, int, int]) -> ast.Call | None:
+        """The call between two lines and columns."""
+        nodes = (node for node in ast.walk(ast.parse(self.text)) if isinstance(node, ast.Call))
+        places = ((one, (one.lineno, one.col_offset, one.end_lineno, one.end_col_offset)) for one in nodes)
+        return next((one for one, place in places if place == spot), None)
+
+
+def _changes(edit: Edit) -> tuple[Path, list[Change]]:
+    """The file of an edit, and the changes to it; raises a ValueError that says why it cannot be made."""
+    about = edit.call
+    if about is None or "file" not in about:
+        raise ValueError("its place was not found")
+    if about["constructor"]:
+        raise ValueError(f"{about['call']} at {edit.place} has a constructor of its own; change it there")
+    source = _Source(Path(about["file"]))
+    call = source.call((about["line"], about["column"], about["end_line"], about["end_column"]))
+    if call is None:
+        raise ValueError(f"{edit.place} has changed since")
+    written = {word.arg: word.value for word in call.keywords}
+    found: list[Change] = []
+    new: list[str] = []
+    for name, value in map(argument, edit.overrides):
+        node = written.get(name) or _positional(call, name)
+        if node is not None:
+            found.append((source.start(node), source.end(node), value.encode()))
+        elif name in about["given"]:
+            raise ValueError(f"the call at {edit.place} is not given {name} by name; change it there")
+        else:
+            new.append(f"{name}={value}")
+    return source.path, found + _added(source, call, new)
+
+
+def _positional(call: ast.Call, name: str) -> ast.expr | None:
+    """The argument that a DataLoader is given by its place."""
+    place = PLACES.index(name) if name in PLACES else len(call.args)
+    starred = any(isinstance(one, ast.Starred) for one in call.args[: place + 1])
+    return None if starred or place >= len(call.args) else call.args[place]
+
+
+def _added(source: _Source, call: ast.Call, new: Sequence[str]) -> list[Change]:
+    """Arguments behind a call's last one, or on a line of their own before it, if it stands so."""
+    if not new:
+        return []
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    last = max(given, key=source.end, default=None)
+    text = ", ".join(new).encode()
+    if last is None:
+        return [(source.end(call) - 1, source.end(call) - 1, text)]
+    if isinstance(last, ast.keyword) and (space := source.indentation(last)) is not None:
+        return [(source.start(last), source.start(last), text + b",\n" + space)]
+    return [(source.end(last), source.end(last), b", " + text)]
+
+
+def _difference(path: Path, changes: Sequence[Change]) -> str:
+    before = after = path.read_bytes()
+    for start, end, text in sorted(changes, reverse=True):
+        after = after[:start] + text + after[end:]
+    root = next((folder for folder in path.parents if (folder / ".git").exists()), Path.cwd())
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    return "".join(difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}"))
+
+
+def _lines(text: bytes) -> list[str]:
+    *whole, last = text.decode().split("\n")
+    return [f"{line}\n" for line in whole] + ([f"{last}\n\\ No newline at end of file\n"] if last else [])

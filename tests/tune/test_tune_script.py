@@ -1,0 +1,222 @@
+"""``strobe tune SCRIPT.py``: one real search of a script whose loader is slow; made-up machines for the rest."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from strobe.errors import ConfigError
+from strobe.records.run import Record
+from strobe.tune import command
+from strobe.tune.dimensions import ALL, OWN
+from strobe.tune.record import NAME, Tuning, begin
+from strobe.tune.script import Script
+from strobe.tune.table import first_losses, print_tuning, warning
+from support.landscape import Sided
+from support.pages import Page
+from support.processes import begin as started
+from support.processes import ended
+
+SCRIPT = """
+import sys, time
+import lightning.pytorch as lightning
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 400
+
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.full((4,), index / 400)
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        time.sleep(0.02)
+        return self.layer(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+if __name__ == "__main__":
+    trainer = lightning.Trainer(max_epochs=int(sys.argv[1]), accelerator="cpu")
+    trainer.fit(
+        Net(),
+        DataLoader(
+            Slow(),
+            batch_size=4,
+        ),
+    )
+    open("written", "w").close()
+"""
+LINE = SCRIPT.splitlines().index("        DataLoader(") + 1
+
+
+class Made(Sided):
+    """A script on a made-up machine: more workers load faster."""
+
+    def __init__(self, script: Script, folder: Path, **_: Any) -> None:
+        super().__init__(folder, self.loads, lambda _: 400.0)
+        self.script = script
+
+    def __enter__(self) -> "Made":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def loads(self, chosen: Mapping[str, str]) -> float:
+        return 100.0 * max(1.0, float(chosen.get("engine.num_workers", "0")))
+
+    def trains(self, chosen: Mapping[str, str]) -> float:
+        workers = chosen.get("engine.num_workers", "0") != "0"
+        return min(self.loads(chosen), 400.0) if workers else super().trains(chosen)
+
+    def record(self, overrides: Sequence[str]) -> Record:
+        made = {"call": "DataLoader", "constructor": False, "given": ["batch_size", "dataset"]}
+        place = {"file": str(Path("train.py").resolve()), "line": 3, "end_line": 3, "column": 9, "end_column": 41}
+        engine = {"num_workers": 0, "persistent_workers": False}
+        found = super().record(overrides).summary | {"script": self.script.line, "choices": {}, "loaders": []}
+        return Record(found, {"engine": engine, "made": {"loader": [made | place]}})
+
+
+def tuned(monkeypatch: pytest.MonkeyPatch, folder: Path, *options: str, machine: type[Made] = Made) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(command, "Scripts", machine)
+    (folder / "train.py").write_text(TINY)
+    command.main([*options, "--yes", "--patch", "found.diff", "train.py", "--lr", "0.1"])
+
+
+TINY = "from torch.utils.data import DataLoader\n\nloader = DataLoader([1, 2], batch_size=2)\n"
+FASTER = "DataLoader(..., num_workers=2, persistent_workers=True) at train.py:3"
+
+
+def test_it_ends_with_what_to_write_and_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(monkeypatch, tmp_path)
+    said = capsys.readouterr()
+    assert "This runs python train.py --lr 0.1 up to its first fit, many times" in said.err
+    assert "num_workers=2, persistent_workers=True: 2.50 times (2.45 to 2.55), predicted" in said.out
+    assert "git apply found.diff" in said.out.splitlines()
+    assert FASTER in said.out.splitlines()
+    [page] = tmp_path.glob("strobe-tune/*/*-train/search.html")
+    assert said.out.splitlines()[-1] == str(page.relative_to(tmp_path))
+    text = Page(page.read_text()).text
+    assert FASTER in text
+    assert "engine." not in text
+    assert (tmp_path / "train.py").read_text() == TINY
+    subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
+    assert (
+        "DataLoader([1, 2], batch_size=2, num_workers=2, persistent_workers=True)"
+        in (tmp_path / "train.py").read_text()
+    )
+
+
+def test_where_nothing_is_faster_there_is_nothing_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Even(Made):
+        def trains(self, chosen: Mapping[str, str]) -> float:
+            return 80.0
+
+    tuned(monkeypatch, tmp_path, machine=Even)
+    said = capsys.readouterr().out
+    assert "Nothing that was tried is measurably faster." in said
+    assert not (tmp_path / "found.diff").exists()
+    assert "DataLoader(..." not in said
+
+
+@pytest.mark.slow
+def test_a_slow_loader_gets_workers_by_a_patch_that_git_applies(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    options = ("--budget", "20m", "--over", "workers", "--seconds", "0.5", "--turn-seconds", "0.3")
+    asked = ("-m", "strobe.tune", *options, "--yes", "--patch", "found.diff", "--out", "search", "train.py", "2")
+    said = ended(started(*asked, cwd=tmp_path))
+    record = json.loads((tmp_path / "search" / NAME).read_text())
+    assert record["proof"]["verdict"] == "faster", said
+    assert record["script"] == "python train.py 2"
+    [workers] = [text for text in record["recommended"] if text.startswith("engine.num_workers=")]
+    line = next(line for line in said.splitlines() if line.startswith("DataLoader("))
+    found = f"num_workers={workers.partition('=')[2]}, persistent_workers=True"
+    assert line == f"DataLoader(..., {found}) at train.py:{LINE}"
+    assert script.read_text() == SCRIPT  # nothing is edited unasked
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.diff", "search", "train.py"]
+    subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
+    assert f"            {found},\n            batch_size=4,\n" in script.read_text()
+    assert f"train.py:{LINE}" in (tmp_path / "search" / "search.html").read_text()
+
+
+def tuning_of(folder: Path, *changes: str, losses: Any = None) -> Tuning:
+    found = begin(folder, [], None, command="strobe tune train.py", budget=60.0, script="python train.py")
+    found.best = list(changes)
+    found.proof = {"ratio": {"median": 2.0, "low": 1.9, "high": 2.1}, "verdict": "faster", "error": None}
+    found.proof |= {"losses": losses} if losses else {}
+    found.trials = [{"kept": True, "images": (32, 64)}]
+    return found
+
+
+def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
+    losses = {"before": [2.0, 1.5, 1.0], "after": [2.0, 1.53, 1.0, 0.9]}
+    tuning = tuning_of(tmp_path, "trainer.precision=bf16-mixed", losses=losses)
+    assert warning(tuning) == (
+        'precision="bf16-mixed" computes with fewer digits: compare the accuracy before you rely on it.'
+    )
+    assert first_losses(tuning) == (
+        "Losses of the first 3 steps, from the same seed: from 2 to 1 as it is, from 2 to 1 with the changes; "
+        "they differ by 0.0% in the middle, by 2.0% at most."
+    )
+    assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
+    larger = warning(tuning_of(tmp_path, "data.batch_size=64"))
+    assert larger.startswith("Each update sees 64 images instead of 32")
+
+
+def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuning = tuning_of(tmp_path, "engine.num_workers=2")
+    assert tuning.proof is not None
+    tuning.proof["verdict"], tuning.trials = "no difference", []
+    print_tuning(Console(), tuning)
+    assert "DataLoader" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.py"], "nothing.py is not a file; give the script that trains"),
+        (["--over", "loader,workers", "train.py"], "--over loader cannot be searched in a script; give of workers"),
+        (["--budget", "soon", "train.py"], "--budget soon is not a length of time; give one such as --budget 120s"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    with pytest.raises(SystemExit) as refused:
+        command.main(arguments)
+    assert str(refused.value.code).startswith(said)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_completed_search_is_not_written_over(tmp_path: Path) -> None:
+    done = tuning_of(tmp_path)
+    done.status = "completed"
+    done.save()
+    with pytest.raises(ConfigError, match="holds a search that is completed, or another one; give another folder"):
+        command._tuning(tuning_of(tmp_path), tmp_path)
+
+
+def test_what_only_the_application_has_is_not_searched() -> None:
+    assert set(command.SEARCHED) == set(ALL) - set(OWN)

@@ -1,0 +1,128 @@
+"""What to write into a script, and the patch, which git takes; scripts that ran have noted where their calls stand."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from strobe.probe import changes
+from strobe.probe.changes import MADE
+from strobe.tune.writing import Edit, edits, patch
+
+FOUND = ("engine.num_workers=4", "engine.persistent_workers=true")
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Run a script's text, and tell where it made its loader."""
+    monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)
+    monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
+    monkeypatch.chdir(tmp_path)
+    changes._change_loaders(DataLoader, {})
+
+    def run(text: str) -> dict[str, Any]:
+        script = tmp_path / "train.py"
+        script.write_text(f"from torch.utils.data import DataLoader\n\n{text}")
+        return {"loader": [vars(runpy.run_path(str(script))["loader"])[MADE]]}
+
+    return run
+
+
+CALLS = {
+    'loader = DataLoader("items")\n': 'loader = DataLoader("items", num_workers=4, persistent_workers=True)\n',
+    "loader = DataLoader([1], 2, num_workers=1 + 0)": (
+        "loader = DataLoader([1], 2, num_workers=4, persistent_workers=True)"
+    ),
+    "loader = DataLoader([1], 1, None, None, None, 0)  # why\n": (
+        "loader = DataLoader([1], 1, None, None, None, 4, persistent_workers=True)  # why\n"
+    ),
+    """loader = DataLoader(
+    ["é", 2],
+    batch_size=2,
+    shuffle=True,  # each epoch
+)
+""": """loader = DataLoader(
+    ["é", 2],
+    batch_size=2,
+    num_workers=4, persistent_workers=True,
+    shuffle=True,  # each epoch
+)
+""",
+    """def made():
+    é = [1]; return [DataLoader(é), DataLoader([2])][0]
+
+loader = made()
+""": """def made():
+    é = [1]; return [DataLoader(é, num_workers=4, persistent_workers=True), DataLoader([2])][0]
+
+loader = made()
+""",
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CALLS.items())
+@pytest.mark.parametrize("in_a_repository", [True, False])
+def test_git_applies_the_patch(noted: Any, tmp_path: Path, before: str, after: str, in_a_repository: bool) -> None:
+    found = edits(FOUND, noted(before))
+    if in_a_repository:
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    told, left_out = patch(found)
+    assert left_out == []
+    (tmp_path / "found.diff").write_text(told)
+    subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
+    assert (tmp_path / "train.py").read_text() == f"from torch.utils.data import DataLoader\n\n{after}"
+
+
+def test_it_is_named_by_file_and_line(noted: Any) -> None:
+    (edit,) = edits(FOUND, noted("\n\nloader = DataLoader([1])\n"))
+    assert edit.text == "DataLoader(..., num_workers=4, persistent_workers=True)"
+    assert edit.place == "train.py:5"
+
+
+def test_a_loader_without_workers_keeps_nothing_that_torch_refuses(noted: Any) -> None:
+    found = edits(["engine.num_workers=0"], noted("loader = DataLoader([1], num_workers=2, prefetch_factor=4)\n"))
+    assert found[0].text == "DataLoader(..., num_workers=0, prefetch_factor=None)"
+    assert "+loader = DataLoader([1], num_workers=0, prefetch_factor=None)\n" in patch(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kind = {'num_workers': 0}\nloader = DataLoader([1], **kind)\n", "is not given num_workers by name; change"),
+        (
+            "class Own(DataLoader):\n    def __init__(self):\n        super().__init__([1])\nloader = Own()\n",
+            "Own at train.py:6 has a constructor of its own; change it there",
+        ),
+        ("import copy\nloader = copy.copy(DataLoader([1]))\n", ""),
+    ],
+)
+def test_what_it_cannot_change_it_names(noted: Any, text: str, why: str) -> None:
+    told, left_out = patch(edits(FOUND, noted(text)))
+    assert (not told) == bool(why)
+    assert not why or why in left_out[0]
+
+
+def test_a_file_that_was_edited_since_is_left_alone(noted: Any, tmp_path: Path) -> None:
+    found = edits(FOUND, noted("loader = DataLoader([1])\n"))
+    (tmp_path / "train.py").write_text("\n\n\n")
+    assert patch(found) == (
+        "",
+        [
+            "DataLoader(..., num_workers=4, persistent_workers=True) is not in the patch: train.py:3 has changed since",
+        ],
+    )
+
+
+def test_what_stands_nowhere_is_written_all_the_same() -> None:
+    found = edits(["threads=2", "matmul_precision=high", "trainer.precision=bf16-mixed", "model.fused=true"], {})
+    assert [edit.text for edit in found] == [
+        "torch.set_num_threads(2)",
+        'torch.set_float32_matmul_precision("high")',
+        'Trainer(precision="bf16-mixed")',
+        "Optimizer(..., fused=True)",
+    ]
+    assert patch([Edit("x", ())]) == ("", ["x is not in the patch: its place was not found"])
