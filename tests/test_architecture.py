@@ -56,6 +56,7 @@ BEFORE_TORCH = (
     "strobe.callbacks.normalise",
     "strobe.callbacks.spans",
     "strobe.process.launch",
+    "strobe.probe.__main__",
     "strobe.app.run.apart",
     "strobe.view.__main__",
 )

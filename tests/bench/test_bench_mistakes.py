@@ -21,7 +21,7 @@ from support.suite_parts import trial_of
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strobe.bench.suites.workers.suite._has_gpu", lambda: False)
-    monkeypatch.setattr("strobe.bench.suites.training.suite.DRIVER", Path("none"))
+    monkeypatch.setattr("strobe.bench.suites.training.DRIVER", Path("none"))
     monkeypatch.delenv("STROBE_DATA", raising=False)
 
 

@@ -15,7 +15,7 @@ from strobe.app.build.instantiate import build
 from strobe.bench import steady as trainings
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.inputs import prepared
-from strobe.bench.suites.training import suite as training
+from strobe.bench.suites import training
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError
 from strobe.measure.timing import FEWEST_STEPS, Window

@@ -84,7 +84,7 @@ def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path
     assert best["images_per_second"] == pytest.approx({"median": 300, "low": 288, "high": 312, "of": "steps"})
     assert best["speedup"] == {"median": pytest.approx(3), "low": None, "high": None}
     assert (best["verdict"], baseline["verdict"]) == ("too few runs", "baseline")
-    assert "give sweep.repeats=3" in record["notes"][0]
+    assert "train more often (a sweep with sweep.repeats=3)" in record["notes"][0]
 
 
 def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:

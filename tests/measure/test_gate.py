@@ -33,9 +33,9 @@ def codes(truth: float, *, runs: int, noise: float, cells: int = 1, seed: int = 
 
 
 @pytest.mark.parametrize(("runs", "noise"), [(2, 0.02), (3, 0.1), (5, 0.02), (5, 0.3), (20, 0.05)])
-@pytest.mark.parametrize("truth", [1 - LIMIT, 0.9])
-def test_what_lost_more_passes_no_more_often_than_the_level_allows(truth: float, runs: int, noise: float) -> None:
-    assert codes(truth, runs=runs, noise=noise).count(0) <= 0.025 * TRIALS
+def test_what_lost_the_limit_passes_no_more_often_than_the_level_allows(runs: int, noise: float) -> None:
+    """And so what lost more, which is further from passing."""
+    assert codes(1 - LIMIT, runs=runs, noise=noise).count(0) <= 0.025 * TRIALS
 
 
 @pytest.mark.parametrize(("runs", "noise"), [(2, 0.02), (3, 0.1), (5, 0.02), (20, 0.05)])

@@ -87,7 +87,12 @@ class Made(Sided):
         made = {"call": "DataLoader", "constructor": False, "given": ["batch_size", "dataset"]}
         place = {"file": str(Path("train.py").resolve()), "line": 3, "end_line": 3, "column": 9, "end_column": 41}
         engine = {"num_workers": 0, "persistent_workers": False}
-        found = super().record(overrides).summary | {"script": self.script.line, "choices": {}, "loaders": []}
+        found = super().record(overrides).summary | {
+            "script": self.script.line,
+            "choices": {},
+            "loaders": [],
+            "unit": "samples",
+        }
         return Record(found, {"engine": engine, "made": {"loader": [made | place]}})
 
 
@@ -109,6 +114,7 @@ def test_it_ends_with_what_to_write_and_where(
     said = capsys.readouterr()
     assert "This runs python train.py --lr 0.1 up to its first fit, many times" in said.err
     assert "num_workers=2, persistent_workers=True: 2.50 times (2.45 to 2.55), predicted" in said.out
+    assert "The loader alone reaches 200 samples/s" in said.out
     assert "git apply found.diff" in said.out.splitlines()
     assert FASTER in said.out.splitlines()
     [page] = tmp_path.glob("strobe-tune/*/*-train/search.html")
@@ -180,7 +186,7 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
     larger = warning(tuning_of(tmp_path, "data.batch_size=64"))
-    assert larger.startswith("Each update sees 64 images instead of 32")
+    assert larger.startswith("Each update sees 64 samples instead of 32")
 
 
 def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,12 +188,13 @@ def advice(record: Record) -> list[dict[str, Any]]:
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
         title, predicted = str(found["title"]), rank.gain(found)
+        evidence = " ".join(part for part in _SENTENCE.split(str(found["evidence"])) if rank.AGAIN not in part)
         change = " ".join(found.get("overrides") or [])
         if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
             title = predicted = ""
         if change and predicted:
             predicted = f"{change} -> {predicted}"
-        told = {"title": title, "predicted": predicted, "command": command_of(record, found)}
+        told = {"title": title, "predicted": predicted, "evidence": evidence, "command": command_of(record, found)}
         told |= {"advice": ""} if found.get("advice") and found["advice"] in verdict else {}
         shown.append(found | told | {"remedies": remedies(found)})
     return shown

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strobe.diagnose.attribution import hooks
-from strobe.diagnose.foreign import is_foreign
+from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.symptoms import steady_waiting
 from strobe.overrides import key_of, split
@@ -83,7 +83,8 @@ def _loads_otherwise(one: Combination, other: Combination) -> bool:
 
 
 def _combined(record: Record, step: Step, one: Combination) -> Proposal:
-    return _proposal(record, one.overrides, _reason(record, step, one), one.predicted)
+    why = _reason(record, step, one)
+    return _proposal(record, one.overrides, in_words(why, record) if is_foreign(record) else why, one.predicted)
 
 
 def _reason(record: Record, step: Step, one: Combination) -> str:

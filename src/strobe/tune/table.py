@@ -91,7 +91,8 @@ def warning(tuning: Tuning) -> str:
     now, then = updates[0][0], updates[-1][1]
     scaled = any(key_of(text).startswith("model.lr") for text in tuning.changes)
     rate = ", and the learning rate is scaled with them" if scaled else ""
-    told = f"Each update sees {then} images instead of {now}{rate}: compare the accuracy before you rely on it."
+    unit = "images" if tuning.header["script"] is None else "samples"
+    told = f"Each update sees {then} {unit} instead of {now}{rate}: compare the accuracy before you rely on it."
     return f"{told} {coarse}".strip()
 
 

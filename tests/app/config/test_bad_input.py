@@ -169,7 +169,7 @@ def test_no_gpu(train: Train) -> None:
 @pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])
 def test_a_metric_that_nobody_logs(train: Train, kind: str) -> None:
     watching = (f"+callbacks.watch._target_=lightning.pytorch.callbacks.{kind}", "+callbacks.watch.monitor=val_loss")
-    ended = train(*watching, "trainer.limit_val_batches=1")
+    ended = train(*watching, CHECKPOINTS)
     refused(ended, "callbacks.watch.monitor=val_loss is not a metric of this run; choose one of ", "val/loss")
     assert ended.summary["status"] == "failed"
 

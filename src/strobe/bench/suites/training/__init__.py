@@ -1,1 +1,0 @@
-"""Trainings that are timed once they are steady."""
