@@ -11,6 +11,7 @@ MOST = 1024  # parts of a batch that are looked at, so that a step pays for no l
 SEVERAL = 32  # items, by which a list of images is known, and from which on the ends tell a list of numbers
 
 _PLAIN = (int, float, str, bytes)
+_LISTS = (list, tuple)
 
 
 def size_of(batch: Any) -> int | None:
@@ -19,14 +20,15 @@ def size_of(batch: Any) -> int | None:
     This is Lightning's rule (``extract_batch_size``), except that a list of images, as detectors take them, counts its
     items. None if no tensor has a dimension, among the first parts of a large batch.
     """
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else None
+    first = batch[0] if isinstance(batch, _LISTS) and batch else batch  # as most batches have it, found at once
+    if isinstance(first, Tensor) and (first is batch or first.ndim not in (0, 3)):
+        return first.shape[0] if first.ndim else None
     budget = iter(range(MOST))
     for part in _walk(batch, budget):
         if isinstance(part, Tensor):
             if part.ndim:
                 return len(part)
-        elif isinstance(part, list | tuple) and _are_images(part, budget):
+        elif isinstance(part, _LISTS) and _are_images(part, budget):
             return len(part)
     return None
 
@@ -74,7 +76,7 @@ def _parts(batch: Any) -> list[Any]:
         return []
     if isinstance(batch, Mapping):
         return list(islice(batch.values(), MOST))
-    if isinstance(batch, list | tuple):
+    if isinstance(batch, _LISTS):
         plain = len(batch) > SEVERAL and isinstance(batch[0], _PLAIN) and isinstance(batch[-1], _PLAIN)
         return [] if plain else list(batch[:MOST])
     if is_dataclass(batch):

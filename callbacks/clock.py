@@ -16,6 +16,7 @@ from .device_clock import DeviceClock
 SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
 # each; primes, so that steps with and without an update take part where gradients are accumulated
 MANY = 50 * SAMPLED  # steps, after which they are asked seldom
+_CALLBACKS = PHASES.index("callbacks")
 
 
 class Phases:
@@ -89,32 +90,17 @@ class Lap:
     """What happened between two moments: nanoseconds of each phase, and of each ``callbacks/<name>``."""
 
     spent: dict[str, int]
-    updates: int  # how often an optimizer stepped
-    computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
-    alone: dict[str, int] | None = None  # likewise, by the thread that trains
-    collecting: float = 0.0  # seconds of Python's garbage collection, within the phases but for those of callbacks
-    waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
+    updates: int = 0  # how often an optimizer stepped
     began: int = 0  # by time.perf_counter_ns
+    collecting: int = 0  # of Python's garbage collection, within the phases but for those of callbacks
+    computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
+    alone: dict[str, int] = field(default_factory=dict)  # likewise, by the thread that trains
+    waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
 
     @property
     def phases(self) -> dict[str, float]:
         """Seconds of each of ``PHASES``."""
-        return _by_phase(self.spent)
-
-    @property
-    def cpu(self) -> dict[str, float] | None:
-        """Core-seconds of this process in each of ``PHASES``."""
-        return None if self.computed is None else _by_phase(self.computed)
-
-    @property
-    def main(self) -> dict[str, float] | None:
-        """Core-seconds of the thread that trains in each of ``PHASES``."""
-        return None if self.computed is None else _by_phase(self.alone or {})
-
-    @property
-    def waits(self) -> dict[str, float]:
-        """Seconds in which this rank waits for the others, in each of ``PHASES``."""
-        return _by_phase(self.waited)
+        return dict(zip(PHASES, by_phase(self.spent), strict=True))
 
     def owned(self, name: str) -> float:
         """Seconds of the hooks of one callback, logger or module."""
@@ -149,7 +135,7 @@ class Clock(Phases):
     @property
     def updates(self) -> int:
         """Of the step so far."""
-        return self._updates
+        return self._lap.updates
 
     def call(self, phase: str) -> None:
         """What runs now turns out to be this phase, since the one before it ended."""
@@ -160,7 +146,7 @@ class Clock(Phases):
 
         At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
         """
-        lap = self._lap()
+        lap = self._end()
         self._rest = "data_wait" if epoch else "other"
         if self.device is not None:
             self.device.restart()
@@ -169,7 +155,7 @@ class Clock(Phases):
     def lap(self) -> Lap:
         """End a step, and begin the next one."""
         self._steps += 1
-        lap = self._lap()
+        lap = self._end()
         if self.device is not None:
             self.device.lap()
         return lap
@@ -182,8 +168,8 @@ class Clock(Phases):
         spent, current = self._spent, self._current
         spent[current] = spent.get(current, 0) + now - self._since
         self._since = now
-        if self._computed is not None:
-            self._charge_cpu(self._computed)
+        if self._lap.computed is not None:
+            self._charge_cpu(self._lap.computed)
         self._current = phase or self._rest
         if phase == "data_wait":
             self._rest = "other"
@@ -192,7 +178,7 @@ class Clock(Phases):
 
     def updated(self) -> None:
         """Count an optimizer's step."""
-        self._updates += 1
+        self._lap.updates += 1
 
     @property
     def waiting(self) -> bool:
@@ -208,37 +194,32 @@ class Clock(Phases):
     def waited(self) -> None:
         """It waits no more."""
         if self._waiting:
-            spent = time.perf_counter_ns() - self._waiting
-            self._waited[self._current] = self._waited.get(self._current, 0) + spent
+            waited = self._lap.waited
+            waited[self._current] = waited.get(self._current, 0) + time.perf_counter_ns() - self._waiting
             self._waiting = 0
         if self.device is not None:
             self.device.waited()
 
-    def _lap(self) -> Lap:
+    def _end(self) -> Lap:
         self.settle()
-        now = time.perf_counter_ns()
-        self._spent[self._current] = self._spent.get(self._current, 0) + now - self._since
-        if self._computed is not None:
-            self._charge_cpu(self._computed)
-        collected = self._collected / 1e9
-        lap = Lap(self._spent, self._updates, self._computed, self._alone, collected, self._waited, self._began)
+        now, lap = time.perf_counter_ns(), self._lap
+        lap.spent[self._current] = lap.spent.get(self._current, 0) + now - self._since
+        if lap.computed is not None:
+            self._charge_cpu(lap.computed)
         self._begin(now)
         return lap
 
     def _begin(self, now: int) -> None:
-        self._spent: dict[str, int] = {}
-        self._waited: dict[str, int] = {}
-        self._updates = self._collected = self._waiting = 0
-        self._since = self._began = now
-        self._computed: dict[str, int] | None = None
-        self._alone: dict[str, int] = {}
+        self._spent: dict[str, int] = {}  # the lap's, at hand
+        self._lap = Lap(self._spent, began=now)
+        self._since, self._waiting = now, 0
         every = SAMPLED if self._steps < MANY else SELDOM
         if self._steps % every == every // 2:
-            self._computed, self._cpu_since = {}, time.process_time_ns()
-            self._main_since = self._thread_time_ns()
+            self._lap.computed = {}
+            self._cpu_since, self._main_since = time.process_time_ns(), self._thread_time_ns()
 
     def _charge_cpu(self, computed: dict[str, int]) -> None:
-        alone, current = self._alone, self._current
+        alone, current = self._lap.alone, self._current
         now, main = time.process_time_ns(), self._thread_time_ns()
         computed[current] = computed.get(current, 0) + now - self._cpu_since
         alone[current] = alone.get(current, 0) + main - self._main_since
@@ -256,12 +237,12 @@ class Clock(Phases):
         if when == "start":
             self._collecting = 0 if self._current.startswith(OWNED) else now
         elif self._collecting:
-            self._collected += now - self._collecting
+            self._lap.collecting += now - self._collecting
             self._collecting = 0
 
 
-def _by_phase(spent: dict[str, int]) -> dict[str, float]:
-    """Nanoseconds as seconds of each phase."""
-    found = {phase: spent.get(phase, 0) for phase in PHASES}
-    found["callbacks"] = sum(spent.values()) - sum(found.values())  # the rest are ``callbacks/<name>``
-    return {phase: each / 1e9 for phase, each in found.items()}
+def by_phase(spent: dict[str, int]) -> list[float]:
+    """Nanoseconds of phases and of each ``callbacks/<name>`` as seconds of each of ``PHASES``, in their order."""
+    found = [spent.get(phase, 0) for phase in PHASES]
+    found[_CALLBACKS] = sum(spent.values()) - sum(found)
+    return [each / 1e9 for each in found]

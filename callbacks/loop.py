@@ -20,6 +20,7 @@ from .schedule import Schedule
 from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
+from .waits import Waits
 
 LEARN = 3  # steps in which every parameter says when its gradient is there; later only those that came first
 
@@ -36,6 +37,7 @@ class LoopPhases(Phases):
         clock: What measures the phases.
         named: The optimizers whose updates count; None for all in this thread.
         may_update: Asked before each update, with the optimizer: whether it belongs to this training.
+        waits: Of one of several ranks, to be told of backward passes.
 
     Attributes:
         failure: An error of this class's own, after which it does nothing more. It is kept from the script.
@@ -46,6 +48,7 @@ class LoopPhases(Phases):
         clock: Clock,
         named: Sequence[Any] | None,
         may_update: Callable[[Any], bool],
+        waits: Waits | None = None,
     ) -> None:
         super().__init__()
         self.parts: list[Any] = [clock]  # and ranges, while steps are traced
@@ -53,7 +56,7 @@ class LoopPhases(Phases):
         # Each that was seen, and how many backward passes there were before its latest update.
         self.optimizers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.failure: Exception | None = None  # hooks cannot be removed while torch calls them
-        self._clock, self._may_update = clock, may_update
+        self._clock, self._may_update, self._waits = clock, may_update, waits
         self._named = None if named is None else weakref.WeakSet(named)
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
@@ -176,7 +179,10 @@ class LoopPhases(Phases):
         if "backward" in self._stack or self.failure or is_compiling():
             return
         try:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            if self._waits is None:
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+            else:
+                self._waits.begin(self._end_backward)
             self._first.add(id(parameter))
             self.passes += 1
             if self._stack[-1:] == ["forward"]:

@@ -89,6 +89,12 @@ def _clips(trainer: Any) -> bool:
     return bool(trainer.gradient_clip_val) or _overrides(module, ["configure_gradient_clipping"])
 
 
+def skip_idle(callback: Any) -> None:
+    """Let Lightning pass over the hooks of a step in which a callback does nothing: it calls what is callable."""
+    hooks = [hook for hook in (*MODULE_HOOKS, *AROUND_BACKWARD) if not _overrides(callback, [hook])]
+    vars(callback).update(dict.fromkeys(hooks))
+
+
 def around_backward(module: Any) -> set[str]:
     """Which hooks around the backward pass a module overrides."""
     return {hook for hook in AROUND_BACKWARD if _overrides(module, [hook])}

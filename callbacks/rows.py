@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .clock import Clock, Lap
+from .clock import Clock, Lap, by_phase
 from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, PHASES, RANKS
 from .threads import ThreadsBeside
 from .waits import Waits
@@ -23,14 +23,14 @@ PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 
 _SECONDS = ",%.7f"
-_STEP = _SECONDS * len(("total", *PHASES))
+_STEP = "%s" + ",%s" * 6 + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
 _GAPS, _NO_GAPS = _SECONDS * len(GAPS), ",0.0" * len(GAPS)
 _CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN)), "," * len((*CPU, *MAIN))
 
 
 @dataclass(slots=True)
 class Row:
-    """A step that is not written yet: what follows it is not known, or its device is not done."""
+    """A step, to which is added what follows it, and what its device did."""
 
     head: Sequence[Any]  # from `step` to the memory
     lap: Lap
@@ -52,19 +52,22 @@ class StepRows:
         self._owners = [OWNED + owner for owner in owners]
         self._between, self._no_after = between, ",0.0" * len(between)
         self._device = (*DEVICE, *[EXPOSED] * ranks) if device else ()
+        self._line = _STEP + "%s%s" + _SECONDS + "%s" + _SECONDS * len(owners) + "%s\r\n"
         self._waiting: deque[Row] = deque()
         self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("w", newline="", buffering=1 << 16)
         names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         csv.writer(self._file).writerow([*COLUMNS, *names, *self._owners, *(AFTER + owner for owner in between)])
         self._file.flush()
         self._flushed = time.monotonic()
 
-    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[Any] = ()) -> None:
+    def add(self, head: Sequence[Any], lap: Lap, among: Sequence[Any] = ()) -> Row:
         """A step has ended: those before it are followed by nothing more."""
         self._waiting.append(row := Row(head, lap, among))
         if self._device:
             self._untold.append(row)
+        return row
 
     def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
         """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
@@ -91,7 +94,7 @@ class StepRows:
             row = self._waiting[0]
             if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
                 break
-            self._file.write(self._line(self._waiting.popleft()))
+            self._file.write(self._written(self._waiting.popleft()))
         if now - self._flushed > FLUSH_SECONDS:
             self._file.flush()
             self._flushed = now
@@ -101,21 +104,25 @@ class StepRows:
         with self._file:
             self.write(time.monotonic(), last=True)
 
-    def _line(self, row: Row) -> str:
-        lap = row.lap
-        cpu, main, phases = lap.cpu, lap.main, lap.phases.values()
-        line = ",".join(["" if value is None else str(value) for value in row.head])
-        line += _STEP % (sum(phases), *phases)
-        line += _GAPS % tuple(row.gaps) if row.gaps else _NO_GAPS
-        line += _CPU % (*cpu.values(), *main.values()) if cpu and main else _NO_CPU
-        line += _SECONDS % lap.collecting
-        for value in (*row.among, *[row.device and row.device.get(name) for name in self._device]):
-            line += "," if value is None else _SECONDS % value if isinstance(value, float) else f",{value}"
-        for owner in self._owners:
-            line += _SECONDS % (lap.spent.get(owner, 0) / 1e9)
-        for seconds in row.after or ():
-            line += _SECONDS % seconds
-        return line + (self._no_after if row.after is None else "") + "\r\n"
+    def _written(self, row: Row) -> str:
+        lap, spent = row.lap, row.lap.spent
+        phases = by_phase(spent)
+        more = [*row.among, *[row.device and row.device.get(name) for name in self._device]]
+        return self._line % (
+            *["" if value is None else value for value in row.head],
+            sum(phases),
+            *phases,
+            _GAPS % tuple(row.gaps) if row.gaps else _NO_GAPS,
+            _NO_CPU if lap.computed is None else _CPU % (*by_phase(lap.computed), *by_phase(lap.alone)),
+            lap.collecting / 1e9,
+            "".join(map(_field, more)),
+            *[spent.get(owner, 0) / 1e9 for owner in self._owners],
+            _SECONDS * len(row.after) % tuple(row.after) if row.after else self._no_after,
+        )
+
+
+def _field(value: Any) -> str:
+    return "," if value is None else _SECONDS % value if isinstance(value, float) else f",{value}"
 
 
 def _sum(before: list[float] | None, more: list[float]) -> list[float]:
@@ -149,28 +156,29 @@ def _held(pid: int | str | None) -> int | None:
 class StepLog:
     """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
 
-    Without ``rows`` nothing is written. What the callbacks in ``checkpoints`` take between steps has its own column.
+    What the callbacks in ``checkpoints`` take between steps has its own column.
     """
 
     def __init__(
-        self, clock: Clock, rows: StepRows | None, checkpoints: Collection[str] = (), waits: Waits | None = None
+        self, clock: Clock, rows: StepRows, checkpoints: Collection[str] = (), waits: Waits | None = None
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.threads = ThreadsBeside()
         self._memory = MemoryWatch()
-        self._recent: deque[tuple[int, Lap, float]] = deque(maxlen=LIVE_STEPS)  # images, and seconds after the step
+        self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
 
-    def end_step(self, step: int, epoch: int, images: int | None, *, profiled: bool, batch: Any = None) -> Lap:
-        """End the step, and begin the next one."""
+    def end_step(
+        self, step: int, epoch: int, images: int | None, *, profiled: bool, elements: int | None = None
+    ) -> Lap:
+        """End the step, whose batch has so many ``elements`` among several ranks, and begin the next one."""
         lap, now = self.clock.lap(), time.monotonic()
-        among = self._waits.of(lap, batch) if self._waits else ()
+        among = self._waits.of(lap, elements) if self._waits else ()
         self.threads.look(now)
-        self._recent.append((images or 0, lap, 0.0))
-        if self._rows is not None:
-            self._rows.add([step, epoch, images, lap.updates, int(profiled), *self._memory.held(now)], lap, among)
-            if self.clock.device is not None and (told := self.clock.device.ready()):
-                self._rows.tell(told)
-            self._rows.write(now)
+        head = (step, epoch, images, lap.updates, int(profiled), *self._memory.held(now))
+        self._recent.append(self._rows.add(head, lap, among))
+        if self.clock.device is not None and (told := self.clock.device.ready()):
+            self._rows.tell(told)
+        self._rows.write(now)
         return lap
 
     def live(self) -> tuple[float, float] | None:
@@ -178,32 +186,27 @@ class StepLog:
 
         None before the first step.
         """
-        images = sum(images for images, _, _ in self._recent)
-        seconds = sum(sum(lap.phases.values()) + after for _, lap, after in self._recent)
-        return (
-            (images / seconds, sum(lap.phases["data_wait"] for _, lap, _ in self._recent) / seconds) if images else None
-        )
+        laps = [row.lap for row in self._recent]
+        seconds = sum(sum(lap.spent.values()) for lap in laps) / 1e9 + sum(sum(row.gaps or ()) for row in self._recent)
+        images = sum(row.head[2] or 0 for row in self._recent)
+        waited = sum(lap.spent.get("data_wait", 0) for lap in laps) / 1e9
+        return (images / seconds, waited / seconds) if images else None
 
     def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; the time since the last one ended goes into that one's row."""
         lap = self.clock.restart(epoch=epoch)
-        if self._recent:  # the rate that a person sees holds what lies between steps too
-            images, latest, after = self._recent.pop()
-            self._recent.append((images, latest, after + sum(lap.phases.values())))
-        if self._rows is not None:
-            checkpoints = sum(lap.owned(name) for name in self._checkpoints)
-            validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
-            between = max(0.0, sum(lap.phases.values()) - validation - checkpoints)
-            self._rows.follow(
-                {"validation": validation, "checkpoints": checkpoints, "between": between}, None if validation else lap
-            )
+        checkpoints = sum(lap.owned(name) for name in self._checkpoints)
+        validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
+        between = max(0.0, sum(lap.spent.values()) / 1e9 - validation - checkpoints)
+        self._rows.follow(
+            {"validation": validation, "checkpoints": checkpoints, "between": between}, None if validation else lap
+        )
 
     def close(self) -> None:
         """Write what is left; the device is waited for."""
-        if self._rows is not None:
-            with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
-                self._rows.tell(self.clock.device.finish() if self.clock.device else ())
-            self._rows.close()
+        with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
+            self._rows.tell(self.clock.device.finish() if self.clock.device else ())
+        self._rows.close()
 
 
 def rows_of(path: Path, rank: int) -> Path:

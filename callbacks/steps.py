@@ -7,10 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .batches import size_of
+from .batches import elements_of, size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
-from .owners import checkpoint_names, metrics_of, owners, owners_between
+from .owners import checkpoint_names, metrics_of, owners, owners_between, skip_idle
 from .phases import PhaseClock
 from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
@@ -46,6 +46,8 @@ class StepRecorder(Callback):
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
         self._waits: Waits | None = None  # of one of several ranks
+        self._began = 0.0  # `fit`, by time.monotonic
+        self.startup_seconds: float | None = None  # of `fit`, before its first step: a sanity check, starting workers
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, after the checkpoints, so that a step ends after all others."""
@@ -55,9 +57,11 @@ class StepRecorder(Callback):
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
         on_gpu, ranks = trainer.strategy.root_device.type == "cuda", trainer.world_size > 1
+        self._began, self.startup_seconds = time.monotonic(), None
         self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
+        skip_idle(self)
         self._clock.install(trainer)
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
@@ -70,7 +74,6 @@ class StepRecorder(Callback):
         mine = {*checkpoints, type(self).__name__}
         between = [name for name in (*owners_between(trainer), *loggers) if name not in mine]
         path = rows_of(self.path, trainer.global_rank)
-        path.parent.mkdir(parents=True, exist_ok=True)
         rows = StepRows(path, [*owners(trainer), *loggers], between=between, device=on_gpu, ranks=ranks)
         if ranks:
             self._waits = Waits(self._clock)
@@ -79,7 +82,7 @@ class StepRecorder(Callback):
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
-        self._profilers = [one for one in trainer.callbacks if hasattr(one, "recording")]
+        self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
         self._recording = self._is_recorded()
         if self._log is not None:
             self._log.threads = ThreadsBeside()
@@ -87,6 +90,8 @@ class StepRecorder(Callback):
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Begin a step here, without what happened between epochs."""
+        if self.startup_seconds is None:
+            self.startup_seconds = time.monotonic() - self._began
         self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:
@@ -104,12 +109,13 @@ class StepRecorder(Callback):
         if self._clock is None or self._log is None:
             return
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
-        before, self._recording = self._recording, self._is_recorded()
+        before, self._recording = self._recording, bool(self._profilers) and self._is_recorded()
         profiled = before or self._recording
         size, self.batch_size = self.batch_size or size_of(batch), None
         step = trainer.fit_loop.epoch_loop.total_batch_idx
         images = None if size is None else size * self._ranks
-        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, batch=batch)
+        elements = elements_of(batch) if self._waits else None
+        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}

@@ -3,15 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from .batches import elements_of
-from .clock import Clock, Lap
+from .clock import Clock, Lap, by_phase
 from .columns import PHASES
 
 _COLLECTIVES = (  # of a process group, by which its device waits; on a CPU it is what they return that waits
@@ -67,28 +66,37 @@ class Waits:
         if isinstance(loss, Tensor) and loss.requires_grad:
             hook: Any = loss.register_hook(lambda _: self._begins(hook))  # type: ignore[no-untyped-call]
 
-    def of(self, lap: Lap, batch: Any) -> Sequence[Any]:
-        """``RANKS`` of a step that has ended. A backward pass that Lightning does not know of has no known wait."""
+    def begin(self, then: Callable[[], None] | None = None) -> None:
+        """Within a backward pass: time the wait at its end, and call ``then``."""
+        _queue(partial(self._last_gradient, then))
+
+    def of(self, lap: Lap, elements: int | None) -> Sequence[Any]:
+        """``RANKS`` of a step that has ended, whose batch has so many elements.
+
+        A backward pass of which nobody told has no known wait.
+        """
         passes, self._passes = self._passes, 0
-        waits: list[Any] = list(lap.waits.values()) if lap.waited else _NONE
+        waits: list[Any] = by_phase(lap.waited) if lap.waited else _NONE
         exposed = sum(waits) if passes or not lap.updates else None
-        return [exposed, *waits, elements_of(batch), f"{(self._unix + lap.began) / 1e9:.6f}"]
+        return [exposed, *waits, elements, f"{(self._unix + lap.began) / 1e9:.6f}"]
 
     def _begins(self, hook: Any) -> None:
         """Within the backward pass: ask to be called when the last local gradient is there."""
         with suppress(Exception):  # which would be the training's
             hook.remove()  # the loss is the user's
-            _queue(self._last_gradient)
+            self.begin()
 
-    def _last_gradient(self) -> None:
+    def _last_gradient(self, then: Callable[[], None] | None) -> None:
         with suppress(Exception):
             self._clock.wait()
-            _queue(self._all_gradients)  # behind those who wait for the others
+            _queue(partial(self._all_gradients, then))  # behind those who wait for the others
 
-    def _all_gradients(self) -> None:
+    def _all_gradients(self, then: Callable[[], None] | None) -> None:
         with suppress(Exception):
             self._clock.waited()
             self._passes += 1
+            if then is not None:
+                then()
 
     def _in_time(self, collective: Callable[..., Any]) -> Any:
         clock = self._clock

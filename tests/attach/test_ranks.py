@@ -3,18 +3,12 @@
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch.distributed
 
 from strobe.attach import ranks
 from strobe.attach.ranks import shared_directory
-
-
-def rank(number: int) -> Any:
-    return SimpleNamespace(world_size=2, is_global_zero=number == 0)
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +26,8 @@ def none() -> Path:
 
 def test_rank_0_names_it_for_each_training() -> None:
     for name in ("first", "second"):
-        assert shared_directory(rank(0), lambda name=name: Path(name)) == Path(name)  # type: ignore[misc]
-        assert shared_directory(rank(1), none) == Path(name)
+        assert shared_directory(0, 2, lambda name=name: Path(name)) == Path(name)  # type: ignore[misc]
+        assert shared_directory(1, 2, none) == Path(name)
 
 
 def test_where_rank_0_fails_or_is_silent_the_other_records_nothing_and_goes_on() -> None:
@@ -41,6 +35,6 @@ def test_where_rank_0_fails_or_is_silent_the_other_records_nothing_and_goes_on()
         raise OSError("No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        shared_directory(rank(0), full)
-    assert shared_directory(rank(1), none) is None
-    assert shared_directory(rank(1), none) is None
+        shared_directory(0, 2, full)
+    assert shared_directory(1, 2, none) is None
+    assert shared_directory(1, 2, none) is None

@@ -127,6 +127,7 @@ def test_what_lies_between_steps_is_in_none(recorder: StepRecorder, standstill: 
     fit(recorder, naps, max_epochs=2, **SOME_VALIDATION | {"val_check_interval": 3})
     assert naps.naps > 0
     assert seconds(recorder, "total") == [0] * 12
+    assert recorder.startup_seconds == pytest.approx(0 if hook == "on_train_epoch_end" else NAP)
 
 
 def test_a_checkpoint_is_in_its_step_within_an_epoch_and_in_none_between_epochs(

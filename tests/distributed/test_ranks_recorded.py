@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from distributed import plain_ranks
 from distributed.ranks import EPOCHS, NAP
 from strobe.callbacks.columns import PHASES, WAITS
 from strobe.records.joining import recover
@@ -48,6 +49,19 @@ def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
     ours = torch.load(tmp_path / "weights.pt")
     started(tmp_path, SCRIPT, "plain")
     torch.testing.assert_close(torch.load(tmp_path / "weights.pt"), ours, rtol=0, atol=0)
+
+
+def test_a_watched_loop_of_several_ranks_is_one_record(tmp_path: Path) -> None:
+    said = started(tmp_path, *TORCHRUN, "--standalone", str(Path(__file__).with_name("plain_ranks.py")))
+    assert said.count("run completed") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"here"}
+    joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
+    assert (joined["ranks"], joined["coverage"], joined["slow"], joined["phase"]) == ([0, 1], 1.0, [1], "forward")
+    first, second = (read_rows(path) for path in rank_files(tmp_path / "here").values())
+    assert len(first) == len(second) == plain_ranks.EPOCHS * plain_ranks.BATCHES
+    assert {row["images"] for row in first} == {8}
+    assert {row["elements"] for row in second} == {4 * 8}
+    assert mean(first, "wait_backward") >= plain_ranks.NAP / 2
 
 
 @pytest.mark.slow

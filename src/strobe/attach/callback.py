@@ -13,6 +13,7 @@ from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
+from strobe.callbacks.owners import skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
@@ -60,9 +61,9 @@ class Strobe(Callback):
         self._before: contention.Reading | None = None
 
     @property
-    def recording(self) -> bool:
-        """Whether a profiler records the current step."""
-        return len(self._parts) > 1 and bool(self._parts[0].recording)  # the tracer comes first
+    def recording(self) -> bool | None:
+        """Whether a profiler records the current step; None without one."""
+        return bool(self._parts[0].recording) if len(self._parts) > 1 else None  # the tracer comes first
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
@@ -120,11 +121,12 @@ class Strobe(Callback):
         self.place = None
         if any(isinstance(one, Strobe) and one._parts for one in trainer.callbacks):
             return  # of two, such as the script's own and that of `strobe run`, one is enough
-        self.place = place = shared_directory(trainer, self._new_place)
+        self.place = place = shared_directory(trainer.global_rank, trainer.world_size, self._new_place)
         if place is None:
             return
         if trainer.world_size > 1:
             self.on_before_backward = self._among_ranks  # type: ignore[method-assign]
+        skip_idle(self)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
         tracer = self._tracer(place) if trainer.is_global_zero else None
@@ -176,7 +178,8 @@ class Strobe(Callback):
         assert self.place is not None
         summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
         config = settings_of(trainer)
-        return summary | {"script": command(), "settings": config} | what_is_trained(trainer), config
+        own = {"script": command(), "settings": config, "startup_seconds": self._recorder.startup_seconds}
+        return summary | own | what_is_trained(trainer), config
 
     def _keep(self, trainer: Any) -> None:
         """Keep what is known already, for a report where the process is killed."""

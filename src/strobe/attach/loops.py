@@ -6,8 +6,8 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -15,35 +15,26 @@ from typing import Any
 import torch
 
 from strobe.attach.place import command, has_stopped, new_directory, tell
-from strobe.attach.ranks import rank, ranks
+from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
-from strobe.attach.settings import keeps_its_profiler, loading_of, what_is_loaded
-from strobe.callbacks.batches import size_of
+from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
+from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.rows import StepLog, StepRows
+from strobe.callbacks.rows import StepLog, StepRows, rows_of
 from strobe.callbacks.schedule import Schedule
+from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
 from strobe.records.files import BEGUN
+from strobe.records.joining import note_failure
 
 MINE = "Strobe"  # owns the time that recording takes
 MANY = 4  # optimizers of one training, from which on it makes them as it goes
 READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings of the machine: seconds at least, and their share of time
 _open: list["Training"] = []  # at most one
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a script asks to be recorded, and how."""
-
-    loader: Any
-    optimizers: Sequence[Any] | None  # of torch; None for all
-    directory: Path | None
-    schedule: dict[str, int] | None  # of a trace
-    report: bool
 
 
 def loop_of(asked: Asked) -> "Loop | None":
@@ -53,7 +44,7 @@ def loop_of(asked: Asked) -> "Loop | None":
     try:
         return _loop_of(asked)
     except Exception as error:
-        tell(error, None)
+        tell(error, None, rank())
         return None
 
 
@@ -72,11 +63,19 @@ def _loop_of(asked: Asked) -> "Loop | None":
             loop = Loop(training, asked)
             training.begin(loop, sure=bool(same) and trains)
             return loop
-    if rank() or not trains:
+    if not trains or (new := _training_of(asked)) is None:
         return None
-    loop = Loop(Training(asked), asked)
-    loop.training.open(loop)
+    loop = Loop(new, asked)
+    new.open(loop)
     return loop
+
+
+def _training_of(asked: Asked) -> "Training | None":
+    """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
+    if rank() and ranks() == 1:
+        return None
+    place = shared_directory(rank(), ranks(), partial(new_directory, asked.directory))
+    return None if place is None else Training(asked, place)
 
 
 def is_recording() -> bool:
@@ -136,9 +135,10 @@ class Loop(Iterator[Any]):
 class Training:
     """The record of one training, from its first loop on."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, place: Path) -> None:
         loader = asked.loader
         self.pid, self.thread = os.getpid(), get_ident()
+        self.rank, self.ranks = rank(), ranks()
         self.named, self.report = asked.optimizers is not None, asked.report
         self.loader = _reference(loader)
         self.dataset = _reference(getattr(loader, "dataset", None))
@@ -153,17 +153,19 @@ class Training:
         self.stranger = False  # an update of the present loop belongs to another training
         self.step, self.epoch = 0, -1
         self.size: int | None = None  # of the batch
+        self.elements: int | None = None  # of its tensors, among several ranks
         self.validation = 0.0
         self.fetched_one = self.profiled = False
         self.before_loop = 0  # updates
         self.before = self.now = contention.read()
         self.next_reading = self.now.at + READ_EVERY
-        device = _device(asked.optimizers)
+        device = device_of(asked.optimizers)
         self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
-        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own)
-        self.place = new_directory(asked.directory)
-        rows = StepRows(self.place / "steps.csv", [MINE], device=device.type == "cuda")
-        self.log = StepLog(self.clock, rows)
+        self.waits = Waits(self.clock) if self.ranks > 1 else None
+        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
+        self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
+        rows = StepRows(self.path, [MINE], device=device.type == "cuda", ranks=self.ranks > 1)
+        self.log = StepLog(self.clock, rows, waits=self.waits)
 
     def open(self, loop: "Loop") -> None:
         """Begin to record, with this loop."""
@@ -172,8 +174,11 @@ class Training:
 
     def _open(self, loop: "Loop") -> None:
         self.phases.watch_updates()
-        begin(self._summary("failed", None), self.place)  # for a report where the process is killed
-        if self.schedule and not keeps_its_profiler():
+        if self.rank == 0:
+            begin(self._summary("failed", None), self.place)  # for a report where the process is killed
+        if self.waits is not None:
+            self.waits.install()
+        if self.schedule and self.rank == 0 and not keeps_its_profiler():
             place, schedule = self.place, Schedule(**self.schedule)
             self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
             self.phases.parts.append(self.trace.ranges)
@@ -200,10 +205,11 @@ class Training:
         """Leave no record."""
         self._let_go()
         self.log.close()
-        for name in ("steps.csv", BEGUN):
-            (self.place / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it holds something else
-            self.place.rmdir()
+        for path in (self.path, self.place / BEGUN)[: 1 if self.rank else 2]:
+            path.unlink(missing_ok=True)
+        for folder in (self.path.parent, self.place):
+            with contextlib.suppress(OSError):  # it holds something else
+                folder.rmdir()
 
     def _is_its_own(self, optimizer: Any) -> bool:
         """An optimizer is about to step: with the first update of a loop it shows whose the loop is."""
@@ -225,8 +231,9 @@ class Training:
         """Another training has begun in this loop: end this record, and begin one for it."""
         self.active = self.aside = None
         self.end()
-        loop.training = Training(loop.asked)
-        loop.training.open(loop)
+        if (training := _training_of(loop.asked)) is not None:
+            loop.training = training
+            training.open(loop)
 
     # --- its loops
 
@@ -270,6 +277,7 @@ class Training:
         """The script has a batch."""
         if loop is self.active:
             self.fetched_one, self.size = True, size_of(batch)
+            self.elements = elements_of(batch) if self.waits else None
             if self.trace is not None:
                 self.trace.fetched(self.epoch, self.step)
             self.phases.change("forward")
@@ -302,14 +310,15 @@ class Training:
     def _end_step(self) -> None:
         self.phases.end_step()
         self.phases.change(OWNED + MINE)
-        images = None if self.size is None else self.size * ranks()
+        images = None if self.size is None else self.size * self.ranks
         profiled, self.profiled = self.profiled, False
         if self.trace is not None:
             if self.schedule and self.step + 1 == self.schedule["wait"] and keeps_its_profiler():
                 self.trace.abandon()
             self.trace.end_step()
             self.profiled = self.trace.recording
-        self.log.end_step(self.step, self.epoch, images, profiled=profiled or self.profiled)
+        profiled = profiled or self.profiled
+        self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
         self.step, self.fetched_one = self.step + 1, False
 
     # --- its end
@@ -334,6 +343,10 @@ class Training:
         if self.trace is not None:
             self.trace.finish(failed=error is not None)
         self.log.close()
+        if self.rank:
+            if isinstance(error, Exception):
+                note_failure(self.place, self.rank, error)
+            return
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
         self.now = contention.read() if self.now is self.before else self.now
@@ -345,9 +358,9 @@ class Training:
         tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        device = _device(list(self.phases.optimizers)).type
-        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device)
-        summary |= self.known | {"devices": 1, "world_size": ranks()}
+        device = device_of(list(self.phases.optimizers)).type
+        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
+        summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
         return summary | {"script": command(), "settings": self.config}
 
     def _let_go(self) -> None:
@@ -357,6 +370,8 @@ class Training:
         self.active = self.aside = None
         self.phases.forget()
         self.clock.collect(False)
+        if self.waits is not None:
+            self.waits.remove()
 
     def fail(self, error: Exception) -> None:
         """End the measuring after an error of Strobe's own."""
@@ -367,7 +382,7 @@ class Training:
                 self.trace.abandon()
         with contextlib.suppress(Exception):
             self.log.close()
-        tell(error, self.place)
+        tell(error, self.place, self.rank)
 
     def guarded(self, work: Callable[..., None], *given: Any) -> None:
         """Work whose error ends the record, and no more than that."""
@@ -375,15 +390,6 @@ class Training:
             work(*given)
         except Exception as error:
             self.fail(error)
-
-
-def _device(optimizers: Iterable[Any] | None) -> torch.device:
-    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
-    for optimizer in optimizers or ():
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                return torch.device(parameter.device)
-    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def _reference(thing: Any) -> Callable[[], Any]:

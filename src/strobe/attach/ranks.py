@@ -14,16 +14,16 @@ PATIENCE = timedelta(seconds=30)  # in which rank 0 names it, or the others reco
 _fits = count()  # of this process, among several ranks; all have the same number in one training
 
 
-def shared_directory(trainer: Any, make: Callable[[], Path]) -> Path | None:
+def shared_directory(rank: int, ranks: int, make: Callable[[], Path]) -> Path | None:
     """The directory that ``make`` gives on rank 0, on each rank; None where rank 0 has none, or did not say so in time.
 
     It goes through the store by which the ranks found each other, which asks nothing of the other ranks. Raises what
     ``make`` raises.
     """
-    if trainer.world_size == 1:
+    if ranks == 1:
         return make()
     key, store, place = f"strobe/directory/{next(_fits)}", _store(), None
-    if trainer.is_global_zero:
+    if rank == 0:
         try:
             place = make()
         finally:

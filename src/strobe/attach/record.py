@@ -36,18 +36,19 @@ def summarise(
     metrics: dict[str, float],
     samples: str = "samples",
     device: str | None = None,
+    world: int | None = None,
 ) -> dict[str, Any]:
     """``summary.json`` as far as any Trainer can tell, None if there was none yet; the rest is null.
 
-    ``samples`` are what rates count; ``device`` is where training ran, if there is no Trainer that knows. See
-    docs/runs.md.
+    ``samples`` are what rates count; ``device`` is where training ran, and ``world`` how many ranks there were, if
+    there is no Trainer that knows. See docs/runs.md.
     """
     device = device or (trainer and trainer.strategy.root_device.type)
     steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
-    batches, world = trainer and trainer.num_training_batches, trainer and trainer.world_size
+    batches, world = trainer and trainer.num_training_batches, trainer.world_size if trainer else world
     ranks = None
     try:
         ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
@@ -76,6 +77,7 @@ def summarise(
         "image_size": None,
         "environment": environment.describe(),
         "machine": None,
+        "startup_seconds": None,
         **steps,
         "ranks": ranks,
         "ceilings": None,

@@ -2,7 +2,9 @@
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +22,17 @@ _TRAINER = (
     *("precision", "log_every_n_steps", "check_val_every_n_epoch", "val_check_interval", "max_epochs"),
     "reload_dataloaders_every_n_epochs",
 )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a script asks to be recorded, and how."""
+
+    loader: Any
+    optimizers: Sequence[Any] | None  # of torch; None for all
+    directory: Path | None
+    schedule: dict[str, int] | None  # of a trace
+    report: bool
 
 
 def schedule_of(trace: bool | Mapping[str, int]) -> dict[str, int] | None:
@@ -71,6 +84,15 @@ def what_is_loaded(loader: Any) -> dict[str, Any]:
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
         "num_workers": sum(one.num_workers for one in loaders) if loaders else None,
     }
+
+
+def device_of(optimizers: Iterable[Any] | None) -> torch.device:
+    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
+    for optimizer in optimizers or ():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                return torch.device(parameter.device)
+    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
 
 
 def keeps_its_profiler(trainers: Any = None) -> bool:

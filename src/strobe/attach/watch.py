@@ -9,7 +9,7 @@ import torch
 
 from strobe.attach import loops
 from strobe.attach.entry import DIRECTORY, TRACE, is_set
-from strobe.attach.settings import schedule_of
+from strobe.attach.settings import Asked, schedule_of
 
 Batch = TypeVar("Batch")
 
@@ -21,7 +21,7 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
     training. Loops over the same loader, or with updates by the same optimizer, are epochs of one training; a
     loop between them that updates nothing is a validation. When the process ends, or another training
     begins, or the loader raises, the verdict is printed and the record is complete; ``close`` ends it before, as does
-    the end of a ``with`` block. Of several ranks the first one records.
+    the end of a ``with`` block. Of several ranks each writes its rows, and rank 0 tells.
 
     Args:
         loader: A DataLoader, or anything else to iterate over.
@@ -47,7 +47,7 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         directory = directory or os.environ.get(DIRECTORY)
         place, schedule = Path(directory) if directory else None, schedule_of(trace or is_set(TRACE))
         self.loader = loader
-        self._asked = loops.Asked(loader, _optimizers(optimizer), place, schedule, report)
+        self._asked = Asked(loader, _optimizers(optimizer), place, schedule, report)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]

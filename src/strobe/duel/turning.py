@@ -21,7 +21,6 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -274,34 +273,6 @@ class Hydra:
         package.main = decorator
 
 
-class Imports(MetaPathFinder):
-    """Calls what waits for a module once it has been imported."""
-
-    def __init__(self, waiting: dict[str, Callable[[ModuleType], None]]) -> None:
-        self._waiting = waiting
-        self._searched: str | None = None
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """The module's own, with what waits behind it; whoever asks need not import it."""
-        if name not in self._waiting or name == self._searched:
-            return None
-        self._searched = name  # the search below comes here, too
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._searched = None
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def executed(module: ModuleType) -> None:
-            execute(module)
-            self._waiting.pop(name)(module)
-
-        spec.loader.exec_module = executed  # type: ignore[method-assign]
-        return spec
-
-
 def strobes(name: str) -> Any:
     """A module of Strobe, from beside this one, under a name of its own."""
     package, _, rest = name.partition(".")
@@ -364,9 +335,11 @@ def main() -> None:
     os.set_inheritable(int(pipe), False)
     fits = Fits(turns, scratch)
     waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
-    sys.meta_path.insert(0, Imports({**waiting, "strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}))
+    changes = strobes("probe.changes")
+    waiting |= {"strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}
+    sys.meta_path.insert(0, changes.Imports(waiting))
     if os.environ.get(CHANGES):
-        strobes("probe.changes").install()
+        changes.install()
     try:
         _run()
     except SystemExit as error:

@@ -120,6 +120,9 @@ def _between(record: Record, total: float) -> list[str]:
             parts.append(f"{duration(value)} of {_BETWEEN.get(name, name)} ({share})")
     told = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
     lines = [f"Between steps, spread over all: {told}."] if told else []
+    if startup := record.number("startup_seconds"):
+        what = "with the sanity check, and what starts workers and makes the loader's iterator"
+        lines.append(f"{duration(startup)} of fit passed before the first step, {what}.")
     if first := record.number("first_step_seconds"):
         lines.append(f"The run's first step took {duration(first)}, {first / total:,.1f} times a later one.")
     starts, wait = record.count("epoch_starts", "count"), record.number("epoch_starts", "data_wait")
