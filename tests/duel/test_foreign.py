@@ -134,6 +134,7 @@ def test_what_cannot_train_is_told_in_one_sentence(text: str, reason: str, start
     ("before", "after", "reason"),
     [
         ("max_time=", "devices=2, strategy='ddp_spawn', max_time=", "it trains in 2 processes"),
+        ("self.trainer.should_stop = True", "self.trainer.checkpoint_callback.dirpath", "(checkpoints are off while"),
         ("torch.utils.data.DataLoader(Stream(), batch_size=None)", "iter(Stream())", "gave no batch in an epoch"),
     ],
 )

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import torch
 
 from strobe.probe import __main__ as command
 from strobe.probe.risks import risks
-from strobe.probe.script import alternative
+from strobe.probe.script import alternative, probe_script
+from strobe.process.fork import Failure
 from support.entry_points import install
 from support.probed import probed
 from support.programs import FOLDER
@@ -32,7 +35,10 @@ class Scans(torch.utils.data.Dataset):
         return self.items[index]
 
 class Model(BoringModel):
-    def on_train_epoch_end(self): torch.save(self.state_dict(), pathlib.Path(self.logger.log_dir, "epoch.pt"))
+    def on_train_epoch_end(self):
+        torch.save(self.state_dict(), pathlib.Path(self.logger.log_dir, "epoch.pt"))
+        self.logger.experiment.config.update(epoch=1)
+        self.trainer.save_checkpoint("weights.pt")
     def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
         total = self.trainer.estimated_stepping_batches
@@ -42,6 +48,11 @@ class Model(BoringModel):
 loader = torch.utils.data.DataLoader(Scans(), batch_size=4)
 trainer = Trainer(max_epochs=1, accelerator="cpu", log_every_n_steps=1, callbacks=[
     LearningRateMonitor(), ModelCheckpoint(every_n_train_steps=1, save_top_k=-1), StochasticWeightAveraging(0.1)])
+assert pathlib.Path(__file__).is_absolute()
+trainer.logger.log_hyperparams({"epochs": 1})
+trainer.validate(Model(), torch.utils.data.DataLoader(torch.rand(2, 32)))
+trainer.logger.save()
+sys.stdout.close()
 try:
     trainer.fit(Model(), loader, loader)
 except BaseException as error:
@@ -71,6 +82,15 @@ class Batches:
 
 batches = torch.utils.data.DataLoader(torch.rand(60, 4), batch_size=3)
 trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, **SETTINGS)
+"""
+BEST = "net.trainer.checkpoint_callback.best_model_path"
+HYDRAS = """
+import hydra
+
+@hydra.main(version_base=None)
+def main(config): print(hydra.core.hydra_config.HydraConfig.get().runtime.output_dir)
+
+main()
 """
 
 
@@ -115,7 +135,7 @@ def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
     line = [sys.executable, "-m", "strobe.probe", "--seconds", "0.5", "--out", out, "train.py", "--epochs", "3"]
     asked = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert asked.returncode == 2
-    assert "train.py:15 torch.save" in asked.stderr
+    assert "train.py:16 torch.save" in asked.stderr
     assert "add --yes" in asked.stderr
     line.insert(3, "--yes")
     ended = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
@@ -131,6 +151,35 @@ def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
     assert "samples/s" in ended.stdout
     assert "images/s" not in ended.stdout
     assert {"summary.json", "steps.csv", "report.html", "output.txt"} <= hashes(out).keys()
+
+
+def test_hydra_writes_nothing_into_the_scripts_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hydra")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "train.py").write_text(HYDRAS)
+    monkeypatch.chdir(home)
+    found = probe_script(["train.py"], tmp_path / "out", seconds=1, timeout=100)
+    assert isinstance(found, Failure)
+    assert "ended before" in found.reason
+    assert "strobe-" in (tmp_path / "out" / "output.txt").read_text()
+    assert hashes(home).keys() == {"train.py"}
+
+
+def test_a_request_to_end_leaves_no_scratch_folder(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, time; print(os.environ['STROBE_PROBE'], flush=True); time.sleep(100)"
+    )
+    line = [sys.executable, "-m", "strobe.probe", "--yes", "--out", "out", "train.py"]
+    output = tmp_path / "out" / "output.txt"
+    with subprocess.Popen(line, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not (output.is_file() and output.read_text().endswith("\n")):
+            time.sleep(0.02)
+        scratch = Path(json.loads(output.read_text())["scratch"])
+        assert scratch.is_dir()
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not scratch.exists()
 
 
 def test_a_slow_model_is_known_by_its_ceiling(tmp_path: Path) -> None:
@@ -185,6 +234,7 @@ def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
         ("trainer.fit(Net(), iter(batches))", {}, "the loader can be read only once"),
         ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "it trains on 2 ranks"),
         ("trainer.fit(Net(), Batches([1, 2]))", {}, "its training failed"),
+        (f"Net.on_train_start = lambda net: {BEST}; trainer.fit(Net(), batches)", {}, "(checkpoints are off while"),
         ("trainer.fit(Net(), Batches([]))", {}, "its training ended before it could be measured"),
     ],
 )

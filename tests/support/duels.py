@@ -43,7 +43,8 @@ class Model(lightning.LightningModule):
             optimizer.step()
         return loss
     def on_train_batch_end(self, *_):
-        self.logger.experiment.anything(1)
+        self.logger.experiment.config.update(anything=1)
+        self.trainer.save_checkpoint("last.ckpt")
         self.trainer.should_stop = True
     def validation_step(self, batch, _):
         raise RuntimeError("a turn is of training only")
@@ -54,6 +55,8 @@ if __name__ == "__main__":
     loader = torch.utils.data.DataLoader(Stream(), batch_size=None)
     ending = [callbacks.EarlyStopping("loss", patience=1), callbacks.ModelCheckpoint(every_n_train_steps=1)]
     trainer = lightning.Trainer(max_epochs=1, max_steps=2, max_time={"seconds": 1}, accelerator="cpu", callbacks=ending)
+    trainer.logger.log_hyperparams({"pause": pause})
+    trainer.logger.save()
     trainer.fit(Model(name == "pytorch_lightning"), loader, loader)
     raise RuntimeError("the first fit is the only one")
 """

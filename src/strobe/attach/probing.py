@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -43,7 +44,9 @@ def attend(asked: Asked) -> None:
     for name in takeover.PACKAGES:
         if name in sys.modules and name not in _taken:
             _taken.add(name)
-            takeover.on_fit(sys.modules[name].Trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
+            trainer = sys.modules[name].Trainer
+            takeover.without_loggers(trainer, asked.scratch)
+            takeover.on_fit(trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
 
 
 def _begin(asked: Asked, pipe: Connection, trainer: Any) -> None:
@@ -64,13 +67,17 @@ def _ended(pipe: Connection, _: Any) -> None:
 
 def _leave(pipe: Connection, reason: str | None = None) -> NoReturn:
     """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit."""
-    for one in gc.get_objects():
-        if type(one) is TemporaryDirectory:
-            one.cleanup()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    pipe.send({"reason": reason})
-    os._exit(0)
+    try:
+        for one in gc.get_objects():
+            if type(one) is TemporaryDirectory:
+                with suppress(Exception):
+                    one.cleanup()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the script may have closed or replaced it
+                stream.flush()
+        pipe.send({"reason": reason})
+    finally:
+        os._exit(0)
 
 
 @dataclass(frozen=True)
@@ -147,7 +154,7 @@ class Probe(Strobe):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End with what is known: an error in a replayed step leaves the model's rate unknown."""
-        why = in_one_line(exception)
+        why = in_one_line(exception) + takeover.due(exception)
         if self._meter is not None:
             self._failures.append(f"{MODEL}: {why}")
             self._guarded(self._complete, trainer)

@@ -10,11 +10,9 @@ sends a sentence instead.
 """
 
 import contextlib
-import functools
 import importlib.util
 import math
 import os
-import runpy
 import signal
 import sys
 import sysconfig
@@ -147,6 +145,7 @@ class Fits:
             if turns.began:
                 turns.fail(f"its training ended by itself after {turns.trained} steps; remove what ends it")
 
+        takeover.without_loggers(package.Trainer, scratch)
         takeover.on_fit(package.Trainer, begin, ended)
 
 
@@ -243,36 +242,6 @@ class Loops:
                 turns.begin(loader)
 
 
-class Hydra:
-    """Lets Hydra write into a folder of this side's own, unless the command says where."""
-
-    def __init__(self, folder: str) -> None:
-        self._override = f"hydra.run.dir='{folder}'"
-
-    def __call__(self, package: Any) -> None:
-        """Add an override to what ``hydra.main`` reads."""
-        main = package.main
-
-        @functools.wraps(main)
-        def decorator(*given: Any, **named: Any) -> Any:
-            decorate = main(*given, **named)
-
-            def decorated(task: Any) -> Any:
-                run = decorate(task)
-
-                @functools.wraps(run)
-                def begin(*configured: Any) -> Any:
-                    if not configured and not any(word.lstrip("+").startswith("hydra.run.dir=") for word in sys.argv):
-                        sys.argv.append(self._override)
-                    return run(*configured)
-
-                return begin
-
-            return decorated
-
-        package.main = decorator
-
-
 def strobes(name: str) -> Any:
     """A module of Strobe, from beside this one, under a name of its own."""
     package, _, rest = name.partition(".")
@@ -313,35 +282,20 @@ def _sources() -> list[str]:
     return sorted(str(one) for one in found if one and "site-packages" not in str(one) and not one.startswith(standard))
 
 
-def _run() -> None:
-    """Run the program as ``python PROGRAM ARGUMENTS`` would."""
-    safe = getattr(sys.flags, "safe_path", False)  # then Python adds nothing to its path
-    if sys.argv[0] == "-m":
-        del sys.argv[0]
-        if not safe:
-            sys.path[0] = str(Path.cwd())
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
-        path = Path(sys.argv[0]).absolute()
-        if not safe:
-            sys.path[0] = str(path.resolve().parent)
-        runpy.run_path(str(path), run_name="__main__")
-
-
 def main() -> None:
     """Run the program, and say why it did not train if it ends."""
-    _, pipe, scratch, *sys.argv = sys.argv
+    _, pipe, scratch, *words = sys.argv
     turns = Turns(Connection(int(pipe)))
     os.set_inheritable(int(pipe), False)
     fits = Fits(turns, scratch)
     waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
-    changes = strobes("probe.changes")
-    waiting |= {"strobe.attach.watch": Loops(turns), "hydra": Hydra(scratch)}
+    changes, running, takeover = strobes("probe.changes"), strobes("probe.running"), strobes("probe.takeover")
+    waiting |= {"strobe.attach.watch": Loops(turns), "hydra": running.Hydra(scratch)}
     sys.meta_path.insert(0, changes.Imports(waiting))
     if os.environ.get(CHANGES):
         changes.install()
     try:
-        _run()
+        running.run(words)
     except SystemExit as error:
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
@@ -350,7 +304,8 @@ def main() -> None:
             turns.fail(f"it ended with code {error.code} {'while' if turns.began else 'before'} it trained")
     except BaseException as error:
         traceback.print_exc()
-        turns.fail(" ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:LONGEST])
+        sentence = " ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())
+        turns.fail(sentence[:LONGEST] + takeover.due(error))
     if turns.began:
         turns.fail("its loop over strobe.watch ended by itself; let it go on, such as for more epochs")
     turns.fail(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, script_arguments, start
+from strobe.process.launch import command_of, script_arguments
+from strobe.process.signals import exit_code, interruptible
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, and on a GPU copies to it. Then the process ends: nothing
@@ -73,4 +74,8 @@ def _seconds(text: str) -> float:
 
 
 if __name__ == "__main__":
-    start(main)
+    try:
+        with interruptible():
+            main()
+    except KeyboardInterrupt as interrupt:
+        sys.exit(exit_code(interrupt))

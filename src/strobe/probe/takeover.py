@@ -1,8 +1,9 @@
 """Takes over a Lightning training in its script's process: it writes, logs and validates no more, and has no end.
 
-Imports nothing of Strobe, torch or Lightning, so that a driver can load it by its path in another environment. Three
-calls make a takeover: :func:`on_fit` before training, in whose ``begin`` the host calls :func:`silence` and adds a
-callback of its own; that calls :func:`take_over` in ``on_fit_start``, and :func:`go_on` in ``on_train_batch_end``.
+Imports nothing of Strobe, torch or Lightning, so that a driver can load it by its path in another environment. Four
+calls make a takeover: :func:`without_loggers` and :func:`on_fit` before a Trainer has its loggers; in the latter's
+``begin`` the host calls :func:`silence` and adds a callback of its own; that calls :func:`take_over` in
+``on_fit_start``, and :func:`go_on` in ``on_train_batch_end``.
 """
 
 import functools
@@ -19,6 +20,42 @@ OFF = (  # Lightning's callbacks that write, log, print or end training, and the
     *("EarlyStopping", "Timer", "SpikeDetection", "StochasticWeightAveraging"),
     *TUNERS,
 )
+CHECKPOINTS = (  # what scripts ask trainer.checkpoint_callback for
+    *("dirpath", "filename", "monitor", "mode", "save_top_k", "save_last", "current_score"),
+    *("best_model_path", "best_model_score", "best_k_models", "kth_best_model_path", "last_model_path"),
+)
+
+
+class Nothing:
+    """Stands for a logger's experiment: its attributes, its items and what it returns are itself, but for folders."""
+
+    def __init__(self, scratch: str) -> None:
+        self.dir = self.log_dir = scratch
+
+    def __getattr__(self, _: str) -> "Nothing":
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> "Nothing":
+        """Do nothing."""
+        return self
+
+    __getitem__ = __call__
+
+    def __setitem__(self, *_: Any) -> None: ...
+
+
+def without_loggers(trainer_class: Any, scratch: str) -> None:
+    """Let such trainers have, instead of each logger that they are given, one that does nothing; from their making on.
+
+    Args:
+        scratch: as of :func:`silence`.
+    """
+    loggers = trainer_class.loggers
+
+    def give(trainer: Any, given: Any) -> None:
+        loggers.fset(trainer, [_silent(trainer, scratch) for _ in given or ()])
+
+    trainer_class.loggers = loggers.setter(give)
 
 
 def on_fit(trainer_class: Any, begin: Callable[[Any], None], ended: Callable[[Any], None]) -> None:
@@ -46,12 +83,9 @@ def silence(trainer: Any, scratch: str) -> None:
     Args:
         scratch: a folder for what code of the script writes into the logger's folder or the trainer's.
     """
-    package = _package(trainer)
-    places = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
-    # It takes any call, as in Lightning's own fast_dev_run.
-    silent: Any = type("Silent", (import_module(f"{package}.loggers.logger").DummyLogger,), places)
-    trainer.loggers = [silent() for _ in trainer.loggers]
-    trainer.profiler = import_module(f"{package}.profilers").PassThroughProfiler()
+    trainer.loggers = [_silent(trainer, scratch) for _ in trainer.loggers]
+    trainer.profiler = import_module(f"{_package(trainer)}.profilers").PassThroughProfiler()
+    trainer.save_checkpoint = lambda *_, **__: None
     trainer.callbacks = [one for one in trainer.callbacks if not is_lightnings(one, OFF)]
     trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
     trainer._default_root_dir = scratch
@@ -83,6 +117,19 @@ def is_lightnings(callback: Any, names: tuple[str, ...]) -> bool:
     """Whether it is of a class of one of Lightning's with such a name, or of one derived from it."""
     roots = ("lightning.", "pytorch_lightning.")
     return any(kind.__name__ in names and kind.__module__.startswith(roots) for kind in type(callback).__mro__)
+
+
+def due(error: BaseException) -> str:
+    """What to say after an error of the script that the takeover may have caused; "" after others."""
+    missed = isinstance(error, AttributeError) and getattr(error, "name", None) in CHECKPOINTS
+    return " (checkpoints are off while it is measured)" if missed and str(error).startswith("'NoneType'") else ""
+
+
+def _silent(trainer: Any, scratch: str) -> Any:
+    """A logger that takes any call, as in Lightning's own fast_dev_run."""
+    dummy = import_module(f"{_package(trainer)}.loggers.logger").DummyLogger
+    own = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
+    return type("Silent", (dummy,), {**own, "experiment": Nothing(scratch)})()
 
 
 def _package(trainer: Any) -> str:
