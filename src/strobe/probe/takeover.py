@@ -128,8 +128,9 @@ def due(error: BaseException) -> str:
 def _silent(trainer: Any, scratch: str) -> Any:
     """A logger that takes any call, as in Lightning's own fast_dev_run."""
     dummy = import_module(f"{_package(trainer)}.loggers.logger").DummyLogger
-    own = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
-    return type("Silent", (dummy,), {**own, "experiment": Nothing(scratch)})()
+    own: dict[str, Any] = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
+    experiment = Nothing(scratch)
+    return type("Silent", (dummy,), own | {"experiment": property(lambda _: experiment)})()
 
 
 def _package(trainer: Any) -> str:
