@@ -174,7 +174,7 @@ def test_a_cell_does_not_get_the_sweeps_own_keys() -> None:
     ("jobs", "said"),
     [
         ([["seed=1", "threads=1"], ["threads=1", "seed=1"]], "(threads=1 seed=1): a value is given twice"),
-        ([["seed=1", "sweep.repeats=1"], ["seed=1", "sweep.repeats=2"]], "sweep.repeats is of the sweep as a whole"),
+        ([["seed=1", "sweep.repeats=1"], ["seed=1", "sweep.repeats=2"]], "sweep.repeats applies to the whole sweep"),
     ],
 )
 def test_two_cells_cannot_be_the_same(jobs: list[list[str]], said: str) -> None:
