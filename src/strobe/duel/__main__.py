@@ -255,7 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a branch, a tag or a hash: A, and then B, with one command; . is the working tree as it is",
     )
     parser.add_argument(
-        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
+        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 if B loses more, 4 if that is unknown"
     )
     parser.add_argument(
         "--timeout",

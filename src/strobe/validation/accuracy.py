@@ -3,7 +3,7 @@ prediction right?
 
     python -m strobe.validation.accuracy [NAME ...] [KEY=VALUE ...] [--half HALF] [--minutes M] [--repeats N]
         [--ledger FILE] [--keep FOLDER] [--seed N]
-    python -m strobe.validation.accuracy --show --ledger FILE
+    python -m strobe.validation.accuracy --show [--ledger FILE]
 
 Each cell (``accuracy_cells``; NAME chooses one, default: all) is a short training in a process of its own.
 Its first finding's command is then run in another, and the ratio of their images/s is held against the prediction.
