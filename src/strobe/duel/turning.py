@@ -38,7 +38,7 @@ LONGEST = 300  # characters of an error that are told
 class Turns:
     """Counts the steps of a turn, tells what it came to, and then waits for the next one.
 
-    Told are ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
+    It tells ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
     are None where the batches do not show their size, and where this Python is too old for Strobe's clock. The first
     time, ``sources`` has the files of the program's own modules.
     """
