@@ -1,4 +1,4 @@
-"""Runs a script in a process of its own, where its Lightning training is taken over and measured; see docs/probe.md."""
+"""Runs a script in a process of its own, where its Lightning training is taken over and measured; see docs/proof.md."""
 
 import json
 import os
