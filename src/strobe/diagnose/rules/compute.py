@@ -212,9 +212,8 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
 
 def double_weights(record: Record, step: Step) -> Finding | None:
     """Double precision that nobody measured against another: a bound, as numbers take half the bytes in single."""
-    if record.text("weights") != "float64" or any(
-        "trainer.precision" in e.changes for e in record.alternatives("model")
-    ):
+    measured = any("trainer.precision" in entry.changes for entry in record.alternatives("model"))
+    if record.text("weights") != "float64" or measured:
         return None
     names = ("forward", "backward", "optimizer")
     lost = sum(record.number("step_seconds", name) or 0.0 for name in names) / 2
