@@ -1,4 +1,4 @@
-"""Which of two trainings is faster: both are started, and one is paused while the other trains, by turns.
+"""Which of two trainings is faster: both are started, and one is paused while the other trains, in turns.
 
     strobe duel [OPTIONS] -- COMMAND A -- COMMAND B
     strobe duel [OPTIONS] --commit A --commit B -- COMMAND
@@ -149,7 +149,7 @@ def _phases(*trainings: Foreign) -> Iterator[Table]:
 
 @contextlib.contextmanager
 def _named(side: str) -> Iterator[None]:
-    """What is wrong with a command is said of its side."""
+    """Names the side in an error about its command."""
     try:
         yield
     except ConfigError as error:
@@ -245,8 +245,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=_positive, default=1.0, help="of a turn (1)")
-    parser.add_argument("--quads", type=_count, default=6, help="of turns, A B B A or B A A B, by chance; even (6)")
+    parser.add_argument("--seconds", type=_positive, default=1.0, help="seconds of a turn (1)")
+    parser.add_argument(
+        "--quads", type=_count, default=6, help="quads of turns, A B B A or B A A B at random; even (6)"
+    )
     parser.add_argument(
         "--commit",
         action="append",
@@ -254,14 +256,14 @@ def _parser() -> argparse.ArgumentParser:
         help="a branch, a tag or a hash: A, and then B, with one command; . is the working tree as it is",
     )
     parser.add_argument(
-        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
+        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 if B loses more, 4 if that is unknown"
     )
     parser.add_argument(
         "--timeout",
         type=_positive,
         default=TIMEOUT,
         metavar="SECONDS",
-        help=f"until it is warm ({TIMEOUT:.0f})",
+        help=f"longest wait until a side is warm ({TIMEOUT:.0f})",
     )
     return parser
 

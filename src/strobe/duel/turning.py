@@ -39,7 +39,7 @@ LEFT = "its loop over strobe.watch ended by itself; let it go on, without a brea
 class Turns:
     """Counts the steps of a turn, tells what it came to, and then waits for the next one.
 
-    Told are ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
+    It tells ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
     are None where the batches do not show their size, and where this Python is too old for Strobe's clock. The first
     time, ``sources`` has the files of the program's own modules.
     """
