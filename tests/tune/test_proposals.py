@@ -171,7 +171,9 @@ def test_ways_of_loading_are_measured_where_there_is_something_to_gain_and_only_
 
 
 def test_what_gives_its_samples_to_each_worker_gets_more_than_one_only_if_that_is_asked_for() -> None:
-    record = concluded("loader", config__engine__iterable=True)
+    record = concluded("loader")
+    record.config["engine"]["iterable"] = True
+    record.summary["ceilings"]["alternatives"] = []
     record.summary["findings"][0] |= {"overrides": ["engine.num_workers=4"]}
 
     def counts(over: list[str] | None) -> list[str]:

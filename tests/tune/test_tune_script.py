@@ -230,6 +230,7 @@ def test_a_completed_search_is_not_written_over(tmp_path: Path) -> None:
 def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = Path("strobe-tune", "day", "time-train")
+    folder.mkdir(parents=True)
     tuning_of(folder).save()
     assert command._tuning(tuning_of(tmp_path), None).folder == folder
     with alone_in(folder, "--out"):
@@ -238,6 +239,7 @@ def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monke
 
 def test_workers_of_an_iterable_data_set_come_with_a_warning(tmp_path: Path) -> None:
     found = {"engine": {"num_workers": 0, "iterable": True}}
+    (tmp_path / "looks").mkdir()
     write_summary(tmp_path / "looks" / "summary.json", {"schema": 1, "script": "train.py", "settings": found})
     tuning = tuning_of(tmp_path, "engine.num_workers=2")
     tuning.probes = [{"directory": "looks"}]
