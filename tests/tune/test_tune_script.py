@@ -184,7 +184,7 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
     )
     assert first_losses(tuning) == (
         "Losses of the first 3 steps, from the same seed: from 2 to 1 as it is, from 2 to 1 with the changes; "
-        "they differ by 0.0% in the middle, by 2.0% at most."
+        "they differ by 0.0% in the median, by 2.0% at most."
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
     larger = warning(tuning_of(tmp_path, "data.batch_size=64"))
@@ -203,7 +203,10 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
     ("arguments", "said"),
     [
         (["nothing.py"], "nothing.py is not a file; give the script that trains"),
-        (["--over", "loader,workers", "train.py"], "--over loader cannot be searched in a script; give of workers"),
+        (
+            ["--over", "loader,workers", "train.py"],
+            "--over loader cannot be searched in a script; choose from workers",
+        ),
         (["--patch", "no/found.diff", "train.py"], "--patch no/found.diff is not a file in a folder that exists"),
         (["--budget", "soon", "train.py"], "--budget soon is not a length of time; give one such as --budget 120s"),
     ],

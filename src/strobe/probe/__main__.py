@@ -15,7 +15,7 @@ that the script does after fit is run.
 """
 EXAMPLES = """
 The record goes to strobe-runs/DATE/TIME-SCRIPT, or to --out DIR, with the script's output in output.txt.
-Exit code 0: measured; 1: not, and one sentence says why; 2: it was not agreed to.
+Exit code 0: measured; 1: not, and one sentence says why; 2: you did not agree to it.
 
 Examples
   strobe probe train.py --epochs 3
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="for each side, at most (5)"
+        "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -55,7 +55,9 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise ConfigError(f"{options.script} is not a file; give the script that trains")
     over = None if options.over is None else options.over.split(",")
     if unknown := [name for name in over or () if name not in SEARCHED]:
-        raise ConfigError(f"--over {','.join(unknown)} cannot be searched in a script; give of {','.join(SEARCHED)}")
+        raise ConfigError(
+            f"--over {','.join(unknown)} cannot be searched in a script; choose from {','.join(SEARCHED)}"
+        )
     if options.patch is not None and (options.patch.is_dir() or not options.patch.absolute().parent.is_dir()):
         raise ConfigError(f"--patch {options.patch} is not a file in a folder that exists; give another one")
     command = shlex.join(["strobe", "tune", *arguments])
@@ -121,7 +123,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--seconds", type=positive_seconds, default=2.0, help="of loader or model alone, at most (2)")
-    parser.add_argument("--turn-seconds", type=positive_seconds, default=1.0, help="of a turn; two steps at least (1)")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=2.0, help="most seconds for loader or model alone (2)"
+    )
+    parser.add_argument(
+        "--turn-seconds", type=positive_seconds, default=1.0, help="seconds of a turn; two steps at least (1)"
+    )
     script_arguments(parser)
     return parser

@@ -94,7 +94,7 @@ def _reason(record: Record, step: Step, one: Combination) -> str:
     saved = max(0.0, 1 / step.model.median - 1 / computing.rate.median) if computing and step.model else 0.0
     loading = step.total * (1 - 1 / one.predicted.median) - saved - seldom if one.loading else 0.0
     if hook is not None and seldom > max(saved, loading):
-        return f"{hook.name} takes {duration(hook.mean)} a step, which is paid for once for more images"
+        return f"{hook.name} takes {duration(hook.mean)} a step, which larger batches pay less often"
     if one.loading and (computing is None or loading > saved):
         return f"The loader alone reaches {pace(one.loading.rate.median)}"
     return f"The model alone reaches {pace(computing.rate.median)}" if computing else ""
@@ -159,7 +159,7 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
         bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:
-        yield Proposal(("model.compile=true",), "Asked for by tune.over", None)
+        yield Proposal(("model.compile=true",), "Asked for by name", None)
 
 
 def _unsearched(record: Record, overrides: Sequence[str], asked: set[str]) -> bool:

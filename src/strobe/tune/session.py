@@ -21,7 +21,7 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
 
     Raises:
         StrobeError: nothing was measured.
-        KeyboardInterrupt: what was measured until then is kept, shown, and gone on with by the same command.
+        KeyboardInterrupt: what was measured until then is kept and shown, and the same command goes on from it.
     """
     left = tuning.header["budget"] - tuning.seconds
     try:

@@ -119,7 +119,7 @@ def first_losses(tuning: Tuning) -> str:
     ]
     return (
         f"Losses of the first {len(pairs)} steps, from the same seed: {', '.join(ends)}; they differ by "
-        f"{statistics.median(away):.1%} in the middle, by {max(away):.1%} at most."
+        f"{statistics.median(away):.1%} in the median, by {max(away):.1%} at most."
     )
 
 

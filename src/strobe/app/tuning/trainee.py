@@ -93,7 +93,7 @@ def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         from strobe.app.tuning.turns import train
 
         train(pipe, overrides, folder)
-        failure = Failure("training ended by itself; leave out what ends it, such as one of callbacks")
+        failure = Failure("training ended by itself; leave out what ends it, such as a callback")
     except (Exception, SystemExit) as error:
         traceback.print_exc()
         failure = failure_of(error)
