@@ -177,7 +177,7 @@ def _of_commits(
         place = tree / Path.cwd().relative_to(repository.root)
         if not place.is_dir():
             raise ConfigError(f"--commit {given} has no folder {place.relative_to(tree)}; start from another one")
-        first = next((at for at, word in enumerate(words) if word != "env" and "=" not in word), 0)
+        first = next((at for at, word in enumerate(words) if Path(word).name != "env" and "=" not in word), 0)
         if words[first : first + 1] and words[first] in OWN:
             words[first] = repository.interpreter(name)
         pythons.append(words[first : first + 1])
@@ -206,8 +206,9 @@ def _check_sources(side: Side) -> None:
     """Raise a StrobeError where a side has imported a file of the repository's that is not of its commit."""
     if side.tree is None or side.root is None:
         return
+    root, tree = side.root.resolve(), side.tree.resolve()
     for path in side.training.sources:
-        if path.is_relative_to(side.root) and not path.is_relative_to(side.tree):
+        if (real := path.resolve()).is_relative_to(root) and not real.is_relative_to(tree):
             raise StrobeError(
                 f"{side.name} uses {path}, which is not of its commit; give paths relative to the repository, and do "
                 "not put its folder into sys.path"

@@ -237,3 +237,7 @@ def ending(code: int | None) -> str:
 def _signal_session(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
+    for member in members(pid):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(member) != pid:  # a second SIGCONT could undo a stop of the group's own
+                os.kill(member, number)
