@@ -144,6 +144,12 @@ def test_what_cannot_train_is_told_in_one_sentence(text: str, reason: str, start
     assert "\n" not in told
 
 
+def test_memory_that_runs_out_is_no_mistake(start: Start) -> None:
+    found = start("raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')").start()
+    assert isinstance(found, Failure)
+    assert found.memory
+
+
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [

@@ -33,6 +33,7 @@ from strobe.present.format import estimate, milliseconds, rate
 from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
+from strobe.process.launch import positive_seconds
 from strobe.process.signals import exit_code, interruptible
 
 FLAG = "--fail-if-slower "
@@ -245,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=_positive, default=1.0, help="seconds of a turn (1)")
+    parser.add_argument("--seconds", type=positive_seconds, default=1.0, help="seconds of a turn (1)")
     parser.add_argument(
         "--quads", type=_count, default=6, help="quads of turns, A B B A or B A A B at random; even (6)"
     )
@@ -260,19 +261,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--timeout",
-        type=_positive,
+        type=positive_seconds,
         default=TIMEOUT,
         metavar="SECONDS",
         help=f"longest wait until a side is warm ({TIMEOUT:.0f})",
     )
     return parser
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600 seconds")
-    return value
 
 
 def _count(text: str) -> int:

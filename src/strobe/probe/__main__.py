@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, script_arguments
+from strobe.process.launch import command_of, positive_seconds, script_arguments
 from strobe.process.signals import exit_code, interruptible
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     script_arguments(parser)
@@ -64,13 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(found, Failure):
         say(console, f"Not measured: {found.reason}. Its output is in {folder / OUTPUT}.")
         sys.exit(1)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < LONGEST:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {LONGEST:.0f} seconds")
-    return seconds
 
 
 if __name__ == "__main__":
