@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from strobe.attach.place import command, has_stopped, new_directory, tell
+from strobe.attach.place import command, has_stopped, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
@@ -75,7 +75,10 @@ def _training_of(asked: Asked) -> "Training | None":
     if rank() and ranks() == 1:
         return None
     place = shared_directory(rank(), ranks(), partial(new_directory, asked.directory))
-    return None if place is None else Training(asked, place)
+    if place is None:
+        stop()  # or each loop would wait for rank 0
+        return None
+    return Training(asked, place)
 
 
 def is_recording() -> bool:
@@ -96,14 +99,30 @@ def _at_exit() -> None:
     close(error if isinstance(error, BaseException) else None)
 
 
-class Loop(Iterator[Any]):
-    """One pass over a loader: tells its training of each batch, and of its end."""
+class Loop:
+    """One pass over a loader, as its training knows it."""
 
     def __init__(self, training: "Training", asked: Asked) -> None:
         self.training, self.asked = training, asked
-        self.batches: Iterator[Any] = iter(())
         self.waits = False  # in a step of another loop's
         self.began = time.perf_counter_ns()
+
+    def tell(self, what: Callable[..., None], *given: Any) -> None:
+        """Tell the training."""
+        training = self.training
+        if training not in _open:
+            return
+        if get_ident() == training.thread:
+            training.guarded(what, training, self, *given)
+        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
+            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
+
+
+class Batches(Iterator[Any]):
+    """The batches of a loop: tells of each, and of the end. Only the script holds it, or `break` would tell nothing."""
+
+    def __init__(self, loop: Loop, batches: Iterator[Any]) -> None:
+        self.loop, self.batches, self._tell = loop, batches, loop.tell
 
     def __next__(self) -> Any:
         self._tell(Training.fetch)
@@ -119,17 +138,9 @@ class Loop(Iterator[Any]):
         return batch
 
     def __del__(self) -> None:  # a loop that is left by `break`, or by an error
-        if (os.getpid(), get_ident()) == (self.training.pid, self.training.thread):
+        training = self.loop.training
+        if (os.getpid(), get_ident()) == (training.pid, training.thread):
             self._tell(Training.end_loop)
-
-    def _tell(self, what: Callable[..., None], *given: Any) -> None:
-        training = self.training
-        if training not in _open:
-            return
-        if get_ident() == training.thread:
-            training.guarded(what, training, self, *given)
-        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
-            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
 
 
 class Training:
