@@ -9,7 +9,8 @@ ARGS ?=
 SUITE ?= glob(*)
 SYSTEM ?= yes
 SEED ?= $(shell date +%s)
-TESTS := $(BIN)/python -m pytest --randomly-seed=$(SEED)
+# Threads that wait for work sleep: OpenMP's would spin on the cores of the other tests.
+TESTS := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --randomly-seed=$(SEED)
 ON_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 help: ## show what can be made

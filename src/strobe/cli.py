@@ -6,8 +6,8 @@ import sys
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any Lightning training, with a verdict at its end",
-    "probe": "measure what its loader and its model reach alone",
-    "tune": "search for what makes training faster, and prove it; of any script, without an edit",
+    "probe": "measure what a training's loader and model reach alone",
+    "tune": "find what makes training faster, and prove it; for any script, without an edit",
     "duel": "let two trainings, or commits, take turns: which one is faster; a gate on speed",
     "view": "open a run: its report, TensorBoard, its traces in Perfetto",
     "report": "rebuild a run's report from its records",
@@ -15,7 +15,7 @@ ANY = {  # need nothing but what is installed with Strobe
     "clean": "list what runs left behind, and remove it by age",
 }
 APPLICATION = {
-    "ceilings": "measure what loader and model reach alone",
+    "ceilings": "measure what loader and model of train.py reach alone",
     "bench": "run a benchmark suite",
     "native": "compile the C++ operators, and say what is missing",
 }

@@ -134,7 +134,7 @@ def test_what_is_watched_is_as_its_loader() -> None:
         strobe.watch(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes torch optimizers, not str"):
         strobe.watch(loader, optimizer="adam")
-    with pytest.raises(ValueError, match="trace has warm"):
+    with pytest.raises(ValueError, match="trace has no key warm"):
         strobe.watch(loader, trace={"warm": 1})
 
 

@@ -220,6 +220,6 @@ def test_what_ended_the_measurement_is_said() -> None:
     spent = record(a=[1.0, 2.0, 3.0], b=[1.0]) | {"seconds": 59.0, "settings": {"rounds": 3, "budget": 60.0}}
     spent |= {"budget_spent": True}
     assert effort(spent) == (
-        "1 to 3 trials a cell in 59 s; budget_seconds=60 ended it: give more, and the same hydra.run.dir to go on"
+        "1 to 3 trials a cell in 59 s; budget_seconds=60 ended it; to continue, give more, and the same hydra.run.dir"
     )
     assert effort(spent | {"seconds": 9.0, "budget_spent": False}) == "1 to 3 trials a cell in 9 s"

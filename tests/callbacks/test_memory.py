@@ -89,7 +89,7 @@ def test_memory_that_runs_out_elsewhere_leaves_no_snapshot(tmp_path: Path) -> No
 
 def test_a_run_shorter_than_its_start_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fit(MemoryProfiler(tmp_path, wait=5))
-    assert "training ended after 6 steps, before an active one" in caplog.text
+    assert "training ended after 6 steps, before the first active one" in caplog.text
     assert names(tmp_path) == {"memory.txt"}
 
 

@@ -92,6 +92,12 @@ def test_a_larger_batch_leaves_validation_its_place_in_an_epoch() -> None:
     )
 
 
+def test_a_script_keeps_a_few_batches_of_an_epoch() -> None:
+    script = {"summary__train_images": None, "summary__batches_per_epoch": 8}
+    assert "data.batch_size=64" in proposed(example("nothing", **script))
+    assert "data.batch_size=128" not in proposed(example("nothing", **script))
+
+
 @pytest.mark.parametrize(
     ("accelerator", "hardware", "precision"),
     [

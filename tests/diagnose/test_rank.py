@@ -68,6 +68,24 @@ def test_threads_without_cores_explain_slow_computing(cause: str) -> None:
     assert causes(record) == ["threads"]
 
 
+def test_idle_cores_that_more_threads_were_measured_to_use_are_a_cause_however_uncertain_the_gain() -> None:
+    faster = {"overrides": ["threads=8"], "side": "model", "rate": 6400.0, "interval": [6000.0, 6800.0]}
+    ratio = {"ratio": [1.6, 1.2, 2.2]}
+    record = example("nothing", summary__threads=1, summary__environment__usable_cores=8)
+    record.summary["machine"] = dict(record.summary.get("machine") or {}) | {"idle": 0.6, "seconds": 10.0}
+    record.summary["ceilings"]["alternatives"] = [faster | ratio]
+    assert causes(record) == ["threads"]
+    record.summary["ceilings"]["alternatives"] = [faster | {"ratio": [1.6, 0.9, 2.8]}]
+    assert causes(record) == ["nothing"]
+
+
+def test_weights_in_double_precision_are_a_cause_where_nobody_measured_another() -> None:
+    record = example("nothing", summary__ceilings=None)
+    for weights, cause in (("float64", "precision"), ("float32", "nothing")):
+        record.summary["weights"] = weights
+        assert causes(record) == [cause]
+
+
 def test_restarted_workers_are_named_beside_the_cores_that_they_take() -> None:
     record = example("workers_restart", summary__environment__usable_cores=1)
     assert causes(record) == ["workers_restart"]

@@ -42,6 +42,7 @@ batches = torch.utils.data.DataLoader(torch.rand(24, 4), batch_size=8)
 Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False).fit(Model(), batches, batches)
 """
 COMMAND = ("--", "python", "train.py", "loader=native")
+BY_ENV = ("--", "/usr/bin/env", *COMMAND[1:])
 
 
 def git(folder: Path, *words: str) -> str:
@@ -101,7 +102,7 @@ def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytes
         (("--commit", "fast", "--commit", "gone", *COMMAND), "--commit gone: there is no such commit in"),
         (("--commit", "--help", "--commit", "fast", *COMMAND), "expected one argument"),
         (("--commit", "broken", "--commit", "fast", *COMMAND), "A cannot train: ZeroDivisionError: division by zero"),
-        (("--commit", ".", "--commit", "other", *COMMAND), "requires other packages than the working tree"),
+        (("--commit", ".", "--commit", "other", *BY_ENV), "requires other packages than the working tree"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing(
@@ -120,26 +121,27 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 
 class Looks(Made):
-    """It keeps where it would run, and has imported a file of the working tree."""
+    """It keeps where it would run, and has imported a file of the working tree, by a link."""
 
     began: list[tuple[Path, list[str]]] = []  # noqa: RUF012
 
     def __init__(self, *given: Any, place: Path, variables: dict[str, str], **named: Any) -> None:
         super().__init__(*given, **named)
         self.began.append((place, variables["PYTHONPATH"].split(os.pathsep)))
-        self.sources = [place / "pause.py", Path(sys.executable), Path.cwd() / "pause.py"]
+        self.sources = [place / "pause.py", Path(sys.executable), Path.cwd().parents[1] / "link" / "src" / "pause.py"]
 
 
 def test_each_runs_in_the_tree_of_its_commit_and_uses_no_other(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project / "src")
+    (project.parent / "link").symlink_to(project)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/elsewhere", str(project / "lib")]))
     (project / "requirements.txt").write_text("numpy")
     given = ("--commit", ".", "--commit", "fast", "--", "python", "../train.py", "rate=1")
     code, text = said(capsys, *given, begin=Looks)
     assert code == 1
-    assert f"B uses {project}/src/pause.py, which is not of its commit" in text
+    assert f"B uses {project.parent}/link/src/pause.py, which is not of its commit" in text
     assert "what it has installed, but differ in requirements.txt" in text
     (here, _), (there, path) = Looks.began
     assert (here, there.name, there.parent.name) == (project / "src", "src", "tree-B")

@@ -105,9 +105,22 @@ def test_batches_that_do_not_show_their_size_are_counted(start: Start) -> None:
     assert (training.sized, started.images) == (False, started.steps)
 
 
+def test_one_of_two_loaders_in_a_zip_counts_steps(start: Start) -> None:
+    watched = 'strobe.watch(loader, optimizer=optimizer, directory="record")'
+    assert watched in LOOP
+    single = "torch.utils.data.DataLoader(torch.ones(24, 8))"
+    two = LOOP.replace(watched, f"zip({watched}, strobe.watch({single}))")
+    training = start(two.replace("for batch in zip", "for batch, _ in zip"), "0")
+    assert isinstance(training.start(), Block)
+    turn = training.turn(0.01)
+    assert isinstance(turn, Block), turn
+    assert turn.images == 4 * turn.steps
+
+
 WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch"
 BY_ITSELF = "its loop over strobe.watch ended by itself; let it go on"
 UPDATE = "        optimizer.step()"
+BREAK = f"{UPDATE}\n        epoch += 1\n        if epoch > 20: break"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +134,7 @@ UPDATE = "        optimizer.step()"
         ("import os; os.kill(os.getpid(), 9)", "its process was ended by SIGKILL"),
         (LOOP.replace(UPDATE, ""), WITHOUT),
         (LOOP.replace(UPDATE, f"{UPDATE}; break"), BY_ITSELF),
+        (LOOP.replace("range(2)", "range(1000)").replace(UPDATE, BREAK), BY_ITSELF),
         (LOOP.replace("in strobe.watch(loader,", "in strobe.watch(iter(loader),"), BY_ITSELF),
     ],
 )
@@ -128,6 +142,12 @@ def test_what_cannot_train_is_told_in_one_sentence(text: str, reason: str, start
     told = failure(start(text, "0"))
     assert reason in told
     assert "\n" not in told
+
+
+def test_memory_that_runs_out_is_no_mistake(start: Start) -> None:
+    found = start("raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')").start()
+    assert isinstance(found, Failure)
+    assert found.memory
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("python train.py --lr 1", [sys.executable], ["train.py", "--lr", "1"]),
         ("python3 -u -W ignore -m a.b x", [sys.executable, "-u", "-W", "ignore"], ["-m", "a.b", "x"]),
+        ("python -ma.b conf.yaml", [sys.executable], ["-m", "a.b", "conf.yaml"]),
+        ("python -um a.b x", [sys.executable, "-u"], ["-m", "a.b", "x"]),
         ("venv/python3 train.py", ["{here}/venv/python3"], ["train.py"]),
         ("train.py x", [sys.executable], ["{there}/train.py", "x"]),
         ("./trains x", [sys.executable], ["{there}/trains", "x"]),
@@ -75,6 +77,8 @@ def test_a_console_script_in_a_long_path_names_its_python_in_its_second_line(fol
         ("python", "python is given no script"),
         ("python -m", "python is given no script"),
         ("python -c pass", "python -c runs no script"),
+        ("python -uc pass", "python -uc runs no script"),
+        ("python -mtorch.distributed.run train.py", "torch.distributed.run starts several processes"),
         ("python gone.py", "there is no gone.py in "),
         ("gone/python train.py", "gone/python cannot be found"),
         ("gone", "gone cannot be found"),

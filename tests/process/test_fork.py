@@ -33,9 +33,14 @@ class Interrupting:
         return Interrupting, ()
 
 
-def test_a_group_of_its_own_is_ended_too() -> None:
+def test_a_group_of_its_own_pauses_and_is_ended_too() -> None:
     with FreshProcess(start_a_group) as process:
         child = process.receive(60)
+        both = [psutil.Process(process.pid), psutil.Process(child)]
+        process.pause()
+        wait_for(lambda: all(each.status() == psutil.STATUS_STOPPED for each in both))
+        process.resume()
+        wait_for(lambda: all(each.status() == psutil.STATUS_SLEEPING for each in both))
         assert living({child})
     assert not living({child})
 

@@ -1,12 +1,13 @@
 """What a process knows about how it was started."""
 
+import argparse
 import os
 from pathlib import Path
 
 import pytest
 
 from strobe.process import launch
-from strobe.process.launch import quieten_kineto, rank, started_by_torchrun
+from strobe.process.launch import positive_seconds, quieten_kineto, rank, started_by_torchrun
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,13 @@ def test_rank(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expe
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert rank() == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "abc", "nan", "1e9"])
+def test_what_is_no_length_of_time_is_told_in_a_sentence(text: str) -> None:
+    assert positive_seconds("0.5") == 0.5
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^{text} is not a number of seconds; give one above 0"):
+        positive_seconds(text)
 
 
 def test_only_torchrun_names_its_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,23 @@ def test_ways_of_loading_are_measured_where_there_is_something_to_gain_and_only_
     assert not any(text.startswith(("engine", "loader")) for text in measured(concluded("nothing")))
 
 
+def test_what_gives_its_samples_to_each_worker_gets_more_than_one_only_if_that_is_asked_for() -> None:
+    record = concluded("loader")
+    record.config["engine"]["iterable"] = True
+    record.summary["ceilings"]["alternatives"] = []
+    record.summary["findings"][0] |= {"overrides": ["engine.num_workers=4"]}
+
+    def counts(over: list[str] | None) -> list[str]:
+        offers = [text for proposal in offered(record, over) for text in proposal.overrides]
+        return sorted(text for text in {*measured(record, over), *offers} if text.startswith("engine.num_workers="))
+
+    assert counts(None) == ["engine.num_workers=1"]
+    assert len(counts(["workers"])) > 1
+    title = record.items("findings")[0]["title"]
+    assert any(title in line for line in advice(record))
+    assert not any(title in line for line in advice(record, ["workers"]))
+
+
 def test_a_set_that_takes_long_to_load_is_not_made_resident() -> None:
     record = concluded("loader", summary__train_images=10_000_000)
     assert "engine=resident" not in measured(record)

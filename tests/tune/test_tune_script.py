@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from strobe.errors import ConfigError
+from strobe.process.locks import alone_in
+from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.tune import command
 from strobe.tune.dimensions import ALL, OWN
@@ -182,7 +184,7 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
     )
     assert first_losses(tuning) == (
         "Losses of the first 3 steps, from the same seed: from 2 to 1 as it is, from 2 to 1 with the changes; "
-        "they differ by 0.0% in the middle, by 2.0% at most."
+        "they differ by 0.0% in the median, by 2.0% at most."
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
     larger = warning(tuning_of(tmp_path, "data.batch_size=64"))
@@ -201,7 +203,11 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
     ("arguments", "said"),
     [
         (["nothing.py"], "nothing.py is not a file; give the script that trains"),
-        (["--over", "loader,workers", "train.py"], "--over loader cannot be searched in a script; give of workers"),
+        (
+            ["--over", "loader,workers", "train.py"],
+            "--over loader cannot be searched in a script; choose from workers",
+        ),
+        (["--patch", "no/found.diff", "train.py"], "--patch no/found.diff is not a file in a folder that exists"),
         (["--budget", "soon", "train.py"], "--budget soon is not a length of time; give one such as --budget 120s"),
     ],
 )
@@ -222,6 +228,27 @@ def test_a_completed_search_is_not_written_over(tmp_path: Path) -> None:
     done.save()
     with pytest.raises(ConfigError, match="holds a search that is completed, or another one; give another folder"):
         command._tuning(tuning_of(tmp_path), tmp_path)
+
+
+def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("strobe-tune", "day", "time-train")
+    folder.mkdir(parents=True)
+    tuning_of(folder).save()
+    assert command._tuning(tuning_of(tmp_path), None).folder == folder
+    with alone_in(folder, "--out"):
+        assert command._tuning(tuning_of(tmp_path), None).folder == tmp_path
+
+
+def test_workers_of_an_iterable_data_set_come_with_a_warning(tmp_path: Path) -> None:
+    found = {"engine": {"num_workers": 0, "iterable": True}}
+    (tmp_path / "looks").mkdir()
+    write_summary(tmp_path / "looks" / "summary.json", {"schema": 1, "script": "train.py", "settings": found})
+    tuning = tuning_of(tmp_path, "engine.num_workers=2")
+    tuning.probes = [{"directory": "looks"}]
+    assert "must then share its samples among the workers" in warning(tuning)
+    tuning.best = ["engine.num_workers=1"]
+    assert warning(tuning) == ""
 
 
 def test_what_only_the_application_has_is_not_searched() -> None:

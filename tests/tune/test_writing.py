@@ -87,6 +87,14 @@ def test_a_loader_without_workers_keeps_nothing_that_torch_refuses(noted: Any) -
     found = edits(["engine.num_workers=0"], noted("loader = DataLoader([1], num_workers=2, prefetch_factor=4)\n"))
     assert found[0].text == "DataLoader(..., num_workers=0, prefetch_factor=None)"
     assert "+loader = DataLoader([1], num_workers=0, prefetch_factor=None)\n" in patch(found)[0]
+    (edit,) = edits(["engine.num_workers=0"], noted("loader = DataLoader([1], num_workers=2, timeout=9)\n"))
+    assert edit.text == "DataLoader(..., num_workers=0, timeout=0)"
+
+
+def test_of_a_class_with_a_constructor_what_that_is_to_call_is_named(noted: Any) -> None:
+    own = "class Own(DataLoader):\n    def __init__(self):\n        super().__init__([1])\nloader = Own()\n"
+    (edit,) = edits(["engine.num_workers=4"], noted(own))
+    assert edit.told == "DataLoader(..., num_workers=4) in Own's constructor, called at train.py:6"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +116,17 @@ def test_what_it_cannot_change_it_names(noted: Any, text: str, why: str) -> None
 
 def test_a_file_that_was_edited_since_is_left_alone(noted: Any, tmp_path: Path) -> None:
     found = edits(FOUND, noted("loader = DataLoader([1])\n"))
-    (tmp_path / "train.py").write_text("\n\n\n")
-    assert patch(found) == (
-        "",
-        [
-            "DataLoader(..., num_workers=4, persistent_workers=True) is not in the patch: train.py:3 has changed since",
-        ],
-    )
+    for text, why in (
+        (b"\n\n\n", "train.py:3 has changed since"),
+        (b"# \xe9", f"{tmp_path / 'train.py'} is not written in UTF-8"),
+        (b"loader = (", "'(' was never closed"),
+    ):
+        (tmp_path / "train.py").write_bytes(text)
+        told, (left_out,) = patch(found)
+        assert told == ""
+        assert f"DataLoader(..., num_workers=4, persistent_workers=True) is not in the patch: {why}" in left_out
+    (tmp_path / "train.py").unlink()
+    assert "No such file" in patch(found)[1][0]
 
 
 def test_what_stands_nowhere_is_written_all_the_same() -> None:

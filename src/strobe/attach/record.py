@@ -1,6 +1,7 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from torch.nn.parameter import UninitializedParameter
 
 from strobe.callbacks.owners import kinds
 from strobe.callbacks.threads import ThreadsBeside
@@ -72,6 +74,7 @@ def summarise(
         "devices": trainer and trainer.num_devices,
         "world_size": world,
         "precision": trainer and str(trainer.precision),
+        "weights": weights_of(trainer.lightning_module) if trainer and trainer.lightning_module else None,
         "train_images": None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
         "image_size": None,
@@ -89,6 +92,15 @@ def summarise(
         "metrics": metrics,
         "bytes": None,
     }
+
+
+def weights_of(module: torch.nn.Module) -> str | None:
+    """The floating-point type that most weights to train have, such as ``float32``; None if there are none."""
+    counts = Counter[str]()
+    for parameter in module.parameters():
+        if parameter.requires_grad and not isinstance(parameter, UninitializedParameter):
+            counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return max(counts, key=lambda name: counts[name], default=None)
 
 
 def save(summary: dict[str, Any], run_dir: Path) -> None:

@@ -39,7 +39,7 @@ def schedule_of(trace: bool | Mapping[str, int]) -> dict[str, int] | None:
     """The schedule of a trace as it is asked for, None for none; raises a ValueError for what is no schedule."""
     given = dict(trace) if isinstance(trace, Mapping) else {}
     if unknown := given.keys() - SCHEDULE.keys():
-        raise ValueError(f"trace has {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
+        raise ValueError(f"trace has no key {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
     schedule = SCHEDULE | given
     Schedule(**schedule)  # raises for numbers that are out of range
     return schedule if trace is True or isinstance(trace, Mapping) else None

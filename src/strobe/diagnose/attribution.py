@@ -1,5 +1,6 @@
 """Where the seconds of a mean step go: parts that add up, each with the cause that a finding would name."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -261,6 +262,17 @@ def cores_to_compute(record: Record) -> float:
     return min(record.count("threads") or 1, cores_of_a_rank(record) or 1)
 
 
+def unused_cores(record: Record) -> float:
+    """Seconds of a step's computing that more threads save on idle cores, as measured in turns; 0 if uncertain."""
+    count, own = record.count("threads") or 0, cores_of_a_rank(record) or 0
+    if not 0 < count < math.floor(own) or (record.number("machine", "idle") or 0.0) <= IDLE:
+        return 0.0
+    tried = [one.ratio for one in record.alternatives("model") if one.changes.keys() == {"threads"} and one.ratio]
+    sure = [ratio.median for ratio in tried if ratio.low > 1]
+    work = sum(record.number("step_seconds", phase) or 0.0 for phase in COMPUTING)
+    return work * (1 - 1 / max(sure, default=1.0))
+
+
 def lack_of_cores(record: Record, step: Step) -> bool:
     """Whether training waits for its loader because cores are short, and not because loading takes long."""
     idle = record.number("machine", "idle")
@@ -334,7 +346,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed))
+    unused = min(unused_cores(record), computing - fixed)
+    yield Part("threads", "", "cores that no thread uses", unused)
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed - unused))
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
     # Less the fixed cost of a step, which is on one thread too.
     left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0

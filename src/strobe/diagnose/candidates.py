@@ -70,11 +70,12 @@ def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure
 
 def leaves_an_epoch(record: Record, size: int) -> bool:
     """Whether an epoch still has a few batches if each has this many images, and those after which it is validated."""
-    ranks, images = max(1, record.count("world_size") or 1), record.number("train_images") or math.inf
+    ranks, images = max(1, record.count("world_size") or 1), record.number("train_images")
     every, now = record.whole("trainer.val_check_interval"), record.whole("data.batch_size") or size
     batches = (record.number("batches_per_epoch") or math.inf) * now / size
     by_epoch = record.whole("trainer.check_val_every_n_epoch") is not None
-    return size * ranks * BATCHES_AN_EPOCH <= images and not (every and by_epoch and every > batches)
+    whole = images / (size * ranks) if images else batches  # a script tells how many batches, not how many images
+    return whole >= BATCHES_AN_EPOCH and not (every and by_epoch and every > batches)
 
 
 def workers_of(entry: Alternative, step: Step) -> int:

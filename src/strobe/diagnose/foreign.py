@@ -35,7 +35,7 @@ _WORDS = {  # what only this application has, and what there is for any training
 _OF_A_LOOP = {  # of a loop that a script writes itself
     "strobe run --trace": "strobe.watch(..., trace=True)",
     " (transfer hooks)": "",
-    "Python, Lightning and": "Python, torch and",
+    "The Trainer's loop": "Code after the update",
     "time outside all phases": "what follows the update",
     "ode outside all phases": "ode after the update",
     "when an epoch starts or ends: new samplers": "between epochs: a validation, checkpoints, new samplers",
@@ -43,7 +43,7 @@ _OF_A_LOOP = {  # of a loop that a script writes itself
 _SEEN = {"The forward pass": "Code before the backward pass", "the forward pass": "code before the backward pass"}
 _UNSEEN = {"The forward pass": "Computing", "the forward pass": "the forward and the backward pass"}
 UNSEEN = "backward unseen"  # what ``settings.loop`` is then
-_BY_WORKER = " An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
+BY_WORKER = "An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
 
 
 def is_foreign(record: Record) -> bool:
@@ -61,7 +61,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
         advice += f" Write {' and '.join(calls(overrides))}."
-        advice += _BY_WORKER * (
+        advice += f" {BY_WORKER}" * (
             finding.cause == "loader" and not step.workers and record.setting("engine.iterable") is True
         )
     return replace(

@@ -291,7 +291,7 @@ def _as_much(findings: Sequence[Finding]) -> str:
 
 def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
     predicted = finding.predicted_speedup
-    observed = finding.cause == "workers_hurt" and (finding.cause, finding.subject) in shares
+    observed = finding.cause in ("workers_hurt", "threads") and (finding.cause, finding.subject) in shares
     sure = finding.cause in LOST or observed or predicted.low >= 1
     return finding.cause in ENDANGERS or (finding.cause != "nothing" and predicted.median >= WORTH and sure)
 

@@ -1,4 +1,4 @@
-"""Which of two trainings is faster: both are started, and one is paused while the other trains, by turns.
+"""Which of two trainings is faster: both are started, and one is paused while the other trains, in turns.
 
     strobe duel [OPTIONS] -- COMMAND A -- COMMAND B
     strobe duel [OPTIONS] --commit A --commit B -- COMMAND
@@ -33,6 +33,7 @@ from strobe.present.format import estimate, milliseconds, rate
 from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
+from strobe.process.launch import positive_seconds
 from strobe.process.signals import exit_code, interruptible
 
 FLAG = "--fail-if-slower "
@@ -149,7 +150,7 @@ def _phases(*trainings: Foreign) -> Iterator[Table]:
 
 @contextlib.contextmanager
 def _named(side: str) -> Iterator[None]:
-    """What is wrong with a command is said of its side."""
+    """Names the side in an error about its command."""
     try:
         yield
     except ConfigError as error:
@@ -177,7 +178,7 @@ def _of_commits(
         place = tree / Path.cwd().relative_to(repository.root)
         if not place.is_dir():
             raise ConfigError(f"--commit {given} has no folder {place.relative_to(tree)}; start from another one")
-        first = next((at for at, word in enumerate(words) if word != "env" and "=" not in word), 0)
+        first = next((at for at, word in enumerate(words) if Path(word).name != "env" and "=" not in word), 0)
         if words[first : first + 1] and words[first] in OWN:
             words[first] = repository.interpreter(name)
         pythons.append(words[first : first + 1])
@@ -206,8 +207,9 @@ def _check_sources(side: Side) -> None:
     """Raise a StrobeError where a side has imported a file of the repository's that is not of its commit."""
     if side.tree is None or side.root is None:
         return
+    root, tree = side.root.resolve(), side.tree.resolve()
     for path in side.training.sources:
-        if path.is_relative_to(side.root) and not path.is_relative_to(side.tree):
+        if (real := path.resolve()).is_relative_to(root) and not real.is_relative_to(tree):
             raise StrobeError(
                 f"{side.name} uses {path}, which is not of its commit; give paths relative to the repository, and do "
                 "not put its folder into sys.path"
@@ -244,8 +246,10 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=_positive, default=1.0, help="of a turn (1)")
-    parser.add_argument("--quads", type=_count, default=6, help="of turns, A B B A or B A A B, by chance; even (6)")
+    parser.add_argument("--seconds", type=positive_seconds, default=1.0, help="seconds of a turn (1)")
+    parser.add_argument(
+        "--quads", type=_count, default=6, help="quads of turns, A B B A or B A A B at random; even (6)"
+    )
     parser.add_argument(
         "--commit",
         action="append",
@@ -253,23 +257,16 @@ def _parser() -> argparse.ArgumentParser:
         help="a branch, a tag or a hash: A, and then B, with one command; . is the working tree as it is",
     )
     parser.add_argument(
-        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 or 4 unless B is shown not to be"
+        "--fail-if-slower", metavar="SHARE", help="such as 5%%: exit code 3 if B loses more, 4 if that is unknown"
     )
     parser.add_argument(
         "--timeout",
-        type=_positive,
+        type=positive_seconds,
         default=TIMEOUT,
         metavar="SECONDS",
-        help=f"until it is warm ({TIMEOUT:.0f})",
+        help=f"longest wait until a side is warm ({TIMEOUT:.0f})",
     )
     return parser
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600 seconds")
-    return value
 
 
 def _count(text: str) -> int:

@@ -60,7 +60,10 @@ class Repository:
             if came:
                 raise KeyboardInterrupt(came[0])
             if added is None:
-                raise DataError(f"git worktree add {folder} {commit} failed; see its message")
+                raise DataError(
+                    f"--commit {commit[:12]} cannot be checked out; for the reason, run: "
+                    f"git worktree add --detach {folder} {commit}"
+                )
             yield folder
         finally:
             with noted():

@@ -11,7 +11,7 @@ from strobe.duel import turning
 from strobe.duel.paired_trial import TakesTurns
 from strobe.duel.program import Program, program_of
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure, FreshProcess, last_said, print_into
+from strobe.process.fork import MEMORY, Failure, FreshProcess, last_said, print_into
 
 OUTPUT = "output.txt"
 TIMEOUT = 600.0  # seconds, until a training is warm
@@ -80,10 +80,11 @@ class Foreign(TakesTurns):
         found = process.receive(timeout)
         if isinstance(found, Failure | str):
             self.close()
-            reason = found.reason if isinstance(found, Failure) else found
+            failure = found if isinstance(found, Failure) else Failure(found, MEMORY.search(found) is not None)
+            reason = failure.reason
             if (said := last_said(self._folder / OUTPUT)) and said not in reason:
                 reason = f"{reason}; it said last: {said}"
-            return Failure(reason, isinstance(found, Failure) and found.memory)
+            return Failure(reason, failure.memory)
         deadline = time.monotonic() + STOPPED
         while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
             time.sleep(0.001)  # otherwise it might stop itself after being told to continue

@@ -14,6 +14,7 @@ EXAMPLE = "give a command such as python train.py ARGUMENTS"
 SEVERAL = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # start several processes
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 OWN = ("python", "python3", f"python3.{sys.version_info.minor}")
+_CLUSTER = re.compile(r"(-[bBdEhiIOPqsSuvVx]*)([cm])(.*)", re.DOTALL)  # options such as -um or -mMODULE
 _PYTHON = re.compile(r"python[\d.]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SHELL = re.compile(r"""exec'? ['"]?([^'"]*/python[\d.]*)['"]? """)  # how a long path to a Python is written
@@ -65,12 +66,16 @@ def program_of(command: Sequence[str], variables: Mapping[str, str], folder: Pat
 
 def _options(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of ``python OPTIONS PROGRAM``, and the program."""
-    place = 1
-    while place < len(words) and words[place].startswith("-") and words[place] != "-m":
-        if words[place] == "-" or words[place].startswith("-c"):
-            raise ConfigError(f"python {words[place]} runs no script; {EXAMPLE}")
-        place += 1 + (words[place] in ("-X", "-W"))
-    return list(words[1:place]), list(words[place:])
+    rest, place = list(words), 1
+    while place < len(rest) and (word := rest[place]).startswith("-") and word != "-m":
+        cluster = _CLUSTER.fullmatch(word)
+        if word == "-" or (cluster and cluster[2] == "c"):
+            raise ConfigError(f"python {word} runs no script; {EXAMPLE}")
+        if cluster:
+            rest[place : place + 1] = [part for part in (cluster[1], "-m", cluster[3]) if part not in ("", "-")]
+        else:
+            place += 1 + (word in ("-X", "-W"))
+    return rest[1:place], rest[place:]
 
 
 def _program(words: list[str], folder: Path) -> list[str]:

@@ -33,12 +33,13 @@ PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which m
 CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
 RECORD = ("Strobe", "Recording", "StepRecorder")
 LONGEST = 300  # characters of an error that are told
+LEFT = "its loop over strobe.watch ended by itself; let it go on, without a break and for more epochs"
 
 
 class Turns:
     """Counts the steps of a turn, tells what it came to, and then waits for the next one.
 
-    Told are ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
+    It tells ``steps``, the ``seconds`` they took, ``images``, and ``phases`` with the seconds of each. The two last
     are None where the batches do not show their size, and where this Python is too old for Strobe's clock. The first
     time, ``sources`` has the files of the program's own modules.
     """
@@ -196,6 +197,8 @@ class Loops:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._phases: Any = None
+        self._counted: object = None  # the loop whose steps count, of several that are nested or zipped
+        self._left = False  # whether the script has left that one
 
     def __call__(self, package: ModuleType) -> None:
         """Take the place of its iterator."""
@@ -207,6 +210,8 @@ class Loops:
         if not torch.is_grad_enabled():
             yield from loader
             return
+        if self._left:  # what the script did meanwhile would be part of the turn
+            self._turns.fail(LEFT)
         if self._phases is None:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 self._turns.fail("it uses torch.distributed, and a duel is of one process each; start it as one")
@@ -214,7 +219,7 @@ class Loops:
             self._phases = strobes("callbacks.loop").LoopPhases(clock, None, lambda _: True)
             self._phases.watch_updates()
             self._turns.clock = clock
-        phases, turns = self._phases, self._turns
+        phases, turns, this = self._phases, self._turns, object()
         before, fresh = phases.updates, True
         batches = iter(loader)
         try:
@@ -233,14 +238,17 @@ class Loops:
                 phases.end_step()
                 if phases.failure is not None:
                     raise phases.failure
-                if turns.began:
+                if self._counted is this:
                     turns.step(batch)
-                elif phases.updates > before:
+                elif phases.updates > before and not turns.began:
+                    self._counted = this
                     turns.begin(loader)
         finally:  # it is used up, or the script has left it
             phases.change(None)
             if phases.updates > before and not turns.began:
+                self._counted = this
                 turns.begin(loader)
+            self._left = self._left or self._counted is this
 
 
 class Hydra:
@@ -352,7 +360,7 @@ def main() -> None:
         traceback.print_exc()
         turns.fail(" ".join(f"{type(error).__name__}: {error}".removesuffix(": ").split())[:LONGEST])
     if turns.began:
-        turns.fail("its loop over strobe.watch ended by itself; let it go on, such as for more epochs")
+        turns.fail(LEFT)
     turns.fail(
         "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch in which an "
         "optimizer steps"

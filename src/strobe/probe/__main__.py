@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, script_arguments, start
+from strobe.process.launch import command_of, positive_seconds, script_arguments, start
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, and on a GPU copies to it. Then the process ends: nothing
@@ -15,7 +15,7 @@ that the script does after fit is run.
 """
 EXAMPLES = """
 The record goes to strobe-runs/DATE/TIME-SCRIPT, or to --out DIR, with the script's output in output.txt.
-Exit code 0: measured; 1: not, and one sentence says why; 2: it was not agreed to.
+Exit code 0: measured; 1: not, and one sentence says why; 2: you did not agree to it.
 
 Examples
   strobe probe train.py --epochs 3
@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help="for each side, at most (5)")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     script_arguments(parser)
@@ -63,13 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if isinstance(found, Failure):
         say(console, f"Not measured: {found.reason}. Its output is in {folder / OUTPUT}.")
         sys.exit(1)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < LONGEST:
-        raise ValueError
-    return seconds
 
 
 if __name__ == "__main__":

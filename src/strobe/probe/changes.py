@@ -47,7 +47,7 @@ Asked = Mapping[str, Any]
 
 
 def install(changes: Sequence[str] | None = None) -> None:
-    """Let these changes be made, None: those of the environment; to be called once, before the script runs.
+    """Have these changes made; by default those that the environment lists. Call it once, before the script runs.
 
     Raises:
         ValueError: one of them cannot be made from outside.

@@ -22,7 +22,7 @@ WRITING = (  # functions and methods by their last name
 ISOLATED = """{what}
 Lightning's loggers, checkpoints, validation and early stopping are off, and nothing after fit is run. But what the
 script itself does happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
-WITHOUT = "There is no terminal to ask whether that is right: add --yes if it is."
+WITHOUT = "There is no terminal to ask in: add --yes to agree."
 
 
 def agree(command: Sequence[str], what: str, *, yes: bool) -> None:

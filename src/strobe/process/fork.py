@@ -25,7 +25,13 @@ TRAILING = re.compile(
     r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
 )  # below Hydra's own errors
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-MEMORY = (signal.SIGKILL, signal.SIGBUS)  # signals that end a process when memory, or shared memory, runs out
+FOR_MEMORY = (signal.SIGKILL, signal.SIGBUS)  # signals that end a process when memory, or shared memory, runs out
+# torch's words on a GPU's and on this machine's memory, and this project's on it and on what workers pass batches by
+MEMORY = re.compile(
+    r"out of memory|allocate memory|not enough memory|ALLOC_FAILED|MemoryError|/dev/shm|often memory ran out|"
+    r"engine=resident does not fit",
+    re.IGNORECASE,
+)
 BEGIN = None  # the first message to each process, and from a guard
 
 
@@ -96,7 +102,7 @@ class FreshProcess:
                 return self.pipe.recv()
         self._process.join(PATIENCE)
         code = self._process.exitcode
-        return Failure(ending(code), memory=code is not None and -code in MEMORY)
+        return Failure(ending(code), memory=code is not None and -code in FOR_MEMORY)
 
     def pause(self) -> None:
         """Pause its whole session, with all threads and processes."""
@@ -237,3 +243,7 @@ def ending(code: int | None) -> str:
 def _signal_session(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, number)
+    for member in members(pid):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(member) != pid:  # a second SIGCONT could undo a stop of the group's own
+                os.kill(member, number)

@@ -1,10 +1,13 @@
 """Starts commands, and reads what the launcher (torchrun, srun, Lightning) says about ranks. Imports no torch."""
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+LONGEST = 3600  # seconds that an option takes
 
 
 def parser_of(command: str, text: str) -> argparse.ArgumentParser:
@@ -19,6 +22,17 @@ def script_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as for python -m")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+
+
+def positive_seconds(text: str) -> float:
+    """An option's length of time, as ``type`` of an argument."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= LONGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give one above 0, at most {LONGEST}")
+    return value
 
 
 def command_of(given: argparse.Namespace) -> list[str]:

@@ -47,6 +47,7 @@ def alone_in(folder: Path, key: str) -> Iterator[None]:
     path = folder / ".lock"
     lock = FileLock(path)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout as error:
         raise ConfigError(

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, script_arguments
+from strobe.process.launch import command_of, positive_seconds, script_arguments
+from strobe.process.locks import alone_in
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
 from strobe.tune.foreign import Scripts
@@ -54,7 +55,11 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise ConfigError(f"{options.script} is not a file; give the script that trains")
     over = None if options.over is None else options.over.split(",")
     if unknown := [name for name in over or () if name not in SEARCHED]:
-        raise ConfigError(f"--over {','.join(unknown)} cannot be searched in a script; give of {','.join(SEARCHED)}")
+        raise ConfigError(
+            f"--over {','.join(unknown)} cannot be searched in a script; choose from {','.join(SEARCHED)}"
+        )
+    if options.patch is not None and (options.patch.is_dir() or not options.patch.absolute().parent.is_dir()):
+        raise ConfigError(f"--patch {options.patch} is not a file in a folder that exists; give another one")
     command = shlex.join(["strobe", "tune", *arguments])
     budget = seconds(options.budget, "--budget ")
     agree(script.words, WARNING, yes=options.yes)
@@ -73,15 +78,21 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         timeout=TIMEOUT,
         deadline=time.monotonic() + budget - tuning.seconds,
     )
-    search(tuning, machine, console)
+    with alone_in(tuning.folder, "--out"):
+        search(tuning, machine, console)
     print_tuning(console, tuning)
+    page = write_page(tuning)
     if options.patch is not None:
         told, left_out = writing.patch(writing.edits(tuning.recommended, writing.made(tuning)))
         say(console, *left_out)
         if told:
-            options.patch.write_text(told)
+            try:
+                options.patch.write_text(told)
+            except OSError as error:
+                why = f"--patch {options.patch} cannot be written ({error.strerror or error})"
+                raise DataError(f"{why}; {page} has what to write") from error
             say(console, f"git apply {shlex.quote(str(options.patch))}")
-    say(console, str(write_page(tuning)))
+    say(console, str(page))
 
 
 def _folder(wanted: Path | None, script: Script) -> Path:
@@ -112,14 +123,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--seconds", type=_positive, default=2.0, help="of loader or model alone, at most (2)")
-    parser.add_argument("--turn-seconds", type=_positive, default=1.0, help="of a turn; two steps at least (1)")
+    parser.add_argument(
+        "--seconds", type=positive_seconds, default=2.0, help="most seconds for loader or model alone (2)"
+    )
+    parser.add_argument(
+        "--turn-seconds", type=positive_seconds, default=1.0, help="seconds of a turn; two steps at least (1)"
+    )
     script_arguments(parser)
     return parser
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 3600 seconds")
-    return value

@@ -194,7 +194,8 @@ class Composer:
         counts = dict.fromkeys((min(limit.workers, enough), min(limit.workers, 2 * enough), 1, 0))
         anew = not step.workers and record.setting("engine.persistent_workers") is False
         stay = ("engine.persistent_workers=true",) if anew else ()  # else each epoch waits for them to start
-        yield from ((f"{WORKERS}={count}", *stay) for count in counts if count != step.workers)
+        changes = [(f"{WORKERS}={count}", *stay) for count in counts if count != step.workers]
+        yield from (one for one in changes if "workers" in self.asked or not multiplies(record, one))
 
     def _engines(self, step: Step) -> Iterator[Changes]:
         engine, limit = self.record.text("choices", "engine"), worker_limit(self.record, step)
@@ -277,6 +278,13 @@ class _Side:
     def changed(self) -> list[Alternative]:
         """All but the run's own."""
         return [entry for key, entry in self.found.items() if key]
+
+
+def multiplies(record: Record, overrides: Iterable[str]) -> bool:
+    """Whether an IterableDataset would give its samples once from each worker, unless it shares them among these."""
+    workers = dict(map(split, overrides)).get(WORKERS, "")
+    more = workers.isdigit() and int(workers) > max(1, record.whole(WORKERS) or 0)
+    return more and record.setting("engine.iterable") is True
 
 
 def _key(overrides: Iterable[str]) -> Changes:

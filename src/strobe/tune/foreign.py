@@ -112,7 +112,7 @@ class Scripts(Comparing):
 
     def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
         self._folders[tuple(overrides)] = folder
-        told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder))}
+        told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder)), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, *self._script.words]
         return Foreign(command, folder, variables=os.environ | told, timeout=self._timeout())
 

@@ -11,7 +11,7 @@ from strobe.diagnose.symptoms import steady_waiting
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.records.run import Figure, Record
-from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer, Measure
+from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer, Measure, multiplies
 from strobe.tune.dimensions import ALL, DIMENSIONS
 
 RIVAL = 0.9  # times as fast as the best combination, as predicted: so far predictions are off
@@ -53,7 +53,7 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
     wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
-    others = (*_prescribed(record), *_explored(record, step, asked=set(over or ())))
+    others = (*_prescribed(record, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
     for proposal in (*composed, *(part for one in others if (part := _within(one, wanted)) is not None)):
         if (key := frozenset(proposal.overrides)) not in seen:
             yield proposal
@@ -94,7 +94,7 @@ def _reason(record: Record, step: Step, one: Combination) -> str:
     saved = max(0.0, 1 / step.model.median - 1 / computing.rate.median) if computing and step.model else 0.0
     loading = step.total * (1 - 1 / one.predicted.median) - saved - seldom if one.loading else 0.0
     if hook is not None and seldom > max(saved, loading):
-        return f"{hook.name} takes {duration(hook.mean)} a step, which is paid for once for more images"
+        return f"{hook.name} takes {duration(hook.mean)} a step, which larger batches pay less often"
     if one.loading and (computing is None or loading > saved):
         return f"The loader alone reaches {pace(one.loading.rate.median)}"
     return f"The model alone reaches {pace(computing.rate.median)}" if computing else ""
@@ -110,19 +110,21 @@ def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
     return replace(proposal, overrides=kept, predicted=Figure(1.0, 1.0, proposal.predicted.high), bounded=True)
 
 
-def advice(record: Record) -> list[str]:
-    """What the findings say that no proposal can try, such as to leave a callback out."""
+def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
+    """What the findings say that no proposal tries, such as to leave a callback out."""
+    asked = set(over or ())
     return [
         f"{found['title']}. {found['advice']}"
         for found in record.items("findings")
-        if found["cause"] != "nothing" and (_unsearched(_remedy(found)) or (is_foreign(record) and not _remedy(found)))
+        if found["cause"] != "nothing"
+        and (_unsearched(record, _remedy(found), asked) or (is_foreign(record) and not _remedy(found)))
     ]
 
 
-def _prescribed(record: Record) -> Iterator[Proposal]:
+def _prescribed(record: Record, *, asked: set[str]) -> Iterator[Proposal]:
     """The findings' prescriptions."""
     for found in record.items("findings"):
-        if (remedy := _remedy(found)) and not _unsearched(remedy):
+        if (remedy := _remedy(found)) and not _unsearched(record, remedy, asked):
             yield _proposal(record, remedy, found["title"], Figure(**found["predicted_speedup"]))
 
 
@@ -157,11 +159,13 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
         bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:
-        yield Proposal(("model.compile=true",), "Asked for by tune.over", None)
+        yield Proposal(("model.compile=true",), "Asked for by name", None)
 
 
-def _unsearched(overrides: Sequence[str]) -> bool:
-    return any(key_of(override) not in DIMENSIONS for override in overrides)
+def _unsearched(record: Record, overrides: Sequence[str], asked: set[str]) -> bool:
+    """Whether it is no part of a search, or only if it is asked for."""
+    unsafe = "workers" not in asked and multiplies(record, overrides)
+    return unsafe or any(key_of(override) not in DIMENSIONS for override in overrides)
 
 
 def _accompanies(override: str) -> bool:

@@ -47,7 +47,7 @@ class Search:
                 record = self._probe()
                 if record is None:
                     break
-                tuning.advice = advice(record)
+                tuning.advice = advice(record, tuning.header["over"])
                 if not self._improve(record) and tuning.ended is None:
                     tuning.ended = NOTHING
                 self._prune()

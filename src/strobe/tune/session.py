@@ -8,6 +8,7 @@ from rich.console import Console
 
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.present.terminal import ProgressDisplay, clock, say
+from strobe.process.locks import alone_in
 from strobe.tune.comparing import Comparing
 from strobe.tune.page import write_page
 from strobe.tune.record import NAME, Tuning, resumed
@@ -20,7 +21,7 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
 
     Raises:
         StrobeError: nothing was measured.
-        KeyboardInterrupt: what was measured until then is kept, shown, and gone on with by the same command.
+        KeyboardInterrupt: what was measured until then is kept and shown, and the same command goes on from it.
     """
     left = tuning.header["budget"] - tuning.seconds
     try:
@@ -38,9 +39,10 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
 
 
 def broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
-    """The newest search below a folder, by date and time, that the same command began and did not end."""
+    """The newest search below a folder, by date and time, that the same command began and that was broken off."""
     for path in sorted(outputs.glob(f"*/*/{NAME}"), reverse=True):
-        with contextlib.suppress(ConfigError):  # one that is damaged cannot be gone on with
+        with contextlib.suppress(ConfigError):  # one that is damaged, or in use, cannot be gone on with
             if (found := resumed(fresh, path)) is not None:
-                return found
+                with alone_in(path.parent, "--out"):  # else another process is at it
+                    return found
     return None

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.diagnose.foreign import BY_WORKER
 from strobe.diagnose.predict import step_of
 from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
@@ -15,9 +16,9 @@ from strobe.overrides import key_of
 from strobe.present.format import duration, interval, pace
 from strobe.present.terminal import say
 from strobe.records.run import Record
-from strobe.tune.composing import ACCUMULATE, BATCH_SIZE
+from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, multiplies
 from strobe.tune.record import Tuning
-from strobe.tune.writing import lines
+from strobe.tune.writing import first_probe, lines
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
 ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # what is learned, not only how fast
@@ -79,21 +80,25 @@ def ending(tuning: Tuning) -> str:
 
 def warning(tuning: Tuning) -> str:
     """That the recommended configuration trains otherwise, not only faster; empty where it does not."""
+    if tuning.recommended != tuning.best:
+        return ""
     fewer = [text for text in tuning.changes if key_of(text) in ("trainer.precision", "matmul_precision")]
-    if fewer and tuning.recommended == tuning.best:
-        coarse = f"{tuning.spelled(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
-    else:
-        coarse = ""
+    coarse = f"{tuning.spelled(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
+    first = first_probe(tuning)
+    shared = first is not None and multiplies(first, tuning.changes)
+    return " ".join(text for text in (_larger_updates(tuning), coarse * bool(fewer), BY_WORKER * shared) if text)
+
+
+def _larger_updates(tuning: Tuning) -> str:
     changed = any(key_of(text) in (BATCH_SIZE, ACCUMULATE) for text in tuning.changes)
     updates = [trial["images"] for trial in tuning.trials if trial["kept"] and trial["images"]]
-    if not updates or not changed or tuning.recommended != tuning.best:
-        return coarse
+    if not updates or not changed:
+        return ""
     now, then = updates[0][0], updates[-1][1]
     scaled = any(key_of(text).startswith("model.lr") for text in tuning.changes)
     rate = ", and the learning rate is scaled with them" if scaled else ""
     unit = "images" if tuning.header["script"] is None else "samples"
-    told = f"Each update sees {then} {unit} instead of {now}{rate}: compare the accuracy before you rely on it."
-    return f"{told} {coarse}".strip()
+    return f"Each update sees {then} {unit} instead of {now}{rate}: compare the accuracy before you rely on it."
 
 
 def notes(tuning: Tuning) -> list[str]:
@@ -114,7 +119,7 @@ def first_losses(tuning: Tuning) -> str:
     ]
     return (
         f"Losses of the first {len(pairs)} steps, from the same seed: {', '.join(ends)}; they differ by "
-        f"{statistics.median(away):.1%} in the middle, by {max(away):.1%} at most."
+        f"{statistics.median(away):.1%} in the median, by {max(away):.1%} at most."
     )
 
 

@@ -12,13 +12,19 @@ from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.foreign import argument, calls
 from strobe.errors import DataError
 from strobe.overrides import command_of, key_of
-from strobe.records.run import load_record
+from strobe.records.run import Record, load_record
 from strobe.tune.record import Tuning
 
 MADE_BY = {"engine": "loader", "data": "loader", "trainer": "trainer", "model.fused": "optimizer"}
 CALLED = {"loader": "DataLoader", "optimizer": "Optimizer", "trainer": "Trainer"}  # as ``calls`` has them
-NO_WORKERS = ("engine.prefetch_factor=null", "engine.persistent_workers=false", "engine.multiprocessing_context=null")
-PLACES = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory")
+NO_WORKERS = (
+    *("engine.prefetch_factor=null", "engine.persistent_workers=false"),
+    *("engine.multiprocessing_context=null", "engine.timeout=0"),
+)
+PLACES = (
+    *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler"),
+    *("num_workers", "collate_fn", "pin_memory", "drop_last", "timeout"),
+)
 
 Change = tuple[int, int, bytes]  # from, to, and what stands there instead
 Made = Mapping[str, Sequence[Mapping[str, Any]]]  # by loader, trainer and optimizer: {call, file, line, column ...}
@@ -33,15 +39,20 @@ def lines(tuning: Tuning) -> list[str]:
     """The command with what is recommended, or what to write in a script and where; none where nothing is to change."""
     if tuning.header["script"] is None:
         return [command_of(tuning.recommended)]
-    return [f"{edit.text}{' at ' * bool(edit.place)}{edit.place}" for edit in edits(tuning.recommended, made(tuning))]
+    return [edit.told for edit in edits(tuning.recommended, made(tuning))]
 
 
 def made(tuning: Tuning) -> Made:
     """Where the script made what it trains with, as the first look at it found; {} if that is not known."""
+    found: Made = record.setting("made", {}) if (record := first_probe(tuning)) is not None else {}
+    return found
+
+
+def first_probe(tuning: Tuning) -> Record | None:
+    """The record of the first look at what is searched; None if it was removed, or there was none."""
     with contextlib.suppress(DataError, IndexError):
-        found: Made = load_record(tuning.folder / tuning.probes[0]["directory"]).setting("made", {})
-        return found
-    return {}
+        return load_record(tuning.folder / tuning.probes[0]["directory"])
+    return None
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,13 @@ class Edit:
     text: str  # DataLoader(..., num_workers=4)
     overrides: tuple[str, ...]
     call: Mapping[str, Any] | None = None  # of ``Made``
+
+    @property
+    def told(self) -> str:
+        """What to write, and where."""
+        if self.call is not None and self.call["constructor"]:
+            return f"{self.text} in {self.call['call']}'s constructor{', called at ' * bool(self.place)}{self.place}"
+        return f"{self.text}{' at ' * bool(self.place)}{self.place}"
 
     @property
     def place(self) -> str:
@@ -76,7 +94,7 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
             refused = NO_WORKERS if call and f"{WORKERS}=0" in texts else ()
             all_of_it = [*texts, *(text for text in refused if argument(text)[0] in (call or {})["given"])]
             (text,) = calls(all_of_it)
-            name = call["call"] if call else CALLED.get(kind, "")
+            name = call["call"] if call and not call["constructor"] else CALLED.get(kind, "")
             found.append(Edit(text.replace(CALLED.get(kind, ""), name, 1), tuple(all_of_it), call))
     return found
 
@@ -91,7 +109,7 @@ def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
     for edit in found:
         try:
             path, changes = _changes(edit)
-        except ValueError as error:
+        except (ValueError, OSError, SyntaxError) as error:
             left_out.append(f"{edit.text} is not in the patch: {error}")
         else:
             sources.setdefault(path, []).extend(one for one in changes if one not in sources[path])
@@ -103,6 +121,10 @@ class _Source:
 
     def __init__(self, path: Path) -> None:
         self.path, self.text = path, path.read_bytes()
+        try:
+            self.text.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not written in UTF-8") from error
         self._starts = [0]
         for line in self.text.split(b"\n"):
             self._starts.append(self._starts[-1] + len(line) + 1)
@@ -122,7 +144,7 @@ class _Source:
 
     def call(self, spot: tuple[int, int, int, int]) -> ast.Call | None:
         """The call between two lines and columns."""
-        nodes = (node for node in ast.walk(ast.parse(self.text)) if isinstance(node, ast.Call))
+        nodes = (node for node in ast.walk(ast.parse(self.text, str(self.path))) if isinstance(node, ast.Call))
         places = ((one, (one.lineno, one.col_offset, one.end_lineno, one.end_col_offset)) for one in nodes)
         return next((one for one, place in places if place == spot), None)
 

@@ -3,7 +3,7 @@ prediction right?
 
     python -m strobe.validation.accuracy [NAME ...] [KEY=VALUE ...] [--half HALF] [--minutes M] [--repeats N]
         [--ledger FILE] [--keep FOLDER] [--seed N]
-    python -m strobe.validation.accuracy --show --ledger FILE
+    python -m strobe.validation.accuracy --show [--ledger FILE]
 
 Each cell (``accuracy_cells``; NAME chooses one, default: all) is a short training in a process of its own.
 Its first finding's command is then run in another, and the ratio of their images/s is held against the prediction.
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """``cells``, ``overrides``, and the options as the module's text has them; exits on a wrong one."""
     parser = arguments_of("strobe.validation.accuracy", "The ground-truth grid.", seed="of the order of cells")
     parser.add_argument("given", nargs="*", metavar="NAME or KEY=VALUE", help="a cell, or an override for every run")
-    parser.add_argument("--half", choices=HALVES, help="only this half of the cells")
+    parser.add_argument("--half", choices=HALVES, help="only this part of the cells")
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no cell that would end later")
     parser.add_argument("--repeats", type=int, default=1, help="rounds in which each cell is run (1)")
     parser.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help=f"add to this one ({LEDGER})")

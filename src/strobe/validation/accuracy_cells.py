@@ -1,9 +1,9 @@
 """The cells of the ground-truth grid: short runs, each with one bottleneck of a known cause, and clean controls.
 
-The rules were tried on the ``developed`` half while they were written. On the ``held_out`` half no rule is tuned: its
+The rules were tried on the ``developed`` part while they were written. On the ``held_out`` part no rule is tuned: its
 cells are what people's trainings do, with the cause that docs/diagnosis.md has for it. Nobody who writes rules has seen
-the ``fresh`` half, a third set of such cells; its figures have led to rules since. The ``unseen`` half was written
-after that, from public reports and without knowledge of the rules. Each half is reported apart.
+the ``fresh`` part, a third set of such cells; its figures have led to rules since. The ``unseen`` part was written
+after that, from public reports and without knowledge of the rules. Each part is reported apart.
 """
 
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
 
 
 def developed(cores: int) -> Rows:
-    """The half that rules were tried on."""
+    """The part that rules were tried on."""
     photos, tiles, quick, slow = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}", f"{PHOTOS} {SMALL}", f"{TILES} {SLOW_DISK}"
     epochs = f"{ADDED}={PYTHON}.SlowEpochs +callbacks.added.seconds=1 trainer.limit_train_batches=10"
     return (
@@ -157,7 +157,7 @@ def developed(cores: int) -> Rows:
 
 
 def held_out(cores: int) -> Rows:
-    """The half kept aside: each fault in one strength and one size, most causes in two."""
+    """The part kept aside: each fault in one strength and one size, most causes in two."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     batch = f"data.batch_size=128 {SGD}"  # at which resnet18 itself loses next to nothing
     small, large, saved = f"{photos} {SMALL}", f"{photos} {batch}", f"{PHOTOS} {batch}"
@@ -220,7 +220,7 @@ def held_out(cores: int) -> Rows:
 
 
 def fresh(cores: int) -> Rows:
-    """The half that nobody who wrote rules had seen; where two causes are honest answers, either is right."""
+    """The part that nobody who wrote rules had seen; where two causes are honest answers, either is right."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     small, large, short = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}", "trainer.limit_train_batches"
     kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18} model._target_={HABITS}"
@@ -257,7 +257,7 @@ def fresh(cores: int) -> Rows:
 
 
 def unseen(cores: int) -> Rows:
-    """The half of public reports; each injected cell says what undoes its fault."""
+    """The part of public reports; each injected cell says what undoes its fault."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES} loader=tifffile"
     small, large = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}"
     kind, resnet18 = f"{photos} model._target_={MISTAKES}", f"{photos} {RESNET18} model._target_={MISTAKES}"

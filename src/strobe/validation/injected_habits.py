@@ -1,4 +1,4 @@
-"""Habits that cost time in strangers' trainings, for the grid's ``fresh`` half: each is code as people write it."""
+"""Habits that cost time in strangers' trainings, for the grid's ``fresh`` part: each is code as people write it."""
 
 import gc
 import json

@@ -1,4 +1,4 @@
-"""Mistakes and habits as people report them in public, for the grid's ``unseen`` half.
+"""Mistakes and habits as people report them in public, for the grid's ``unseen`` part.
 
 Where a report is well known, the class names it. Each costs time in the way in which it does there; only sizes are
 chosen such that a run of seconds shows it.

@@ -118,7 +118,7 @@ def read(path: Path) -> list[Entry]:
 
 
 def markdown(entries: Sequence[Entry]) -> list[str]:
-    """The figures and a table of each half, as the documentation has them."""
+    """The figures and a table of each part, as the documentation has them."""
     told: list[str] = []
     for half in HALVES:
         chosen = [entry for entry in entries if entry.half == half]

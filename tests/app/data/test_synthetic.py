@@ -170,7 +170,7 @@ def test_another_set_is_refused_untouched(
         plant(root, files)
     before = tree(root)
     monkeypatch.setattr(synthetic, "_VERSION", changed.pop("version", synthetic._VERSION))
-    with pytest.raises(DataError, match=r"tiles is there already and is not the set .* another data\.root, or delete"):
+    with pytest.raises(DataError, match=r"tiles exists and is another set .* another data\.root, or delete"):
         generate(root, **{"tiles_per_class": 1, **changed})
     assert tree(root) == before
 

@@ -74,7 +74,7 @@ def test_a_run_that_fails_has_a_report_too(train: Train) -> None:
     assert ended.code == 1
     assert ended.summary["status"] == "failed"
     assert ended.summary["ceilings"] is None
-    assert "Early stopping conditioned on metric" in shown(ended)
+    assert "callbacks.stop.monitor=nothing is not a metric of this run" in shown(ended)
     assert "until then" in ended.summary["verdict"]
 
 

@@ -21,7 +21,7 @@ def test_it_prints_a_table_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     main([*SMALL, f"data.root={sample_root}"])
     printed = " ".join(capsys.readouterr().out.split())
-    for words in ("loader", "model", "joint", "95% interval", "bounds training", "in turn"):
+    for words in ("loader", "model", "joint", "95% interval", "bounds training", "one after the other"):
         assert words in printed
     assert tree(tmp_path) == {}
 

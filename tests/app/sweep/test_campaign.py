@@ -92,7 +92,7 @@ def test_a_cell_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [campaign.rate(cell) for cell in campaign.sweep.cells] == [100.0, None, 12.5]
     said = capsys.readouterr().out
     assert said.startswith(
-        f"3 cells, 6 runs, one at a time, into {tmp_path}; the first completed run shows how long this takes\n"
+        f"3 cells, 6 runs, one at a time, into {tmp_path}; how long this takes is known after the first run\n"
     )
     assert said.splitlines()[1].endswith("failed: memory ran out  seed=2")  # which tells nothing of the others
     assert said.splitlines()[3] == "About 0:08 for the other runs"
@@ -174,7 +174,7 @@ def test_a_cell_does_not_get_the_sweeps_own_keys() -> None:
     ("jobs", "said"),
     [
         ([["seed=1", "threads=1"], ["threads=1", "seed=1"]], "(threads=1 seed=1): a value is given twice"),
-        ([["seed=1", "sweep.repeats=1"], ["seed=1", "sweep.repeats=2"]], "sweep.repeats is of the sweep as a whole"),
+        ([["seed=1", "sweep.repeats=1"], ["seed=1", "sweep.repeats=2"]], "sweep.repeats applies to the whole sweep"),
     ],
 )
 def test_two_cells_cannot_be_the_same(jobs: list[list[str]], said: str) -> None:

@@ -80,7 +80,7 @@ def test_without_a_completed_run_the_exit_code_tells(
     ("overrides", "said"),
     [
         (["-m", "sweep.repeats=0"], "sweep.repeats=0 is out of range; it must be at least 1 and at most 1000"),
-        (["-m", "sweep.repeats=1,2"], "sweep.repeats is of the sweep as a whole"),
+        (["-m", "sweep.repeats=1,2"], "sweep.repeats applies to the whole sweep"),
         (["-m", "seed=1,2", "data.batchsize=1"], "data.batchsize is not a key"),
         (["-m", "loader=native,nothing"], "loader=nothing is not a choice"),
         (
@@ -116,7 +116,7 @@ def test_another_launcher_does_not_write_over_a_sweep(train: Train, tmp_path: Pa
     folder = write_sweep(tmp_path / "sweep", [("seed=1", [100.0])])
     ended = train("-m", "data.batch_size=4", "hydra/launcher=basic", f"hydra.sweep.dir={folder}")
     assert ended.code == 1
-    assert "holds runs already, and hydra/launcher=basic would write over them" in ended.output
+    assert "holds runs already, and hydra/launcher=basic would overwrite them" in ended.output
 
 
 def test_a_damaged_record_is_refused(train: Train, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_users_mistake_is_told_in_its_own_words(
     [
         ("mistake", Failure("ValueError: a mistake of ours")),
         ("killed", Failure("its process was ended by SIGKILL, for example because memory ran out", memory=True)),
-        ("ends", Failure("training ended by itself; leave out what ends it, such as one of callbacks")),
+        ("ends", Failure("training ended by itself; leave out what ends it, such as a callback")),
     ],
 )
 def test_what_goes_wrong_is_a_failure(sample_root: Path, tmp_path: Path, *, how: str, failure: Failure) -> None:

@@ -211,7 +211,7 @@ def _check_pair(cfg: DictConfig) -> None:
 
 
 def loaders_for(form: str, *, unasked: bool = False) -> list[str]:
-    """The names of all loaders in conf/ that read this form of data; ``unasked``: that may be tried unasked."""
+    """The loaders in conf/ that read this form of data; ``unasked``: without those that first write a copy of it."""
     return sorted(
         name
         for name, loader in _loaders()

@@ -334,7 +334,7 @@ class ConvolutionSuiteConfig(SuiteConfig):
 class CheckpointConfig:
     """Which checkpoints a run keeps."""
 
-    # auto: depends on the length of the run, see docs/runs.md; weights: best.ckpt; resume: best.ckpt and last.ckpt
+    # auto: by the length of the run, see docs/runs.md; weights: best.ckpt; resume: last.ckpt too; none: nothing
     save: str = knob("auto", choices=["auto", "weights", "resume", "none"])
     monitor: str = knob("val/accuracy", choices=["val/accuracy", "val/loss"])  # the metric that says which one is best
     every_n_epochs: int = knob(1, min=1)  # epochs between two saves

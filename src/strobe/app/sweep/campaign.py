@@ -178,7 +178,7 @@ def names(cells: Sequence[Cell]) -> dict[int, str]:
 def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in one sentence."""
     told = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
-    return f"{told}; {done} completed before" if done else f"{told}; how long this takes is known after the first run"
+    return f"{told}; {done} completed before" if done else f"{told}; the first completed run shows how long this takes"
 
 
 def _is_completed(run: Run | None) -> bool:

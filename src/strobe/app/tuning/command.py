@@ -36,7 +36,7 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
 
     Raises:
         StrobeError: something that the user can put right.
-        KeyboardInterrupt: what was measured until then is kept, and gone on with by the same command.
+        KeyboardInterrupt: what was measured until then is kept, and the same command goes on from it.
     """
     console = output()
     check(cfg)

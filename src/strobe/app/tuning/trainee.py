@@ -6,7 +6,6 @@ session is stopped (SIGSTOP): its loader processes and threads make no batches i
 """
 
 import contextlib
-import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +18,9 @@ from strobe.app.build import PRELOAD
 from strobe.duel.paired_trial import TakesTurns
 from strobe.errors import StrobeError
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure, FreshProcess, members, print_into
+from strobe.process.fork import MEMORY, Failure, FreshProcess, members, print_into
 
 OUTPUT = "output.txt"
-# torch's words on a GPU's and on this machine's memory, and this project's on it and on what workers pass batches by
-MEMORY = re.compile(
-    r"out of memory|allocate memory|not enough memory|ALLOC_FAILED|MemoryError|/dev/shm|often memory ran out|"
-    r"engine=resident does not fit",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
         from strobe.app.tuning.turns import train
 
         train(pipe, overrides, folder)
-        failure = Failure("training ended by itself; leave out what ends it, such as one of callbacks")
+        failure = Failure("training ended by itself; leave out what ends it, such as a callback")
     except (Exception, SystemExit) as error:
         traceback.print_exc()
         failure = failure_of(error)

@@ -1,4 +1,4 @@
-"""What the cells of ``suite=profiling`` do: the same steps watched and not watched by turns, in one process."""
+"""What the cells of ``suite=profiling`` do: the same steps watched and not watched in turns, in one process."""
 
 import importlib
 import time

@@ -43,7 +43,7 @@ def declare(cfg: DictConfig) -> Suite:
     return Suite(
         name="profiling",
         title="What profilers cost",
-        about="Steps that are watched, each beside the same steps in the same process that are not, by turns; a cell's "
+        about="Watched steps, each in turns with the same steps unwatched, in the same process; a cell's "
         "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace "
         "callback that waits, Strobe on a script, Lightning's SimpleProfiler and TraceML's callback without its "
         "runtime, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
