@@ -74,11 +74,9 @@ def _training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
     if rank() and ranks() == 1:
         return None
-    place = shared_directory(rank(), ranks(), partial(new_directory, asked.directory))
-    if place is None:
+    if (place := shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
         stop()  # or each loop would wait for rank 0
-        return None
-    return Training(asked, place)
+    return None if place is None else Training(asked, place)
 
 
 def is_recording() -> bool:
@@ -99,30 +97,14 @@ def _at_exit() -> None:
     close(error if isinstance(error, BaseException) else None)
 
 
-class Loop:
-    """One pass over a loader, as its training knows it."""
+class Loop(Iterator[Any]):
+    """One pass over a loader: tells its training of each batch, and of its end."""
 
     def __init__(self, training: "Training", asked: Asked) -> None:
         self.training, self.asked = training, asked
+        self.batches: Iterator[Any] = iter(())
         self.waits = False  # in a step of another loop's
         self.began = time.perf_counter_ns()
-
-    def tell(self, what: Callable[..., None], *given: Any) -> None:
-        """Tell the training."""
-        training = self.training
-        if training not in _open:
-            return
-        if get_ident() == training.thread:
-            training.guarded(what, training, self, *given)
-        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
-            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
-
-
-class Batches(Iterator[Any]):
-    """The batches of a loop: tells of each, and of the end. Only the script holds it, or `break` would tell nothing."""
-
-    def __init__(self, loop: Loop, batches: Iterator[Any]) -> None:
-        self.loop, self.batches, self._tell = loop, batches, loop.tell
 
     def __next__(self) -> Any:
         self._tell(Training.fetch)
@@ -138,9 +120,16 @@ class Batches(Iterator[Any]):
         return batch
 
     def __del__(self) -> None:  # a loop that is left by `break`, or by an error
-        training = self.loop.training
-        if (os.getpid(), get_ident()) == (training.pid, training.thread):
+        if (os.getpid(), get_ident()) == (self.training.pid, self.training.thread):
             self._tell(Training.end_loop)
+
+    def _tell(self, what: Callable[..., None], *given: Any) -> None:
+        if (training := self.training) not in _open:
+            return
+        if get_ident() == training.thread:
+            training.guarded(what, training, self, *given)
+        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
+            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
 
 
 class Training:

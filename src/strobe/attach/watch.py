@@ -58,9 +58,11 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Batch]:
-        loop = loops.loop_of(self._asked)
-        batches = iter(self.loader)  # here, as without: it may draw random numbers
-        return batches if loop is None else loops.Batches(loop, batches)
+        recorded = loops.loop_of(self._asked)
+        if recorded is None:
+            return iter(self.loader)
+        recorded.batches = iter(self.loader)  # here, as without: it may draw random numbers
+        return recorded
 
     def __enter__(self) -> "watch[Batch]":
         return self
