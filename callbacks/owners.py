@@ -89,10 +89,22 @@ def _clips(trainer: Any) -> bool:
     return bool(trainer.gradient_clip_val) or _overrides(module, ["configure_gradient_clipping"])
 
 
-def skip_idle(callback: Any) -> None:
-    """Let Lightning pass over the hooks of a step in which a callback does nothing: it calls what is callable."""
-    hooks = [hook for hook in (*MODULE_HOOKS, *AROUND_BACKWARD) if not _overrides(callback, [hook])]
-    vars(callback).update(dict.fromkeys(hooks))
+def skip_idle(callback: Any, trainer: Any) -> None:
+    """Let Lightning pass over the hooks of a step in which a callback does nothing: it calls what is callable.
+
+    One that the trainer does not have keeps them for whoever calls it.
+    """
+    if any(one is callback for one in trainer.callbacks):
+        hooks = [hook for hook in (*MODULE_HOOKS, *AROUND_BACKWARD) if not _overrides(callback, [hook])]
+        vars(callback).update(dict.fromkeys(hooks))
+
+
+def restore_idle(callback: Any) -> None:
+    """Give a callback the hooks back that it lacks by `skip_idle`; safe when it lacks none."""
+    own = vars(callback)
+    for hook in (*MODULE_HOOKS, *AROUND_BACKWARD):
+        if own.get(hook, callback) is None:
+            del own[hook]
 
 
 def around_backward(module: Any) -> set[str]:

@@ -52,6 +52,7 @@ class PhaseWatch(Phases, Profiler):
         self._passes = False  # whether it gets the actions, too
         self._known = _Actions({}, {})
         self._by_hand = False
+        self._automatic: bool | None = None  # who optimizes: Lightning, or the module
         self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
 
     def __getattr__(self, name: str) -> Any:
@@ -70,15 +71,24 @@ class PhaseWatch(Phases, Profiler):
         # Lightning reports also hooks that do nothing: they interrupt no phase.
         idle, module = dict.fromkeys(idle_hooks(trainer)), trainer.lightning_module
         self._module, self._around = OWNED + type(module).__name__, around_backward(module)
-        if module.automatic_optimization:  # it reports backward passes, so that the hooks around them tell nothing
-            reported = f"[LightningModule]{type(module).__name__}."
-            idle |= {reported + hook: self._module if hook in self._around else None for hook in AROUND_BACKWARD}
-        self._known = _Actions(idle, names(trainer.callbacks))
+        self._known, self._automatic = _Actions(idle, names(trainer.callbacks)), None
+        self.look(module)
+        self.watch_updates()
+
+    def look(self, module: Any) -> None:
+        """See who optimizes; again when hooks may have turned a module to manual optimization."""
+        automatic = module.automatic_optimization
+        if automatic == self._automatic:
+            return
+        self._automatic = automatic
+        for hook in AROUND_BACKWARD:  # they tell nothing where Lightning reports backward passes
+            idle_or_hers = self._module if hook in self._around else None
+            self._known[f"[LightningModule]{type(module).__name__}.{hook}"] = idle_or_hers if automatic else hook
         if self._passes:
             vars(self).pop("profile", None)
-        else:  # a dictionary's own look-up, in a tenth of the time that Lightning's block takes
-            self.profile = _Blocks(self, self._known).__getitem__  # type: ignore[method-assign, assignment]
-        self.watch_updates()
+        else:  # a look-up, in a fraction of the time that Lightning's block takes
+            blocks = _Blocks(self, self._known)
+            self.profile = lambda action_name: blocks[action_name]  # type: ignore[method-assign, assignment, return-value]
 
     def remove(self, trainer: Any) -> None:
         """Stop watching; a second call does nothing."""
@@ -155,7 +165,7 @@ class _Action:
     def __enter__(self) -> None:
         self.watch.start(self.name)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.watch.stop(self.name)
 
 
@@ -169,7 +179,7 @@ class _Phase(_Action):
         watch._stack.append(phase)
         watch.show(phase)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         stack = self.watch._stack
         if stack:
             stack.pop()

@@ -181,6 +181,11 @@ class StepLog:
         self._rows.write(now)
         return lap
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether a step has ended."""
+        return bool(self._recent)
+
     def live(self) -> tuple[float, float] | None:
         """Images/s of the latest steps and what lies between them, and the share of that time that waited for data.
 

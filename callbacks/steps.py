@@ -10,7 +10,7 @@ from typing import Any
 from .batches import elements_of, size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
-from .owners import checkpoint_names, metrics_of, owners, owners_between, skip_idle
+from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
 from .phases import PhaseClock
 from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
@@ -51,8 +51,8 @@ class StepRecorder(Callback):
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, after the checkpoints, so that a step ends after all others."""
-        others = [callback for callback in trainer.callbacks if callback is not self]
-        trainer.callbacks = [*others, self]
+        if self in trainer.callbacks:  # not of another callback, which passes on what it hears
+            trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
@@ -61,7 +61,7 @@ class StepRecorder(Callback):
         self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
-        skip_idle(self)
+        skip_idle(self, trainer)
         self._clock.install(trainer)
         self._clock.watch_calls(trainer.loggers, "log_metrics", "save")
         self._clock.watch_calls(metrics_of(pl_module), "update", "compute")
@@ -86,12 +86,12 @@ class StepRecorder(Callback):
         self._recording = self._is_recorded()
         if self._log is not None:
             self._log.threads = ThreadsBeside()
+        self._look(trainer)
         self._begin()
 
-    def on_train_epoch_start(self, *_: Any) -> None:
+    def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
         """Begin a step here, without what happened between epochs."""
-        if self.startup_seconds is None:
-            self.startup_seconds = time.monotonic() - self._began
+        self._look(trainer)
         self._begin(epoch=True)
 
     def on_validation_start(self, *_: Any) -> None:
@@ -137,7 +137,14 @@ class StepRecorder(Callback):
     def _is_recorded(self) -> bool:
         return any(one.recording is True for one in self._profilers)
 
+    def _look(self, trainer: Any) -> None:
+        if self._clock is not None:
+            self._clock.look(trainer.lightning_module)
+        if self._log is not None and not self._log.has_steps:
+            self.startup_seconds = time.monotonic() - self._began
+
     def _before_backward(self, trainer: Any, pl_module: LightningModule, loss: Any) -> None:
+        type(self).on_before_backward(self, trainer, pl_module, loss)  # which a derived class may have
         if self._waits is not None:
             self._waits.watch(loss)
 
@@ -154,6 +161,7 @@ class StepRecorder(Callback):
         """Keep what was measured."""
         clock, self._clock = self._clock, None
         waits, self._waits = self._waits, None
+        restore_idle(self)
         if waits is not None:
             waits.remove()
             vars(self).pop("on_before_backward", None)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*dataloader_iter")  # Lightning
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine on which nothing else runs, and an empty working directory."""
     monkeypatch.setattr(callback.contention, "between", lambda *_: dict(ALONE))
-    monkeypatch.setattr(place, "_said", False)
+    monkeypatch.setattr(place, "_stopped", False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -200,6 +200,19 @@ def test_each_fit_has_a_record_and_none_is_overwritten(tmp_path: Path) -> None:
 def test_of_two_one_records(tmp_path: Path) -> None:
     fit(Strobe("one"), Strobe("two"))
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_callback_of_the_scripts_may_pass_its_hooks_on(tmp_path: Path) -> None:
+    class Composite(Callback):
+        def __init__(self, part: Callback) -> None:
+            for hook in (name for name in dir(Callback) if name.startswith("on_") or name in ("setup", "teardown")):
+                setattr(self, hook, lambda *given, hook=hook, **named: getattr(part, hook)(*given, **named))
+
+    strobe = Strobe("here")
+    assert fit(Composite(strobe)).global_step == 6
+    fit(strobe)
+    assert [record(tmp_path / name)["steps"]["skipped"] for name in ("here", "here-2")] == [3, 3]
+    assert not [hook for hook in dir(Callback) if hook.startswith("on_") and hook in vars(strobe)]
 
 
 @pytest.mark.parametrize("where", ["on_fit_start", "on_train_batch_end", "teardown"])

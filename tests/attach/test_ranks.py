@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch.distributed
 
-from strobe.attach import ranks
+from strobe.attach import loops, place, ranks
 from strobe.attach.ranks import shared_directory
+from strobe.attach.settings import Asked
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +39,18 @@ def test_where_rank_0_fails_or_is_silent_the_other_records_nothing_and_goes_on()
         shared_directory(0, 2, full)
     assert shared_directory(1, 2, none) is None
     assert shared_directory(1, 2, none) is None
+
+
+def test_a_rank_without_a_directory_waits_for_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_stopped", False)
+    monkeypatch.setattr(loops, "rank", lambda: 1)
+    monkeypatch.setattr(loops, "ranks", lambda: 2)
+    for _ in range(3):
+        assert loops.loop_of(Asked([], None, None, None, report=False)) is None
+    assert [next(ranks._fits) for _ in range(2)] == [0, 1]  # it asked for one directory
+
+
+def test_what_a_rank_keeps_to_itself_stops_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_stopped", False)
+    place.tell(ArithmeticError("Strobe's own"), None, rank=1)
+    assert place.has_stopped()

@@ -53,6 +53,16 @@ def test_time_goes_to_the_innermost_known_action_and_adds_up(clock: PhaseClock, 
     assert sum(clock.lap().phases.values()) == 0  # a lap begins the next step
 
 
+def test_an_action_may_be_named_by_its_keyword(standstill: Standstill) -> None:
+    clock, trainer = PhaseClock(), trainer_with()
+    trainer.strategy.connect(Sleepy(Naps("nowhere", standstill)))
+    clock.install(trainer)
+    with trainer.profiler.profile(action_name=FORWARD):
+        standstill.nap(NAP)
+    clock.remove(trainer)
+    assert clock.lap().phases["forward"] == NAP
+
+
 def test_an_error_leaves_its_actions(clock: PhaseClock, standstill: Standstill) -> None:
     with contextlib.suppress(ArithmeticError), clock.profile(OPTIMIZER), clock.profile(FORWARD):
         raise ArithmeticError
@@ -186,14 +196,33 @@ class Log(CSVLogger):
         super().log_metrics(*arguments, **named)
 
 
-def recorded(naps: Naps, folder: Path, updates: str = "automatic", **settings: Any) -> list[dict[str, float]]:
+class Turns(Sleepy):
+    """It turns to manual optimization late."""
+
+    def __init__(self, naps: Naps, updates: str) -> None:
+        super().__init__(naps, updates)
+        self.automatic_optimization = True
+
+    def on_train_start(self) -> None:
+        self.automatic_optimization = False
+
+    def optimizers(self, **_: Any) -> Any:
+        return [super().optimizers()]
+
+    def configure_optimizers(self) -> Any:
+        return self._optimizer()
+
+
+def recorded(
+    naps: Naps, folder: Path, updates: str = "automatic", model: type[Sleepy] = Sleepy, **settings: Any
+) -> list[dict[str, float]]:
     folder.mkdir()
     recorder, log = StepRecorder(folder / "steps.csv"), Log(folder)
     log.naps = naps
     checkpoint = ModelCheckpoint(folder / "checkpoints", every_n_train_steps=1)
     settings = {"logger": log, "log_every_n_steps": 1, "enable_checkpointing": True} | settings
     trainer = trainer_with(Slow(naps), recorder, checkpoint, **settings)
-    module = Sleepy(naps, updates)
+    module = model(naps, updates)
     update = module.tally.update
     trainer.fit(module)
     assert "log_metrics" not in vars(log)  # given back
@@ -242,6 +271,12 @@ def test_manual_optimization(tmp_path: Path, standstill: Standstill, updates: st
     column = PLACES[place]
     assert [row[column] for row in rows] == pytest.approx([NAP] * BATCHES)
     assert [row["total"] for row in rows] == [row[column] for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_a_module_that_turns_to_manual_optimization_late(tmp_path: Path, standstill: Standstill) -> None:
+    rows = recorded(Naps("backward", standstill), tmp_path / "run", "manual", Turns)
+    assert [row["backward"] for row in rows] == pytest.approx([NAP] * BATCHES)
 
 
 def test_accumulation_updates_now_and_then(tmp_path: Path, standstill: Standstill) -> None:

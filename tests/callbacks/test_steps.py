@@ -172,9 +172,10 @@ def test_a_second_fit_starts_the_file_anew(recorder: StepRecorder) -> None:
 def test_a_resumed_run_counts_on(recorder: StepRecorder, standstill: Standstill, tmp_path: Path) -> None:
     checkpoint = ModelCheckpoint(tmp_path, "fourth", every_n_train_steps=4)
     fit(checkpoint, enable_checkpointing=True)
-    naps = Naps(standstill, "on_train_start")
+    naps = Naps(standstill, "on_train_start", "on_train_epoch_end")
     fit(recorder, naps, max_epochs=2, ckpt_path=tmp_path / "fourth.ckpt")
-    assert (naps.naps, sum(seconds(recorder, "total"))) == (1, 0)
+    assert (naps.naps, sum(seconds(recorder, "total"))) == (3, 0)
+    assert recorder.startup_seconds == pytest.approx(NAP)  # without the rest of the epoch
     assert column(recorder, "step") == list(range(4, 12))
     assert column(recorder, "epoch") == [0, 0] + [1] * 6
 

@@ -62,7 +62,13 @@ if __name__ == "__main__":
     if "plain" not in sys.argv:
         from strobe import Strobe
 
-        besides.append(Strobe("here", report=False))
+        class Counting(Strobe):
+            passes = 0
+
+            def on_before_backward(self, *_: Any) -> None:
+                self.passes += 1
+
+        besides.append(Counting("here", report=False))
     trainer = Trainer(
         accelerator="cpu",
         devices=2,
@@ -76,3 +82,4 @@ if __name__ == "__main__":
     trainer.fit(model, torch.utils.data.DataLoader(Data(), batch_size=4))
     if trainer.is_global_zero:
         torch.save(model.state_dict(), "weights.pt")
+        print("passes:", *[one.passes for one in besides[1:]])

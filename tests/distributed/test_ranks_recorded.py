@@ -31,6 +31,7 @@ def mean(rows: list[dict[str, float]], name: str) -> float:
 def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
     said = started(tmp_path, SCRIPT)
     assert said.count("run completed") == 1
+    assert "passes: 24" in said  # by the script's own hook beside that of Strobe
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"steps.csv", "summary.json", "ranks"}
     assert [path.name for path in (tmp_path / "here" / "ranks").iterdir()] == ["1.csv"]
     joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]

@@ -22,7 +22,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standstill: Standstil
     """A machine on which nothing else runs, an empty working directory, and no record that stays open."""
     monkeypatch.setattr(loops.contention, "between", lambda *_: dict(ALONE))
     monkeypatch.setattr(loops, "time", standstill)
-    monkeypatch.setattr(place, "_said", False)
+    monkeypatch.setattr(place, "_stopped", False)
     monkeypatch.chdir(tmp_path)
     yield
     loops.close()

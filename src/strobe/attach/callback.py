@@ -13,7 +13,7 @@ from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
-from strobe.callbacks.owners import skip_idle
+from strobe.callbacks.owners import restore_idle, skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
@@ -67,7 +67,7 @@ class Strobe(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
-        if stage == "fit":
+        if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
@@ -80,7 +80,6 @@ class Strobe(Callback):
     on_validation_start = _passed_on("on_validation_start")
     on_validation_end = _passed_on("on_validation_end")
     on_train_end = _passed_on("on_train_end")
-    _among_ranks = _passed_on("on_before_backward")  # a hook of every step, which one process does not need
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
@@ -100,6 +99,12 @@ class Strobe(Callback):
                 part.on_train_batch_end(trainer, *given)
         except Exception as error:
             self._fail(trainer, error)
+
+    def _among_ranks(self, trainer: Any, *given: Any) -> None:
+        """The ``on_before_backward`` of one of several ranks, a hook of every step that one process does not need."""
+        type(self).on_before_backward(self, trainer, *given)  # which a derived class may have
+        if self._parts:
+            self._guarded(self._recorder.on_before_backward, trainer, *given)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
@@ -125,8 +130,8 @@ class Strobe(Callback):
         if place is None:
             return
         if trainer.world_size > 1:
-            self.on_before_backward = self._among_ranks  # type: ignore[method-assign]
-        skip_idle(self)
+            self.on_before_backward = self._among_ranks  # type: ignore[method-assign, assignment]
+        skip_idle(self, trainer)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
         tracer = self._tracer(place) if trainer.is_global_zero else None
@@ -188,6 +193,8 @@ class Strobe(Callback):
 
     def _let_go(self) -> None:
         self._parts = []
+        vars(self).pop("on_before_backward", None)
+        restore_idle(self)
         if self._results is not None:
             vars(self._results).pop("log", None)
             self._results = None

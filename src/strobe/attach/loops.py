@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from strobe.attach.place import command, has_stopped, new_directory, tell
+from strobe.attach.place import command, has_stopped, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
@@ -74,7 +74,8 @@ def _training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
     if rank() and ranks() == 1:
         return None
-    place = shared_directory(rank(), ranks(), partial(new_directory, asked.directory))
+    if (place := shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
+        stop()  # or each loop would wait for rank 0
     return None if place is None else Training(asked, place)
 
 
@@ -123,8 +124,7 @@ class Loop(Iterator[Any]):
             self._tell(Training.end_loop)
 
     def _tell(self, what: Callable[..., None], *given: Any) -> None:
-        training = self.training
-        if training not in _open:
+        if (training := self.training) not in _open:
             return
         if get_ident() == training.thread:
             training.guarded(what, training, self, *given)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from strobe.records.places import ATTACHED
 
-_said = False
+_stopped = False
 
 
 def new_directory(wanted: Path | None, name: str | None = None) -> Path:
@@ -52,8 +52,14 @@ def command() -> str:
 
 
 def has_stopped() -> bool:
-    """Whether an error of Strobe's own was said."""
-    return _said
+    """Whether Strobe measures no more in this process."""
+    return _stopped
+
+
+def stop() -> None:
+    """Measure no more in this process."""
+    global _stopped  # noqa: PLW0603  # once in a process, however many trainings it holds
+    _stopped = True
 
 
 def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
@@ -61,7 +67,6 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
 
     Ranks other than 0 say nothing.
     """
-    global _said  # noqa: PLW0603  # once in a process, however many trainings it holds
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
@@ -69,8 +74,9 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))
             where = f" Its traceback is in {path}."
-    if not _said and rank == 0:
-        _said = True
+    said = has_stopped()
+    stop()
+    if not said and rank == 0:
         with contextlib.suppress(Exception):
             reason = " ".join(str(error).split())
             print(
