@@ -92,10 +92,10 @@ def test_a_cell_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [campaign.rate(cell) for cell in campaign.sweep.cells] == [100.0, None, 12.5]
     said = capsys.readouterr().out
     assert said.startswith(
-        f"3 cells, 6 runs, one at a time, into {tmp_path}; how long this takes is known after the first run\n"
+        f"3 cells, 6 runs, one at a time, into {tmp_path}; the first completed run shows how long this takes\n"
     )
     assert said.splitlines()[1].endswith("failed: memory ran out  seed=2")  # which tells nothing of the others
-    assert said.splitlines()[3] == "About 0:08 for the other runs"
+    assert said.splitlines()[3] == "About 0:08 left for the other runs"
     assert len(re.findall(r"^\[\d/6\] failed: memory ran out  seed=2$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 100 images/s  seed=1$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 12.5 images/s  seed=3$", said, re.MULTILINE)) == 2

@@ -210,26 +210,6 @@ def memory_layout(record: Record, step: Step) -> Finding | None:
     )
 
 
-def double_weights(record: Record, step: Step) -> Finding | None:
-    """Double precision that nobody measured against another: a bound, as numbers take half the bytes in single."""
-    measured = any("trainer.precision" in entry.changes for entry in record.alternatives("model"))
-    if record.text("weights") != "float64" or measured:
-        return None
-    names = ("forward", "backward", "optimizer")
-    lost = sum(record.number("step_seconds", name) or 0.0 for name in names) / 2
-    if lost < NOTABLE * step.seconds:
-        return None
-    return Finding(
-        "precision",
-        "The weights are in double precision",
-        f"Most of them are float64, of twice the bytes of float32; computing takes {duration(2 * lost)} of each "
-        f"{duration(step.seconds)} step.",
-        "Make them and the batches float32 (model.float()), and compare the accuracy.",
-        (),
-        _up_to(lost, step),
-    )
-
-
 def threads(record: Record, step: Step) -> Finding | None:
     """Another number of threads was measured to be faster, or there are more threads than cores."""
     count, own = record.count("threads"), cores_of_a_rank(record)

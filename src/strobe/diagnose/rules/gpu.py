@@ -1,5 +1,6 @@
 """On a GPU: waiting for it in every step, too many short kernels, slow copies to it, idle tensor cores."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -169,18 +170,18 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """Full or double precision, if another one was measured to be faster on this hardware."""
+    """Full or double precision, if another one was measured to be faster on this hardware; or weights in double."""
     used = record.text("precision")
     double, full = used in ("64", "64-true"), used in ("32", "32-true", "64", "64-true")
     wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
     if wanted is None or not full or (not on_gpu and record.text("accelerator") != "cpu"):
-        return None
+        return _double_weights(record, step)
     step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
-        return None
+        return _double_weights(record, step)
     share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
     now, quicker = pace(step.model.median) if step.model else "less", "Single" if double else "Mixed"
@@ -192,6 +193,24 @@ def precision(record: Record, step: Step) -> Finding | None:
         f"Train in {quicker.lower()} precision, and compare the accuracy.",
         entry.overrides,
         predicted,
+    )
+
+
+def _double_weights(record: Record, step: Step) -> Finding | None:
+    """Double precision that was not measured against another: a bound, as numbers take half the bytes in single."""
+    lost = sum(record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")) / 2
+    measured = any("trainer.precision" in entry.changes for entry in record.alternatives("model"))
+    if record.text("weights") != "float64" or measured or lost < NOTABLE * step.seconds:
+        return None
+    most = without(step, compute=lost)
+    return Finding(
+        "precision",
+        "The weights are in double precision",
+        f"Most of them are float64, of twice the bytes of float32; computing takes {duration(2 * lost)} of each "
+        f"{duration(step.seconds)} step.",
+        "Make them and the batches float32 (model.float()), and compare the accuracy.",
+        (),
+        Figure(math.sqrt(most.median), 1.0, most.high),
     )
 
 
