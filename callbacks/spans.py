@@ -165,7 +165,7 @@ class SpanFolder:
 
 
 def folder() -> str | None:
-    """The folder that this process writes to, for :func:`join` in another process; None if there is none."""
+    """The folder this process writes to, for :func:`join` in another process; None if it writes to none."""
     return _folder
 
 

@@ -73,7 +73,7 @@ class Waits:
     def of(self, lap: Lap, elements: int | None) -> Sequence[Any]:
         """``RANKS`` of a step that has ended, whose batch has so many elements.
 
-        A backward pass of which nobody told has no known wait.
+        If no hook reported a backward pass, its wait is unknown.
         """
         passes, self._passes = self._passes, 0
         waits: list[Any] = by_phase(lap.waited) if lap.waited else _NONE

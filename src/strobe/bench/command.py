@@ -142,7 +142,7 @@ def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tup
 
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
-    """The body of that process: sends the input and the machine, or why there is none."""
+    """Runs in that process: sends the input and the machine, or the reason why it cannot."""
     from strobe.measure import environment
 
     try:

@@ -75,8 +75,8 @@ class Speeds:
 def knees(cells: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> list[dict[str, Any]]:
     """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
 
-    There is none if only the fastest batch is within 5% of the best. ``low`` and ``high`` are the batch sizes between
-    which it lies, None if unknown.
+    No knee is reported if only the fastest batch is within 5% of the best. ``low`` and ``high`` are the batch sizes
+    between which it lies, None if unknown.
     """
     groups: dict[str, dict[int, tuple[float, Key | None]]] = {}
     for key, cell in cells:

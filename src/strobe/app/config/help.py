@@ -21,7 +21,7 @@ from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value
 FIXED = ("_target_", "form", "copies")  # what a choice is, which nobody overrides
-TRAINS = ("checkpoint", "sweep")  # parts of which only train.py makes use
+TRAINS = ("checkpoint", "sweep")  # groups that only train.py uses
 OWN = {  # groups that need more words than their choices have
     "trainer": "Arguments of Lightning's Trainer: https://lightning.ai/docs/pytorch/stable/common/trainer.html",
     "logger": "Arguments of Lightning's logger.",

@@ -40,7 +40,7 @@ class Tiles(ImageData):
 
     @abstractmethod
     def folder(self) -> Path:
-        """The folder that holds the class folders; raises a :class:`DataError` if there is none."""
+        """The folder with the class folders; raises a :class:`DataError` if it is missing."""
 
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
