@@ -1,5 +1,6 @@
 """``python -m strobe.clean``: what it lists, and that it removes nothing else."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -104,5 +105,39 @@ def test_without_a_folder_it_looks_where_trainings_write(
     main([])
     assert capsys.readouterr().out == "0 folders, 0 B\n"
     planted(tmp_path, "strobe-runs/one day/mine", "summary.json", days=9)
+    planted(tmp_path, "strobe-tune/one day/mine", "tune.json", days=9)
     main([])
-    assert "strobe-runs/one day/mine" in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "strobe-runs/one day/mine" in found
+    assert "strobe-tune/one day/mine" in found
+
+
+def of_a_script(root: Path, name: str, record: dict[str, object], *files: str) -> Path:
+    """An old folder that a command for scripts wrote into."""
+    folder = planted(root, name, *files, days=9)
+    kind = "tune.json" if "trials" in record else "summary.json"
+    (folder / kind).write_text(json.dumps(record | {"schema": 1, "script": "python train.py"}))
+    os.utime(folder / kind, (time.time() - 9 * DAY,) * 2)
+    return folder
+
+
+def test_of_a_scripts_records_it_removes_only_folders_that_hold_nothing_else(tmp_path: Path) -> None:
+    search: dict[str, object] = {"budget": 60.0, "trials": []}
+    run: dict[str, object] = {"status": "completed", "verdict": None, "ceilings": None}
+    probe = run | {"ceilings": {"loader": 1.0}}
+    measured = ("looks/1/output.txt", "alone/2/output.txt", "turns/3/losses.txt", "search.html")
+    gone = [
+        of_a_script(tmp_path, "search", search, *measured),
+        of_a_script(tmp_path, "killed", search, "looks/1/output.txt", ".lock"),
+        of_a_script(tmp_path, "probe", probe, "output.txt", "steps.csv", "report.html"),
+        of_a_script(tmp_path, "run", run, "steps.csv", "report.html", "ranks/1.csv"),
+    ]
+    stays = [
+        of_a_script(tmp_path, "with notes", search, *measured, "notes.txt"),
+        of_a_script(tmp_path, "with looks", search, "looks/summer/dress.png"),
+        of_a_script(tmp_path, "with output", run, "steps.csv", "output.txt"),
+        planted(tmp_path, "strobe-tune", "looks/1/output.txt", "search.html", "tune.json.bak", days=9),
+    ]
+    main([str(tmp_path), "--older-than", "7d", "--remove"])
+    assert [path.exists() for path in gone] == [False] * 4
+    assert all(len(list(path.rglob("*.*"))) > 1 for path in stays)

@@ -17,7 +17,7 @@ from strobe.present.format import counted, size
 from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
 from strobe.records.files import BEGUN, statuses
-from strobe.records.places import ATTACHED, OUTPUTS
+from strobe.records.places import ATTACHED, OUTPUTS, TUNED
 
 KINDS = {  # by the file that holds the record, and keys that only this program writes together
     "sweep.json": ("sweep", {"schema", "cells", "repeats"}),
@@ -27,9 +27,14 @@ KINDS = {  # by the file that holds the record, and keys that only this program 
     BEGUN: ("run", {"schema", "status", "verdict"}),
 }
 CONFIG = Path(".hydra", "config.yaml")
+MEASURED = ("looks", "alone", "turns")  # folders of a search, each with one numbered folder a measurement
 OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
-LEFT_BESIDE = {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorboard", "tables", "strobe-error.txt"}
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
+LEFT_BESIDE = {  # what Strobe writes for a script, whose folder may hold the script's own files too
+    "run": {"summary.json", BEGUN, "report.html", "steps.csv", "ranks", "tensorboard", "tables", "strobe-error.txt"},
+    "search": {"tune.json", "search.html", *MEASURED, LOCK},
+}
+PLACES = (OUTPUTS, ATTACHED, TUNED)
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 HELP = """Lists what runs, sweeps, searches and benchmarks left behind, with size and age, and removes old ones.
@@ -91,8 +96,11 @@ def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
     """Whether removing it would remove what is not Strobe's, such as a project that a run was told to write into."""
     if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
         return True
-    if record.get("script") and not {path.name for path in folder.iterdir()} <= LEFT_BESIDE:
-        return True
+    if record.get("script"):
+        own = LEFT_BESIDE.get(kind, set()) | ({"output.txt"} if record.get("ceilings") else set())  # of a probe
+        measured = (one for name in MEASURED if kind == "search" for one in folder.glob(f"{name}/*"))
+        if not {path.name for path in folder.iterdir()} <= own or not all(one.name.isdecimal() for one in measured):
+            return True
     return kind == "run" and any(path.parent.parent != folder for path in folder.rglob(str(CONFIG)))
 
 
@@ -124,14 +132,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """List, and remove if asked to; exits with a sentence if that is not possible."""
     parser = parser_of("clean", HELP)
     parser.add_argument(
-        "folder", nargs="?", type=Path, help=f"where to look (default: {OUTPUTS}/ and {ATTACHED}/, here)"
+        "folder",
+        nargs="?",
+        type=Path,
+        help=f"where to look (default: {', '.join(f'{place}/' for place in PLACES[:-1])} and {PLACES[-1]}/, here)",
     )
     parser.add_argument("--older-than", type=seconds, metavar="AGE", help="only what has not changed for 12h, 7d, 4w")
     parser.add_argument("--remove", action="store_true", help="remove what is listed; needs --older-than")
     given = parser.parse_args(arguments)
     if given.remove and given.older_than is None:
         sys.exit("--remove needs an age; give --older-than 7d, or --older-than 0d for everything that has ended")
-    places = [given.folder] if given.folder else [place for place in (OUTPUTS, ATTACHED) if place.is_dir()]
+    places = [given.folder] if given.folder else [place for place in PLACES if place.is_dir()]
     if given.folder and not given.folder.is_dir():
         sys.exit(f"{given.folder} is not a folder; give one that holds runs")
     found = [kept for place in places for kept in find(place) if kept.age >= (given.older_than or 0.0)]

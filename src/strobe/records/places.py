@@ -10,6 +10,7 @@ from typing import Any
 from strobe.records.run import read_summary
 
 OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
+TUNED = Path("strobe-tune")  # where searches of scripts do
 CHUNK = 1 << 20  # bytes
 
 

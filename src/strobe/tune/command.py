@@ -13,6 +13,7 @@ from strobe.present.terminal import say
 from strobe.probe.risks import agree
 from strobe.process.launch import command_of, positive_seconds, script_arguments
 from strobe.process.locks import alone_in
+from strobe.records.places import TUNED
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
 from strobe.tune.foreign import Scripts
@@ -22,7 +23,6 @@ from strobe.tune.script import Script, seconds
 from strobe.tune.session import broken_off, search
 from strobe.tune.table import print_tuning
 
-OUTPUTS = Path("strobe-tune")
 SEARCHED = [name for name in ALL if name not in OWN]
 TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
 WARNING = "This runs {line} up to its first fit, many times, and trains for some seconds each time."
@@ -96,13 +96,13 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
 
 
 def _folder(wanted: Path | None, script: Script) -> Path:
-    return wanted or OUTPUTS / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
+    return wanted or TUNED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
 
 
 def _tuning(fresh: Tuning, wanted: Path | None) -> Tuning:
     """The search to go on with: one that the same command began and that was broken off; else a new one."""
     if wanted is None:
-        return broken_off(fresh, OUTPUTS) or fresh
+        return broken_off(fresh, TUNED) or fresh
     own = wanted / NAME
     found = resumed(fresh, own) if own.is_file() else fresh
     if found is None:
@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", default="10m", help="how long the search may take: 120s, 10m, 1h (10m)")
     parser.add_argument("--over", metavar="NAME,NAME", help="search only these")
     parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({OUTPUTS}/DATE/TIME-SCRIPT)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({TUNED}/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--seconds", type=positive_seconds, default=2.0, help="most seconds for loader or model alone (2)"
