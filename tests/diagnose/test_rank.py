@@ -86,6 +86,14 @@ def test_weights_in_double_precision_are_a_cause_where_nobody_measured_another()
         assert causes(record) == [cause]
 
 
+def test_sixteen_bits_that_are_emulated_are_a_cause_where_nobody_measured_another() -> None:
+    record = example("nothing", summary__ceilings=None, config__trainer__precision="bf16-mixed")
+    for fast, cause in ((True, "nothing"), (False, "precision")):
+        record.summary["environment"]["cpu_bfloat16"] = fast
+        assert causes(record) == [cause]
+    assert diagnose(record)[0].overrides == ("trainer.precision=32-true",)
+
+
 def test_restarted_workers_are_named_beside_the_cores_that_they_take() -> None:
     record = example("workers_restart", summary__environment__usable_cores=1, summary__threads=1)
     assert causes(record) == ["workers_restart"]

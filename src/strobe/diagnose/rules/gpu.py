@@ -170,16 +170,16 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """A precision, if another one was measured to be faster on this hardware; or weights in double."""
+    """A precision, if another one was measured to be faster on this hardware, or if it surely is."""
     wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
     if wanted is None or (not on_gpu and record.text("accelerator") != "cpu"):
-        return _double_weights(record, step)
+        return _slow_numbers(record, step)
     step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
-        return _double_weights(record, step)
+        return _slow_numbers(record, step)
     share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
     now, quicker = pace(step.model.median) if step.model else "less", "Single" if wanted == "32-true" else "Mixed"
@@ -193,22 +193,26 @@ def precision(record: Record, step: Step) -> Finding | None:
     )
 
 
-def _double_weights(record: Record, step: Step) -> Finding | None:
-    """Double precision that was not measured against another: a bound, as numbers take half the bytes in single."""
+def _slow_numbers(record: Record, step: Step) -> Finding | None:
+    """Double precision, or 16 bits that a processor emulates, not measured against another: at least half is lost."""
     lost = sum(record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")) / 2
     measured = any("trainer.precision" in entry.changes for entry in record.alternatives("model"))
-    if record.text("weights") != "float64" or measured or lost < NOTABLE * step.seconds:
+    single = faster_precision(record) == "32-true"
+    double = record.text("weights") == "float64" or str(record.setting("trainer.precision")).startswith("64")
+    if measured or not (single or double) or lost < NOTABLE * step.seconds:
         return None
     most = without(step, compute=lost)
-    return Finding(
-        "precision",
-        "The weights are in double precision",
-        f"Most of them are float64, of twice the bytes of float32; computing takes {duration(2 * lost)} of each "
-        f"{duration(step.seconds)} step.",
-        "Make them and the batches float32 (model.float()), and compare the accuracy.",
-        (),
-        Figure(math.sqrt(most.median), 1.0, most.high),
-    )
+    computing = f"computing takes {duration(2 * lost)} of each {duration(step.seconds)} step."
+    if double:
+        title = "The weights are in double precision"
+        evidence = f"Most of them are float64, of twice the bytes of float32; {computing}"
+        advice = "Make them and the batches float32 (model.float()), and compare the accuracy."
+    else:
+        title = f"This processor only emulates {record.setting('trainer.precision')}"
+        evidence = f"It has no instructions for 16-bit numbers; {computing}"
+        advice = "Train in single precision."
+    overrides = ("trainer.precision=32-true",) if single else ()
+    return Finding("precision", title, evidence, advice, overrides, Figure(math.sqrt(most.median), 1.0, most.high))
 
 
 def _on_gpu(record: Record) -> bool:
