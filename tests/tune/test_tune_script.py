@@ -180,7 +180,7 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
     losses = {"before": [2.0, 1.5, 1.0], "after": [2.0, 1.53, 1.0, 0.9]}
     tuning = tuning_of(tmp_path, "trainer.precision=bf16-mixed", losses=losses)
     assert warning(tuning) == (
-        'precision="bf16-mixed" computes with fewer digits: compare the accuracy before you rely on it.'
+        'precision="bf16-mixed" computes in another precision: compare the accuracy before you rely on it.'
     )
     assert first_losses(tuning) == (
         "Losses of the first 3 steps, from the same seed: from 2 to 1 as it is, from 2 to 1 with the changes; "

@@ -86,7 +86,7 @@ def warning(tuning: Tuning) -> str:
     if tuning.recommended != tuning.best:
         return ""
     fewer = [text for text in tuning.changes if key_of(text) in ("trainer.precision", "matmul_precision")]
-    coarse = f"{tuning.spelled(fewer)} computes with fewer digits: compare the accuracy before you rely on it."
+    coarse = f"{tuning.spelled(fewer)} computes in another precision: compare the accuracy before you rely on it."
     first = first_probe(tuning)
     shared = first is not None and multiplies(first, tuning.changes)
     return " ".join(text for text in (_larger_updates(tuning), coarse * bool(fewer), BY_WORKER * shared) if text)
@@ -135,10 +135,12 @@ def predicted(trial: Mapping[str, Any]) -> str:
 
 
 def times(ratio: Interval | None) -> str:
-    """A ratio with its interval: 1.42 times (1.31 to 1.55)."""
+    """A ratio with its interval: 1.42 times (1.31 to 1.55); of a wide one above 1 its lower end: (at least 2.10)."""
     if ratio is None:
         return ""
     told, ends = f"{ratio['median']:.2f} times", interval(ratio["low"], ratio["high"], "{:.2f}".format)
+    if _is_wide(ratio) and ratio["low"] > 1:
+        ends = f"at least {ratio['low']:.2f}"
     return f"{told} ({ends})" if ends else told
 
 
@@ -146,8 +148,12 @@ def fate(trial: Mapping[str, Any]) -> str:
     """What became of a change."""
     if trial.get("left_out"):
         return "needed" if trial["kept"] else "not needed, left out"
-    wide = trial["measured"] and WIDEST * (trial["measured"]["low"] or 0.0) < (trial["measured"]["high"] or 0.0)
+    wide = trial["measured"] and _is_wide(trial["measured"])
     return "kept" if trial["kept"] else "too noisy to tell" if wide else str(trial["verdict"])
+
+
+def _is_wide(ratio: Interval) -> bool:
+    return WIDEST * (ratio["low"] or 0.0) < (ratio["high"] or 0.0)
 
 
 def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:

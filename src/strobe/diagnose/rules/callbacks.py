@@ -129,7 +129,8 @@ def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
         return (), f"Make the hooks of {hook.name} cheaper, or run them less often."
     if hook.kind == "metric":
         return (), f"Update {hook.name} every tenth step, or in validation only."
-    return (), f"Make {hook.name} cheaper, or run it less often."
+    name = hook.name[0].lower() + hook.name[1:] if " " in hook.name else hook.name  # Gradient clipping is no class
+    return (), f"Make {name} cheaper, or run it less often."
 
 
 def _rounded(steps: float) -> int:
