@@ -5,8 +5,8 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader
 
 from strobe.attach.callback import Strobe
 from strobe.attach.record import complete, save
@@ -226,8 +227,9 @@ class Probe(Strobe):
         self._say("The loader alone")
         try:
             only_kinds = LOADER not in self._asked.sides
-            found = measure_loader(loader, device=device, seconds=min(seconds, 1.0) if only_kinds else seconds)
-            combined.reset()  # what it holds of workers that stay
+            with _staying(combined.flattened):
+                found = measure_loader(loader, device=device, seconds=min(seconds, 1.0) if only_kinds else seconds)
+                combined.reset()  # what it holds of workers that stay
             kinds = found.kinds
             if not only_kinds:
                 enter(self._ceilings, LOADER, self._scaled(found.rate))
@@ -291,6 +293,19 @@ class Probe(Strobe):
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]
         nothing = wanted and all(ceilings[side] is None for side in wanted)
         _leave(self._pipe, ceilings["reason"] if nothing else None)
+
+
+@contextmanager
+def _staying(loaders: Sequence[Any]) -> Iterator[None]:
+    """Let the workers of these loaders stay between epochs, each start of which would take its time and cores."""
+    anew = [one for one in loaders if isinstance(one, DataLoader) and one.num_workers and not one.persistent_workers]
+    for one in anew:
+        vars(one)["persistent_workers"] = True  # which torch lets nobody assign
+    try:
+        yield
+    finally:
+        for one in anew:
+            vars(one)["persistent_workers"], one._iterator = False, None
 
 
 def _parts(loader: Any, seconds: float) -> dict[str, Any] | None:

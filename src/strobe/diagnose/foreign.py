@@ -42,6 +42,7 @@ _OF_A_LOOP = {  # of a loop that a script writes itself
 }
 _SEEN = {"The forward pass": "Code before the backward pass", "the forward pass": "code before the backward pass"}
 _UNSEEN = {"The forward pass": "Computing", "the forward pass": "the forward and the backward pass"}
+MORE = 1.25  # times as many workers: a proposal of fewer would be about noise
 UNSEEN = "backward unseen"  # what ``settings.loop`` is then
 BY_WORKER = "An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
 
@@ -56,7 +57,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
     if finding.cause == "loader":
         limit = worker_limit(record, step)
-        if not overrides and record.has(WORKERS) and limit and limit.workers > max(1, step.workers):
+        if not overrides and record.has(WORKERS) and limit and limit.workers >= MORE * max(1, step.workers):
             advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
