@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 from lightning import LightningDataModule
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
+from strobe.attach.probing import _staying
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter
@@ -187,3 +188,23 @@ def test_a_batch_of_each_shape_is_kept_and_replayed_as_often_as_it_came() -> Non
 def test_a_loader_that_can_be_read_only_once_is_told() -> None:
     with pytest.raises(ValueError, match="no batch in a second epoch"):
         measure_loader(iter([torch.zeros(2, 4)] * 3), device=CPU, seconds=0.5)
+
+
+class Makers(Dataset[int]):
+    """The process that makes each item."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
+    loader = DataLoader(Makers(), num_workers=1)
+    with _staying([loader]):
+        measured = {int(batch) for _ in range(2) for batch in loader}
+    trained = [{int(batch) for batch in loader} for _ in range(2)]
+    assert [len(each) for each in (measured, *trained)] == [1, 1, 1]
+    assert len({*measured, *trained[0], *trained[1]}) == 3
+    assert not multiprocessing.active_children()
