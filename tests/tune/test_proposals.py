@@ -224,5 +224,20 @@ def test_more_threads_are_measured_where_cores_are_left_over() -> None:
     assert [counts(threads) for threads in (1, 8, 16)] == [{"threads=8"}, set(), {"threads=8"}]
 
 
+def test_where_threads_outnumber_the_cores_all_else_is_measured_with_fewer() -> None:
+    record, asked = concluded("nothing", summary__threads=32, summary__num_workers=0), list[tuple[str, ...]]()
+
+    def measure(side: str, changes: tuple[str, ...]) -> Alternative | None:
+        asked.append(changes)
+        rate = record.rate(side)
+        assert rate is not None
+        faster = Figure(*(2 * value for value in (rate.median, rate.low, rate.high)))
+        return Alternative(side, changes, faster if "threads=8" in changes else rate, 0.1, record.number("batch_size"))
+
+    list(proposals(record, None, budget=600.0, measure=measure))
+    assert asked[0] == ("threads=8",)
+    assert ("model.fused=true", "threads=8") in asked
+
+
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert offered(Record({"schema": 1, "status": "failed"})) == []

@@ -116,7 +116,11 @@ class Composer:
         precision, layout, fused, threads = self._binaries()
         side = self.computing
         best: Changes = ()
-        for values in ([*precision, *layout, *_pairs(precision, layout)], fused, threads):
+        axes = [[*precision, *layout, *_pairs(precision, layout)], fused, threads]
+        own, count = cores_of_a_rank(self.record), self.record.count("threads")
+        if own and count and count > own:
+            axes.insert(0, axes.pop())  # on too many threads the others take long, and tell little
+        for values in axes:
             best = self._choose(side, best, values)
         best = self._choose(side, best, self._sizes(), until=STEEP)
         single = [value for axis in (precision, layout, fused, threads) for value in axis]
