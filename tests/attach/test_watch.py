@@ -150,7 +150,8 @@ def test_two_loaders_and_one_optimizer_are_one_training(standstill: Standstill) 
     for loader in (loop.loader(), loop.loader(), loop.loader()):
         loop.train(strobe.watch(loader, directory="here"))
     loops.close()
-    assert len(rows()) == 3 * STEPS - 2  # the first update of a loader's shows to whom it belongs
+    # The first update of a loader's shows to whom it belongs.
+    assert [row["updates"] for row in rows()] == ["1"] * (3 * STEPS - 2)
     assert not Path("here-2").exists()
 
 
@@ -161,6 +162,17 @@ def test_a_loader_beside_is_waited_for_in_the_same_step(standstill: Standstill) 
     loops.close()
     assert len(rows()) == STEPS
     assert float(rows()[5]["data_wait"]) == pytest.approx(2 * SLOW)
+
+
+def test_making_the_iterator_waits_for_data(standstill: Standstill) -> None:
+    class Starting:
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            standstill.nap(SLOW)  # such as the start of workers
+            return iter([torch.ones(4, 8)] * STEPS)
+
+    Loop(standstill).train(strobe.watch(Starting(), directory="here", report=False), epochs=2)
+    loops.close()
+    assert [float(row["data_wait"]) for row in rows()] == pytest.approx([SLOW, *[0] * (STEPS - 1)] * 2)
 
 
 def test_a_loop_that_breaks_off_has_its_verdict(standstill: Standstill) -> None:

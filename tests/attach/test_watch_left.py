@@ -152,11 +152,13 @@ def test_a_validation_within_a_training_loop_is_in_no_step(where: str, ends: str
         loop.step(batch)
         if number == 5 and where == "after it":
             validate()
+            standstill.nap(LONG)  # such as the end of the loader's workers
     loops.close()
+    lasts, rest = STEPS if ends == "with its loader" else SOME, LONG / STEP if where == "after it" else 0
     expected = [(0, 1, 0, 0)] * STEPS
-    expected[5] = (0, 1, 0, STEPS if ends == "with its loader" else SOME)
-    if (where, ends) == ("before the step", "while it is held"):
-        expected[5:7] = [(0, 1, 0, SOME + 1)]  # the step may be a part of it
+    expected[5] = (0, 1, rest, lasts)
+    if ends == "while it is held":  # it lasts until the script asks for the next batch to train on
+        expected[5 : 6 if rest else 7] = [(0, 1, 0, lasts + (rest or 1))]
     assert told() == expected
 
 

@@ -158,6 +158,7 @@ class Training:
         if sure:
             self.before_loop = self.phases.updates
             self._begin_epoch(loop)
+            self.phases.change(None)  # the script makes the loader's iterator, which waits for data
         elif self.active is None:
             self.before_loop = self.phases.updates
             self.aside = loop
@@ -189,6 +190,8 @@ class Training:
                 self.end_loop(self.aside)
             if self.fetched_one:
                 self._end_step()
+            elif self.validation or self.clock.updates:  # or it has shown that the loop trains
+                self._begin_step()
             self.phases.change("data_wait")
         elif self.active is None:
             if self.aside is None:  # the script goes on with one that another had ended
@@ -217,7 +220,7 @@ class Training:
         elif loop is self.aside:
             self.validation += (time.perf_counter_ns() - loop.began) / 1e9
             self.aside = None
-            if self.active is not None:
+            if self.fetched_one:  # it preceded the step that its batch is for
                 self._begin_step()
         elif loop is self.active:
             self.active = None
