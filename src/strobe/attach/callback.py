@@ -1,6 +1,7 @@
 """The callback for any Trainer: it records a training, and says at its end where the time went."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -171,6 +172,8 @@ class Strobe(Callback):
             if isinstance(error, Exception):
                 note_failure(self.place, trainer.global_rank, error)
             return
+        if isinstance(error, Exception) and trainer.received_sigterm:  # which workers get too, and end at once
+            error = KeyboardInterrupt(signal.SIGTERM)
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
         machine, threads = (self._before, contention.read()), self._recorder.threads

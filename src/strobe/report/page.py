@@ -97,7 +97,7 @@ def head(record: Record) -> dict[str, Any]:
     error = {
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind,
+        "kind": "" if status == "interrupted" and message else kind,
         "message": message,
     }
     return {

@@ -69,8 +69,11 @@ def run(cfg: DictConfig) -> None:
             run.train()
         except (KeyboardInterrupt, SystemExit) as error:
             run.end("interrupted", error)
-            sys.exit(143 if isinstance(error, SIGTERMException) else exit_code(error))
+            sys.exit(exit_code(error))
         except Exception as error:
+            if run.parts and run.parts.trainer.received_sigterm:  # which workers get too, and end at once
+                run.end("interrupted", asked := SIGTERMException())
+                sys.exit(exit_code(asked))
             known = explained(error, run_dir, cfg)
             run.end("failed", known)
             if known is error:
