@@ -128,11 +128,6 @@ class Clock(Phases):
             gc.callbacks.remove(self._collects)
 
     @property
-    def since(self) -> int:
-        """When the present phase began, in nanoseconds."""
-        return self._since
-
-    @property
     def updates(self) -> int:
         """Of the step so far."""
         return self._lap.updates

@@ -92,6 +92,11 @@ class LoopPhases(Phases):
                 self._learn(optimizer)
         self._missed = False
 
+    @property
+    def computed(self) -> bool:
+        """Whether the step has got beyond its forward pass; the latest backward pass or update is over."""
+        return not self._stack
+
     def forget(self) -> None:
         """Remove every hook; safe to call twice."""
         super().forget()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.distributed
 
-from strobe.attach import loops, place, ranks
+from strobe.attach import loops, place, ranks, training
 from strobe.attach.ranks import shared_directory
 from strobe.attach.settings import Asked
 
@@ -43,10 +43,10 @@ def test_where_rank_0_fails_or_is_silent_the_other_records_nothing_and_goes_on()
 
 def test_a_rank_without_a_directory_waits_for_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_stopped", False)
-    monkeypatch.setattr(loops, "rank", lambda: 1)
-    monkeypatch.setattr(loops, "ranks", lambda: 2)
+    monkeypatch.setattr(training, "rank", lambda: 1)
+    monkeypatch.setattr(training, "ranks", lambda: 2)
     for _ in range(3):
-        assert loops.loop_of(Asked([], None, None, None, report=False)) is None
+        assert loops.batches_of(Asked([], None, None, None, report=False)) is None
     assert [next(ranks._fits) for _ in range(2)] == [0, 1]  # it asked for one directory
 
 

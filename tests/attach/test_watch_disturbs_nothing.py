@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import strobe
-from strobe.attach import loops
+from strobe.attach import loops, training
 from strobe.callbacks.loop import LEARN, LoopPhases
 from strobe.callbacks.rows import StepLog
 from support.fitting import Standstill, standstill
@@ -139,7 +139,7 @@ def test_what_is_watched_is_as_its_loader() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [(StepLog, "end_step"), (LoopPhases, "_learn"), (loops, "new_directory"), (loops, "complete")]
+    "broken", [(StepLog, "end_step"), (LoopPhases, "_learn"), (training, "new_directory"), (training, "complete")]
 )
 def test_its_own_error_is_said_once_and_training_goes_on(
     broken: tuple[Any, str], standstill: Standstill, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -183,9 +183,9 @@ def test_parameters_of_each_batch_are_followed_and_forgotten(standstill: Standst
             for _ in range(2):  # the first update shows whose parameters are trained
                 (latent + batch).square().mean().backward()
                 optimizer.step()
-            [training] = loops._open
-            assert len(training.phases._parameters) <= 2  # this one and, until it is collected, the one before
-    passes = training.phases.passes
+            [recorded] = training.recording
+            assert len(recorded.phases._parameters) <= 2  # this one and, until it is collected, the one before
+    passes = recorded.phases.passes
     watched.close()
     assert passes >= 2 * STEPS
     assert len(rows()) == 2 * STEPS

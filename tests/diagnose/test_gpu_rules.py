@@ -154,7 +154,7 @@ SILENT: dict[str, list[Change]] = {
     "precision": [
         without_alternatives,
         rated(7000.0),
-        lambda summary, _: summary.update(precision="bf16-mixed"),
+        lambda _, config: config["trainer"].update(precision="bf16-mixed"),
         capability(6, 1),  # no tensor cores
         capability(),
         capability("8", "0"),
@@ -244,3 +244,18 @@ def test_a_processor_can_have_mixed_precision_too() -> None:
     finding = found("precision", on_cpu)
     assert finding.overrides == ("trainer.precision=bf16-mixed",)
     assert finding.title == "Mixed precision is faster on this processor"
+
+
+@pytest.mark.parametrize("used", ["bf16-mixed", "16-mixed", "bf16-true"])
+def test_sixteen_bits_that_the_processor_emulates_are_left(used: str) -> None:
+    def emulated(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        summary.update(accelerator="cpu", device_seconds=None, trace_evidence=None, precision=used)
+        summary["environment"].update(gpu_capability=None, cpu_bfloat16=False)
+        config["trainer"]["precision"] = used
+        for entry in summary["ceilings"]["alternatives"]:
+            if entry["overrides"] == ["trainer.precision=bf16-mixed"]:
+                entry["overrides"] = ["trainer.precision=32-true"]
+
+    finding = found("precision", emulated)
+    assert finding.overrides == ("trainer.precision=32-true",)
+    assert finding.title == "Single precision is faster on this processor"

@@ -175,8 +175,29 @@ def test_the_module(install: Install) -> None:
     assert not changes.is_convolutional(torch.nn.Sequential(model, deep))
     compiled = changed_model(linear, {"model.compile": True})
     assert compiled._orig_mod is linear
-    assert changed_model(compiled, {"model.compile": False}) is linear
     assert changed_model(compiled, {"model.compile": True}) is compiled
+
+
+COMPILES = """
+import sys, json, torch
+sys.path.insert(0, sys.argv[1])
+from strobe.probe.changes import install
+install(json.loads(sys.argv[2]))
+def backend(graph, inputs):
+    print("compiled")
+    return graph
+whole, part = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+part.compile(backend=backend)
+for model in (torch.compile(whole, backend=backend), part, torch.compile(torch.sin, backend=backend)):
+    model(torch.ones(2))
+"""
+
+
+@pytest.mark.parametrize(("asked", "times"), [("[]", 3), ('["model.compile=false"]', 0)])
+def test_nothing_is_compiled_wherever_the_script_does_it(asked: str, times: int) -> None:
+    words = [sys.executable, "-c", COMPILES, Path(changes.__file__).parents[2], asked]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.count("compiled") == times
 
 
 def test_what_cannot_be_changed_is_refused() -> None:

@@ -209,5 +209,20 @@ def test_compiling_is_tried_when_it_is_asked_for() -> None:
     assert proposal.overrides == ("model.compile=true",)
 
 
+def test_what_is_compiled_is_measured_without() -> None:
+    record = concluded("nothing")
+    record.config["model"]["compile"] = True
+    assert "model.compile=false" in measured(record)
+
+
+def test_more_threads_are_measured_where_cores_are_left_over() -> None:
+    def counts(threads: int) -> set[str]:
+        record = concluded("nothing", summary__threads=threads, summary__num_workers=0)
+        assert record.number("environment", "usable_cores") == 8
+        return {text for text in measured(record) if text.startswith("threads")}
+
+    assert [counts(threads) for threads in (1, 8, 16)] == [{"threads=8"}, set(), {"threads=8"}]
+
+
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert offered(Record({"schema": 1, "status": "failed"})) == []

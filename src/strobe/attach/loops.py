@@ -1,115 +1,34 @@
-"""The records of training loops that scripts write themselves: which loop belongs to which training, and its steps."""
+"""The loops that a script runs over ``strobe.watch``: where each begins and ends, and to which training it belongs."""
 
 import atexit
-import contextlib
 import os
 import sys
-import time
-import weakref
 from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import torch
 
-from strobe.attach.place import command, has_stopped, new_directory, stop, tell
-from strobe.attach.ranks import rank, ranks, shared_directory
-from strobe.attach.record import begin, complete, summarise, tell_verdict
-from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
-from strobe.callbacks.batches import elements_of, size_of
-from strobe.callbacks.clock import Clock
-from strobe.callbacks.columns import OWNED
-from strobe.callbacks.device_clock import DeviceClock
-from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.rows import StepLog, StepRows, rows_of
-from strobe.callbacks.schedule import Schedule
-from strobe.callbacks.waits import Waits
-from strobe.diagnose.foreign import UNSEEN
-from strobe.measure import contention
-from strobe.records.files import BEGUN
-from strobe.records.joining import note_failure
-
-MINE = "Strobe"  # owns the time that recording takes
-MANY = 4  # optimizers of one training, from which on it makes them as it goes
-READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings of the machine: seconds at least, and their share of time
-_open: list["Training"] = []  # at most one
+from strobe.attach.place import has_stopped, tell
+from strobe.attach.ranks import rank
+from strobe.attach.settings import Asked
+from strobe.attach.training import Loop, Training, recording, training_of
 
 
-def loop_of(asked: Asked) -> "Loop | None":
-    """A loop of the training that it belongs to; None where nothing is to be recorded."""
-    if has_stopped():
-        return None
-    try:
-        return _loop_of(asked)
-    except Exception as error:
-        tell(error, None, rank())
-        return None
+class Batches(Iterator[Any]):
+    """The batches of one loop, for the script alone: the loop is over where the script lets go of them.
 
+    That may be the loader's end, or a ``break``, a ``return`` or an error in the loop's body.
+    """
 
-def _loop_of(asked: Asked) -> "Loop | None":
-    trains = torch.is_grad_enabled()  # or it is an evaluation
-    for training in list(_open):
-        if training.pid != os.getpid():
-            _open.remove(training)  # of the process that this one was forked from
-        elif training.thread != get_ident():
-            return None
-        elif (same := training.is_of(asked)) is False and trains:
-            training.end()
-        elif same is None and trains and training.has_only_evaluated:
-            training.drop()
-        else:
-            loop = Loop(training, asked)
-            training.begin(loop, sure=bool(same) and trains)
-            return loop
-    if not trains or (new := _training_of(asked)) is None:
-        return None
-    loop = Loop(new, asked)
-    new.open(loop)
-    return loop
-
-
-def _training_of(asked: Asked) -> "Training | None":
-    """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
-    if rank() and ranks() == 1:
-        return None
-    if (place := shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
-        stop()  # or each loop would wait for rank 0
-    return None if place is None else Training(asked, place)
-
-
-def is_recording() -> bool:
-    """Whether a record is open in this process."""
-    return any(training.pid == os.getpid() for training in _open)
-
-
-def close(error: BaseException | None = None) -> None:
-    """End the open record, if there is one; ``error`` is what ended the training."""
-    for training in list(_open):
-        training.end(error)
-
-
-@atexit.register
-def _at_exit() -> None:
-    # What ended the script, once Python has printed it.
-    error = getattr(sys, "last_value", None)
-    close(error if isinstance(error, BaseException) else None)
-
-
-class Loop(Iterator[Any]):
-    """One pass over a loader: tells its training of each batch, and of its end."""
-
-    def __init__(self, training: "Training", asked: Asked) -> None:
-        self.training, self.asked = training, asked
-        self.batches: Iterator[Any] = iter(())
-        self.waits = False  # in a step of another loop's
-        self.began = time.perf_counter_ns()
+    def __init__(self, loop: Loop) -> None:
+        self.source: Iterator[Any] = iter(())
+        self._loop = loop
 
     def __next__(self) -> Any:
         self._tell(Training.fetch)
         try:
-            batch = next(self.batches)
+            batch = next(self.source)
         except StopIteration:
             self._tell(Training.end_loop)
             raise
@@ -119,282 +38,72 @@ class Loop(Iterator[Any]):
         self._tell(Training.fetched, batch)
         return batch
 
-    def __del__(self) -> None:  # a loop that is left by `break`, or by an error
-        if (os.getpid(), get_ident()) == (self.training.pid, self.training.thread):
+    def __del__(self) -> None:
+        training = self._loop.training
+        if (os.getpid(), get_ident()) == (training.pid, training.thread):
             self._tell(Training.end_loop)
 
     def _tell(self, what: Callable[..., None], *given: Any) -> None:
-        if (training := self.training) not in _open:
+        if (training := self._loop.training) not in recording:
             return
         if get_ident() == training.thread:
-            training.guarded(what, training, self, *given)
+            training.guarded(what, training, self._loop, *given)
         elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
             training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
 
 
-class Training:
-    """The record of one training, from its first loop on."""
-
-    def __init__(self, asked: Asked, place: Path) -> None:
-        loader = asked.loader
-        self.pid, self.thread = os.getpid(), get_ident()
-        self.rank, self.ranks = rank(), ranks()
-        self.named, self.report = asked.optimizers is not None, asked.report
-        self.loader = _reference(loader)
-        self.dataset = _reference(getattr(loader, "dataset", None))
-        self.config = loading_of(loader) | {"loop": True}
-        self.known = what_is_loaded(loader)
-        with contextlib.suppress(Exception):
-            self.known["batches_per_epoch"] = len(loader)
-        self.schedule = asked.schedule
-        self.trace: LoopTrace | None = None
-        self.active: Loop | None = None  # that trains now
-        self.aside: Loop | None = None  # another one, until its first update shows whether it trains
-        self.stranger = False  # an update of the present loop belongs to another training
-        self.step, self.epoch = 0, -1
-        self.size: int | None = None  # of the batch
-        self.elements: int | None = None  # of its tensors, among several ranks
-        self.validation = 0.0
-        self.fetched_one = self.profiled = False
-        self.before_loop = 0  # updates
-        self.before = self.now = contention.read()
-        self.next_reading = self.now.at + READ_EVERY
-        device = device_of(asked.optimizers)
-        self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
-        self.waits = Waits(self.clock) if self.ranks > 1 else None
-        self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
-        self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
-        rows = StepRows(self.path, [MINE], device=device.type == "cuda", ranks=self.ranks > 1)
-        self.log = StepLog(self.clock, rows, waits=self.waits)
-
-    def open(self, loop: "Loop") -> None:
-        """Begin to record, with this loop."""
-        _open.append(self)
-        self.guarded(self._open, loop)
-
-    def _open(self, loop: "Loop") -> None:
-        self.phases.watch_updates()
-        if self.rank == 0:
-            begin(self._summary("failed", None), self.place)  # for a report where the process is killed
-        if self.waits is not None:
-            self.waits.install()
-        if self.schedule and self.rank == 0 and not keeps_its_profiler():
-            place, schedule = self.place, Schedule(**self.schedule)
-            self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
-            self.phases.parts.append(self.trace.ranges)
-        self.clock.collect(True)
-        self.begin(loop)
-
-    # --- what belongs to it
-
-    def is_of(self, asked: Asked) -> bool | None:
-        """Whether a loop is one of this training's; None if its updates will tell."""
-        known = asked.optimizers is not None and (self.named or self.phases.optimizers)
-        if known and not any(self.phases.knows(one) for one in asked.optimizers or ()):
-            return False
-        dataset = getattr(asked.loader, "dataset", None)
-        same = self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset)
-        return True if same else None
-
-    @property
-    def has_only_evaluated(self) -> bool:
-        """Whether nothing was trained in the loops so far, which are over."""
-        return not self.phases.updates and self.active is None and self.trace is None
-
-    def drop(self) -> None:
-        """Leave no record."""
-        self._let_go()
-        self.log.close()
-        for path in (self.path, self.place / BEGUN)[: 1 if self.rank else 2]:
-            path.unlink(missing_ok=True)
-        for folder in (self.path.parent, self.place):
-            with contextlib.suppress(OSError):  # it holds something else
-                folder.rmdir()
-
-    def _is_its_own(self, optimizer: Any) -> bool:
-        """An optimizer is about to step: with the first update of a loop it shows whose the loop is."""
-        loop = self.aside if self.active is None else self.active
-        if loop is None:
-            return False  # outside all loops
-        fresh = self.phases.updates == self.before_loop > 0 and self.phases.learned < MANY
-        if fresh and not self.phases.knows(optimizer):
-            self.stranger = True  # to be told when torch does not call hooks
-        if self.stranger:
-            return False
-        if loop is self.aside:
-            self.aside = None
-            self._begin_epoch(loop)
-            self.phases.change("forward")
-        return True
-
-    def _hand_over(self, loop: "Loop") -> None:
-        """Another training has begun in this loop: end this record, and begin one for it."""
-        self.active = self.aside = None
-        self.end()
-        if (training := _training_of(loop.asked)) is not None:
-            loop.training = training
-            training.open(loop)
-
-    # --- its loops
-
-    def begin(self, loop: "Loop", *, sure: bool = True) -> None:
-        """A loop begins: an epoch, or one beside if that is not sure."""
-        if sure:
-            self.before_loop = self.phases.updates
-            self._begin_epoch(loop)
-        elif self.active is None:
-            self.before_loop = self.phases.updates
-            self.aside = loop
-
-    def _begin_epoch(self, loop: "Loop") -> None:
-        self.validation = min(self.validation, (time.perf_counter_ns() - self.clock.since) / 1e9)
-        if self.step:
-            self.log.begin(self.validation, epoch=True)
-        else:
-            self.clock.restart(epoch=True)
-        self.validation, self.active = 0.0, loop
-        self.epoch, self.fetched_one = self.epoch + 1, False
-        if self.trace is not None:
-            self.trace.begin()
-            self.profiled = self.trace.recording
-
-    def fetch(self, loop: "Loop") -> None:
-        """The script asks for a batch, and has done with the one before."""
-        if self.phases.failure is not None:
-            raise self.phases.failure
-        if self.stranger and loop in (self.active, self.aside):
-            self._hand_over(loop)
-            loop.training.fetch(loop)
-        elif loop is self.active:
-            if self.fetched_one:
-                self._end_step()
-            self.phases.change("data_wait")
-        elif self.active is not None and torch.is_grad_enabled():
-            self.phases.enter("data_wait")  # of a loader beside, such as that of a zip
-            loop.waits = True
-
-    def fetched(self, loop: "Loop", batch: Any) -> None:
-        """The script has a batch."""
-        if loop is self.active:
-            self.fetched_one, self.size = True, size_of(batch)
-            self.elements = elements_of(batch) if self.waits else None
-            if self.trace is not None:
-                self.trace.fetched(self.epoch, self.step)
-            self.phases.change("forward")
-        elif loop.waits:
-            self.phases.leave_until("data_wait")
-            loop.waits = False
-
-    def end_loop(self, loop: "Loop") -> None:
-        """A loop has ended, or was left; a batch that updated nothing is then no step."""
-        if self.stranger and loop in (self.active, self.aside):
-            self._hand_over(loop)
-            loop.training.end_loop(loop)
-        elif loop is self.aside:
-            self.validation += (time.perf_counter_ns() - loop.began) / 1e9
-            self.aside = None
-        elif loop is self.active:
-            self.active = None
-            if self.fetched_one and self.clock.updates:
-                self._end_step()
-            self.phases.change(None)
-            self.log.begin()
-            self.validation, self.fetched_one = 0.0, False
-            if (began := time.monotonic()) > self.next_reading:
-                self.now, ended = contention.read(), time.monotonic()
-                self.next_reading = ended + max(READ_EVERY, (ended - began) / READ_SHARE)
-        elif loop.waits:
-            self.phases.leave_until("data_wait")
-            loop.waits = False
-
-    def _end_step(self) -> None:
-        self.phases.end_step()
-        self.phases.change(OWNED + MINE)
-        images = None if self.size is None else self.size * self.ranks
-        profiled, self.profiled = self.profiled, False
-        if self.trace is not None:
-            if self.schedule and self.step + 1 == self.schedule["wait"] and keeps_its_profiler():
-                self.trace.abandon()
-            self.trace.end_step()
-            self.profiled = self.trace.recording
-        profiled = profiled or self.profiled
-        self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
-        self.step, self.fetched_one = self.step + 1, False
-
-    # --- its end
-
-    def broke(self, _: "Loop", error: BaseException) -> None:
-        """A loader has failed, and the training with it."""
-        self.end(error)
-
-    def end(self, error: BaseException | None = None) -> None:
-        """End the record, and print the verdict; a second time does nothing."""
-        if self not in _open or os.getpid() != self.pid:
-            return
-        self.guarded(self._end, error)
-        self._let_go()
-
-    def _end(self, error: BaseException | None) -> None:
-        if self.phases.failure is not None:
-            raise self.phases.failure
-        if self.active is not None:
-            self.end_loop(self.active)
-        self._let_go()
-        if self.trace is not None:
-            self.trace.finish(failed=error is not None)
-        self.log.close()
-        if self.rank:
-            if isinstance(error, Exception):
-                note_failure(self.place, self.rank, error)
-            return
-        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        status = "completed" if error is None else "interrupted" if interrupted else "failed"
-        self.now = contention.read() if self.now is self.before else self.now
-        if self.step and not self.phases.passes:
-            self.config["loop"] = UNSEEN
-        summary = self._summary(status, error)
-        machine, threads = (self.before, self.now), self.log.threads
-        complete(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
-        tell_verdict(summary, self.place)
-
-    def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        device = device_of(list(self.phases.optimizers)).type
-        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
-        summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
-        return summary | {"script": command(), "settings": self.config}
-
-    def _let_go(self) -> None:
-        """Take every hook away; what still calls is not heard."""
-        if self in _open:
-            _open.remove(self)
-        self.active = self.aside = None
-        self.phases.forget()
-        self.clock.collect(False)
-        if self.waits is not None:
-            self.waits.remove()
-
-    def fail(self, error: Exception) -> None:
-        """End the measuring after an error of Strobe's own."""
-        with contextlib.suppress(Exception):
-            self._let_go()
-        if self.trace is not None:
-            with contextlib.suppress(Exception):
-                self.trace.abandon()
-        with contextlib.suppress(Exception):
-            self.log.close()
-        tell(error, self.place, self.rank)
-
-    def guarded(self, work: Callable[..., None], *given: Any) -> None:
-        """Work whose error ends the record, and no more than that."""
-        try:
-            work(*given)
-        except Exception as error:
-            self.fail(error)
-
-
-def _reference(thing: Any) -> Callable[[], Any]:
-    """The thing, kept no longer than the script keeps it where that is possible."""
+def batches_of(asked: Asked) -> Batches | None:
+    """Those of a loop that begins now, still without a source; None where nothing is to be recorded."""
+    if has_stopped():
+        return None
     try:
-        return weakref.ref(thing)
-    except TypeError:  # a list
-        return lambda: thing
+        loop = _loop_of(asked)
+    except Exception as error:
+        tell(error, None, rank())
+        return None
+    return None if loop is None else Batches(loop)
+
+
+def _loop_of(asked: Asked) -> Loop | None:
+    trains = torch.is_grad_enabled()  # or it is an evaluation
+    for training in list(recording):
+        if training.pid != os.getpid():
+            recording.remove(training)  # of the process that this one was forked from
+            continue
+        if training.thread != get_ident():
+            return None
+        same = training.is_of(asked)
+        if left := training.stranger or training.aside or (training.active if same and trains else None):
+            training.guarded(training.leave, left)
+            return _loop_of(asked)
+        if same is False and trains:
+            training.end()
+        elif same is None and trains and training.has_only_evaluated:
+            training.drop()
+        else:
+            loop = Loop(training, asked)
+            training.begin(loop, sure=bool(same) and trains)
+            return loop
+    if not trains or (new := training_of(asked)) is None:
+        return None
+    loop = Loop(new, asked)
+    new.open(loop)
+    return loop
+
+
+def is_recording() -> bool:
+    """Whether a record is open in this process."""
+    return any(training.pid == os.getpid() for training in recording)
+
+
+def close(error: BaseException | None = None) -> None:
+    """End the open record, if there is one; ``error`` is what ended the training."""
+    for training in list(recording):
+        training.end(error)
+
+
+@atexit.register
+def _at_exit() -> None:
+    # What ended the script, once Python has printed it.
+    error = getattr(sys, "last_value", None)
+    close(error if isinstance(error, BaseException) else None)

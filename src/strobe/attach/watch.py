@@ -58,11 +58,11 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         return getattr(self.loader, name)
 
     def __iter__(self) -> Iterator[Batch]:
-        recorded = loops.loop_of(self._asked)
-        if recorded is None:
+        batches = loops.batches_of(self._asked)
+        if batches is None:
             return iter(self.loader)
-        recorded.batches = iter(self.loader)  # here, as without: it may draw random numbers
-        return recorded
+        batches.source = iter(self.loader)  # here, as without: it may draw random numbers
+        return batches
 
     def __enter__(self) -> "watch[Batch]":
         return self

@@ -19,7 +19,7 @@ _CALLS = {  # by the override's group, or the override itself
     "model.channels_last=true": "model.to(memory_format=torch.channels_last)",
     "model.channels_last=false": "model.to(memory_format=torch.contiguous_format)",
     "model.compile=true": "trainer.fit(torch.compile(model))",
-    "model.compile=false": "trainer.fit(model)",
+    "model.compile=false": "without torch.compile",
     "threads": "torch.set_num_threads({})",
     "matmul_precision": "torch.set_float32_matmul_precision({})",
 }

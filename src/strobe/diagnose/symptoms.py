@@ -174,20 +174,21 @@ def faster_precision(record: Record) -> str | None:
     """The precision in which this hardware computes faster; None if it is already used, or there is none.
 
     Tensor cores came with compute capability 7, those for bfloat16 with 8; of processors, those whose instructions
-    multiply bfloat16.
+    multiply bfloat16. Without them numbers of 16 bits are emulated.
     """
-    used = str(record.setting("trainer.precision"))
-    if used in ("64", "64-true"):
-        return "32-true"
-    if not record.has("trainer.precision") or used not in ("32", "32-true"):
+    if not record.has("trainer.precision"):
         return None
+    bits, *_ = str(record.setting("trainer.precision")).partition("-")
+    if bits == "64":
+        return "32-true"
     if record.text("accelerator") == "cpu":
-        return "bf16-mixed" if record.flag("environment", "cpu_bfloat16") else None
+        fast = record.flag("environment", "cpu_bfloat16")
+        return {"32": "bf16-mixed"}.get(bits) if fast else {"16": "32-true", "bf16": "32-true"}.get(bits)
     capability = record.items("environment", "gpu_capability")
     major = as_number(capability[0]) if capability else None
     if major is None or major < TENSOR_CORES:
         return None
-    return "bf16-mixed" if major >= BFLOAT16 else "16-mixed"
+    return {"32": "bf16-mixed"}.get(bits) if major >= BFLOAT16 else {"32": "16-mixed", "bf16": "16-mixed"}.get(bits)
 
 
 def accumulated(record: Record) -> int:

@@ -56,6 +56,8 @@ def install(changes: Sequence[str] | None = None) -> None:
     asked = {key: _value(typed) for key, _, typed in (text.partition("=") for text in texts)}
     if unknown := [key for key in asked if key not in KEYS]:
         raise ValueError(f"{', '.join(unknown)} cannot be changed from outside; what can be is {', '.join(KEYS)}")
+    if asked.get("model.compile") is False:
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"
     about: dict[str, Callable[[Any], None]] = {
         "torch": lambda torch: _change_torch(torch, asked),
         "torch.utils.data.dataloader": lambda module: _change_loaders(module.DataLoader, asked),
@@ -164,17 +166,14 @@ def of_a_trainer(given: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
 
 
 def changed_model(model: Any, asked: Asked) -> Any:
-    """The module as it is to be given to ``Trainer.fit``: in another memory layout, compiled, or not compiled."""
+    """The module as it is to be given to ``Trainer.fit``: in another memory layout, or compiled."""
     import torch
 
     own = getattr(model, "_orig_mod", model)  # of a compiled one
     last = asked.get("model.channels_last")
     if last is not None and is_convolutional(own):
         own.to(memory_format=torch.channels_last if last else torch.contiguous_format)
-    compiled = asked.get("model.compile")
-    if compiled is None or compiled is (own is not model):
-        return model
-    return torch.compile(own) if compiled else own
+    return torch.compile(own) if asked.get("model.compile") and own is model else model
 
 
 def is_convolutional(model: Any) -> bool:
@@ -277,7 +276,9 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     if is_convolutional(module):
         convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
         found["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
-    found["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None
+    found["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
+        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in module.modules()
+    )
     if optimizers and all(type(one).__name__ in FUSED for one in optimizers):
         found["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
     parts = {"loader": loaders, "trainer": [trainer], "optimizer": optimizers}

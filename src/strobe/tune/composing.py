@@ -121,26 +121,26 @@ class Composer:
         flipped = [_key(text for text in best if text not in value) for value in single if set(value) <= set(best)]
         best = self._choose(side, best, [value for value in single if not set(value) <= set(best)], also=flipped)
         best = self._choose(side, best, self._sizes(beyond=best), until=EVEN)
-        compiled = self._allowed([("model.compile=true",)] if self.record.setting("model.compile") is False else [])
-        gpu = bool(self.record.items("environment", "gpu_capability"))
-        return self._choose(side, best, compiled if gpu or "compile" in self.asked else [])
+        compiled, gpu = self.record.setting("model.compile"), bool(self.record.items("environment", "gpu_capability"))
+        if compiled is True or (compiled is False and (gpu or "compile" in self.asked)):
+            best = self._choose(side, best, self._allowed([(f"model.compile={str(not compiled).lower()}",)]))
+        return best
 
     def _binaries(self) -> tuple[list[Changes], ...]:
         """Precision, memory layout, fused update and threads: what else each of them can be."""
         record = self.record
         precision = faster_precision(record)
-        last, own, threads = (
-            record.setting("model.channels_last"),
-            cores_of_a_rank(record),
-            record.count("threads") or 1,
-        )
-        fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)} if own else set()
-        many = own is not None and (threads > own or (self.step.cores is not None and crowded(record, self.step)))
+        last, own, threads = record.setting("model.channels_last"), cores_of_a_rank(record), record.count("threads")
+        counts: list[int] = []
+        if own and threads:
+            many = threads > own or (self.step.cores is not None and crowded(record, self.step))
+            fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)}
+            counts = [count for count in sorted(fitting) if (count < threads if many else count > threads)]
         values: tuple[list[Changes], ...] = (
             [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
             [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
             [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
-            [(f"threads={count}",) for count in sorted(fitting) if many and record.has("threads") and count < threads],
+            [(f"threads={count}",) for count in counts],
         )
         return tuple(self._allowed(axis) for axis in values)
 

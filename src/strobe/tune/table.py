@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.diagnose.foreign import BY_WORKER
+from strobe.diagnose.foreign import BY_WORKER, in_words, is_foreign
 from strobe.diagnose.predict import step_of
 from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
@@ -30,7 +30,10 @@ def of_probe(record: Record) -> str:
     """The pace of a probe run, and its verdict."""
     step = step_of(record)
     verdict = (record.text("verdict") or "").partition(" Run: ")[0]
-    return f"{pace(1 / step.total)}. {verdict}" if step is not None else verdict
+    if step is None:
+        return verdict
+    measured = pace(1 / step.total)
+    return f"{in_words(measured, record) if is_foreign(record) else measured}. {verdict}"
 
 
 def of_trial(tuning: Tuning, trial: Mapping[str, Any]) -> str:

@@ -18,15 +18,16 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from strobe.app.tuning.trainee import Trainee
-from strobe.duel.paired_trial import Duel, duel
+from strobe.duel.paired_trial import Duel, TakesTurns, duel
 from strobe.measure.statistics import recorded
 from strobe.overrides import applied
 from strobe.present import terminal
@@ -39,7 +40,8 @@ from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, scored
 
 ROOT = Path(__file__).parents[3]
-TIMEOUT = 300.0  # seconds until a training is warm
+TIMEOUT = 120.0  # seconds until a training is warm, of a cell of the grid and in the finals
+Begin = Callable[[Sequence[str], Path], TakesTurns]  # a training with these overrides, which writes to this folder
 Axes = dict[str, tuple[tuple[str, ...], ...]]  # what varies, and the overrides of each of its values; the first is slow
 
 
@@ -76,21 +78,46 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cells = [applied(common, cell) for cell in grid(GRIDS[options.data])]
     with folder_of(options.keep) as folder:
         tunings = [search(cells[0], folder / f"tune-{number}", options) for number in range(options.searches)]
-        began = time.perf_counter()
-        rated = []
-        for number, cell in enumerate(shuffled(cells, options.seed), 1):
-            rated.append(rate(cell, folder / "grid" / str(number), options.seconds))
-            told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
-            say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
-        took = time.perf_counter() - began
-        for number, tuning in enumerate(tunings):
-            final = finals(tuning["recommended"], rated, folder / f"finals-{number}", options)
-            table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
-            for one, result in final:
-                ratio = f"{times(result.ratio.as_record())} as fast"
-                table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", ratio)
-            console.print(table)
-            say(console, *lines(tuning, rated, final, took))
+        compare(tunings, cells, folder, console, options, begin=begun)
+
+
+def begun(overrides: Sequence[str], folder: Path) -> TakesTurns:
+    """A training of the application."""
+    return Trainee(overrides, folder, timeout=TIMEOUT)
+
+
+def compare(
+    tunings: Sequence[Mapping[str, Any]],
+    cells: Sequence[list[str]],
+    folder: Path,
+    console: Console,
+    options: argparse.Namespace,
+    *,
+    begin: Begin,
+) -> list[float]:
+    """Rate each cell of a grid once, and let its fastest and what each search recommends take turns.
+
+    Returns:
+        How many times as fast as the grid's best each search's recommendation is, at least.
+    """
+    began = time.perf_counter()
+    rated = []
+    for number, cell in enumerate(shuffled(cells, options.seed), 1):
+        rated.append(rate(cell, folder / "grid" / str(number), options.seconds, begin))
+        told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
+        say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
+    took = time.perf_counter() - began
+    found = []
+    for number, tuning in enumerate(tunings):
+        final = finals(tuning["recommended"], rated, folder / f"finals-{number}", options, begin)
+        table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
+        for one, result in final:
+            ratio = f"{times(result.ratio.as_record())} as fast"
+            table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", ratio)
+        console.print(table)
+        say(console, *lines(tuning, rated, final, took))
+        found.append(min((result.ratio.middle for _, result in final), default=math.nan))
+    return found
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -132,9 +159,9 @@ def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> d
     return record
 
 
-def rate(overrides: Sequence[str], folder: Path, seconds: float) -> Rated:
+def rate(overrides: Sequence[str], folder: Path, seconds: float, begin: Begin) -> Rated:
     """Images/s of one turn of a cell, in a fresh process."""
-    with Trainee(overrides, folder, timeout=TIMEOUT) as trainee:
+    with begin(overrides, folder) as trainee:
         ready = trainee.start()
         turn = ready if isinstance(ready, Failure) else trainee.turn(seconds)
         if isinstance(turn, Failure):
@@ -143,16 +170,16 @@ def rate(overrides: Sequence[str], folder: Path, seconds: float) -> Rated:
 
 
 def finals(
-    best: Sequence[str], rated: Sequence[Rated], folder: Path, options: argparse.Namespace
+    best: Sequence[str], rated: Sequence[Rated], folder: Path, options: argparse.Namespace, begin: Begin
 ) -> list[tuple[Rated, Duel]]:
     """What the search found in turns with each of the grid's fastest."""
     fastest = sorted((one for one in rated if one.images_per_second), key=lambda one: -(one.images_per_second or 0.0))
     found = []
-    with Trainee(best, folder / "tuned", timeout=TIMEOUT) as tuned:
+    with begin(best, folder / "tuned") as tuned:
         if isinstance(failure := tuned.start(), Failure):
             raise SystemExit(f"What was found cannot be trained again: {failure.reason}")
         for place, one in enumerate(fastest[: options.finalists], 1):
-            with Trainee(one.overrides, folder / str(place), timeout=TIMEOUT) as other:
+            with begin(one.overrides, folder / str(place)) as other:
                 ready = other.start()
                 result = (
                     ready if isinstance(ready, Failure) else duel(other, tuned, seconds=options.seconds, early=False)

@@ -170,12 +170,10 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 
 
 def precision(record: Record, step: Step) -> Finding | None:
-    """Full or double precision, if another one was measured to be faster on this hardware; or weights in double."""
-    used = record.text("precision")
-    double, full = used in ("64", "64-true"), used in ("32", "32-true", "64", "64-true")
+    """A precision, if another one was measured to be faster on this hardware; or weights in double."""
     wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
-    if wanted is None or not full or (not on_gpu and record.text("accelerator") != "cpu"):
+    if wanted is None or (not on_gpu and record.text("accelerator") != "cpu"):
         return _double_weights(record, step)
     step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
@@ -184,12 +182,11 @@ def precision(record: Record, step: Step) -> Finding | None:
         return _double_weights(record, step)
     share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
-    now, quicker = pace(step.model.median) if step.model else "less", "Single" if double else "Mixed"
+    now, quicker = pace(step.model.median) if step.model else "less", "Single" if wanted == "32-true" else "Mixed"
     return Finding(
         "precision",
         f"{quicker} precision is faster on this {'GPU' if on_gpu else 'processor'}",
-        f"The model alone reaches {pace(entry.rate.median)} in {wanted}, {now} in {'double' if double else 'full'} "
-        f"precision.{idle}",
+        f"The model alone reaches {pace(entry.rate.median)} in {wanted}, {now} in {record.text('precision')}.{idle}",
         f"Train in {quicker.lower()} precision, and compare the accuracy.",
         entry.overrides,
         predicted,

@@ -1,0 +1,176 @@
+"""Does ``strobe tune SCRIPT`` find the remedy of scripts whose mistake is known, and are its predictions right?
+
+    python -m strobe.validation.scripts CASES [NAME ...] [--half held_out] [--budget 4m] [--seconds 1]
+                                       [--finalists 1] [--no-grid] [--keep FOLDER] [--seed N]
+
+CASES is a JSON file, such as ``tests/tune/programs/cases.json``: a list of ``{file, half, remedy, grid}``. ``remedy``
+names the dimensions of which one must be in what is recommended. ``grid`` has the axes of an exhaustive search, each a
+list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid trains in a fresh process,
+in random order, and the fastest take turns with what was recommended, as in :mod:`strobe.validation.search`.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.duel.foreign import Foreign
+from strobe.duel.paired_trial import TakesTurns
+from strobe.errors import DataError, StrobeError
+from strobe.overrides import applied, key_of
+from strobe.present import terminal
+from strobe.present.terminal import say
+from strobe.probe.changes import WANTED
+from strobe.tune.dimensions import ALL, DIMENSIONS
+from strobe.tune.record import NAME
+from strobe.validation import search
+from strobe.validation.experiment import arguments as arguments_of
+from strobe.validation.experiment import folder_of, interval_of, scored
+
+AIM = 0.95  # of the grid's best
+
+
+@dataclass(frozen=True)
+class Case:
+    """A script with a known mistake.
+
+    Attributes:
+        file: the script.
+        half: ``developed``, or ``held_out`` if it was kept aside while rules were written.
+        remedy: dimensions, of which each is a right recommendation.
+        grid: the axes of an exhaustive search.
+    """
+
+    file: Path
+    half: str
+    remedy: tuple[str, ...]
+    grid: tuple[tuple[tuple[str, ...], ...], ...]
+
+    @property
+    def name(self) -> str:
+        """Of the script, without its ending."""
+        return self.file.stem
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The changes of each cell of the grid."""
+        return [applied([], list(itertools.chain.from_iterable(values))) for values in itertools.product(*self.grid)]
+
+    def is_right(self, recommended: Sequence[str]) -> bool:
+        """Whether a recommendation has one of the remedies."""
+        return bool({DIMENSIONS.get(key_of(text)) for text in recommended} & {*self.remedy})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Tune each script, measure its grid, and print the figures."""
+    options = _parse(arguments)
+    try:
+        cases = [one for one in load(options.cases) if options.half in (None, one.half)]
+    except StrobeError as error:
+        sys.exit(str(error))
+    names = [case.name for case in cases]
+    if unknown := [name for name in options.names if name not in names]:
+        sys.exit(f"{', '.join(unknown)} is not a script of {options.cases}; choose from {', '.join(names)}")
+    console = terminal.console()
+    tunings: list[tuple[Case, dict[str, Any]]] = []
+    shares: list[float] = []
+    with folder_of(options.keep) as folder:
+        for case in cases:
+            if options.names and case.name not in options.names:
+                continue
+            tunings.append((case, tune(case, folder / case.name / "tune", options.budget)))
+            if options.grid:
+                place = folder / case.name
+                shares += search.compare([tunings[-1][1]], case.cells, place, console, options, begin=begin_of(case))
+            say(console, *lines(tunings, shares))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    about = "strobe tune on scripts whose mistake is known."
+    parser = arguments_of("strobe.validation.scripts", about, seed="of the order of cells")
+    parser.add_argument("cases", type=Path, metavar="CASES", help="a JSON file of scripts, their remedies and grids")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these scripts")
+    parser.add_argument("--half", help="only scripts of this half")
+    parser.add_argument("--budget", default="4m", help="of a search (4m)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a turn, once it is warm (1)")
+    parser.add_argument("--finalists", type=int, default=1, help="of a grid, that take turns with what was found (1)")
+    parser.add_argument("--no-grid", dest="grid", action="store_false", help="search only")
+    return parser.parse_args(arguments)
+
+
+def load(file: Path) -> list[Case]:
+    """The cases of a file; their scripts lie beside it.
+
+    Raises:
+        DataError: it cannot be read, or names no such scripts or remedies.
+    """
+    try:
+        cases = [
+            Case(
+                file.parent / one["file"],
+                one["half"],
+                tuple(one["remedy"]),
+                tuple(tuple(map(tuple, axis)) for axis in one["grid"]),
+            )
+            for one in json.loads(file.read_text())
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} cannot be read as a list of cases ({error!r}); see strobe.validation.scripts"
+        ) from None
+    for case in cases:
+        if not case.file.is_file() or not {*case.remedy} <= {*ALL}:
+            raise DataError(f"{file}: {case.file.name} is missing, or its remedy is none of {', '.join(ALL)}")
+    return cases
+
+
+def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
+    """The record of ``strobe tune`` of a script; what it prints is shown."""
+    words = ["--yes", "--budget", budget, "--out", str(folder), str(case.file)]
+    subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=True)
+    record: dict[str, Any] = json.loads((folder / NAME).read_text())
+    return record
+
+
+def begin_of(case: Case) -> search.Begin:
+    """How a training of a script with changes begins."""
+
+    def begin(changes: Sequence[str], folder: Path) -> TakesTurns:
+        variables = {**os.environ, WANTED: json.dumps(list(changes)), "PYTHONDONTWRITEBYTECODE": "1"}
+        return Foreign([sys.executable, str(case.file)], folder, variables=variables, timeout=search.TIMEOUT)
+
+    return begin
+
+
+def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float]) -> list[str]:
+    """The figures beside the aims.
+
+    Args:
+        tunings: of each script its ``tune.json``.
+        shares: how many times as fast as its grid's best each recommendation is, as far as grids were measured.
+    """
+    right = [case.name for case, tuning in tunings if case.is_right(tuning["recommended"])]
+    wrong = [case.name for case, _ in tunings if case.name not in right]
+    trials = [
+        (one["predicted"], one["measured"]["median"])
+        for _, tuning in tunings
+        for one in tuning["trials"]
+        if one["measured"] and one["predicted"] and not one["bounded"]
+    ]
+    good = sum(share >= AIM for share in shares)
+    return [
+        f"remedy recommended: {len(right)} of {len(tunings)} ({interval_of(len(right), len(tunings))}; aim 11 of 12)"
+        + (f"; not of {', '.join(wrong)}" if wrong else ""),
+        scored(trials),
+        f"at least {AIM} of the grid's best: {good} of {len(shares)}: {', '.join(f'{one:.2f}' for one in shares)}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
