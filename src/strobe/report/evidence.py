@@ -42,9 +42,10 @@ def operators(found: Operators | None) -> Section:
     side = "device" if found.on_device else "CPU"
     heads = ("Operator", Cell("", "meters"), "#Share", f"#Self {side} time", "#Calls", "#Total a call")
     over = f", over {found.over}" if found.over else ""
-    about = f"By {side} time without what they call{over}: {len(found.rows)} of {found.count:,}."
+    about = f"By their own {side} time, without the operators that they call{over}: {len(found.rows)} of "
+    about += f"{found.count:,}."
     if any(row.is_range for row in found.rows):
-        about += " A range is code around operators; its time is what they do not explain."
+        about += " A range is code around operators; its time is what they leave unexplained."
     table = f"tables/{found.table}.csv"
     parts: list[Part] = [
         Table(heads, rows, "operators", stacked=True),
