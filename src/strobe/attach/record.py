@@ -98,6 +98,14 @@ def summarise(
     }
 
 
+def asked_to_end(trainer: Any) -> bool:
+    """Whether SIGTERM came, so that an error is its consequence: workers get it too, and end before the step does.
+
+    Of several ranks one may have failed first, and SIGTERM followed from that.
+    """
+    return trainer.world_size == 1 and bool(trainer.received_sigterm)
+
+
 def weights_of(module: torch.nn.Module) -> str | None:
     """The floating-point type that most weights to train have, such as ``float32``; None if there are none."""
     counts = Counter[str]()
