@@ -96,6 +96,11 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}
 SLOW = complete()["ceilings"] | {"loader": 2000.0, "intervals": {"loader": [1950.0, 2050.0]}}
 BUSY = {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "pid": 1, "cores": 1.5}]}
+TAKEN = {
+    "cause": "shared_machine",
+    "title": "Other processes took 40% of the cores",
+    "evidence": "It waited for a core.",
+}
 FEW = f"Only 4 steps were measured, too few to be certain: {AGAIN} So far: A title."
 UNMEASURED = {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}
 EARLY = {
@@ -139,6 +144,7 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
         ({"efficiency": math.nan, "first_step_seconds": math.inf}, "Training 1,463 images/s", "nan"),
         ({"verdict": "A title (measured 5 images/s). Try b=2."}, "A title. Try b=2.", "(measured"),
         ({"machine": {"others": 0.02, "stolen": 0.0, "idle": 0.5}}, "Quiet: 94 steps measured", "Noisy"),
+        ({"machine": BUSY, "findings": [TAKEN]}, "It waited for a core.", "Noisy"),
         ({"machine": BUSY}, "Noisy: other processes (stress 1.5 cores) kept training from its cores for 30%", "Quiet"),
         (
             {"steps": {"measured": 4}, "verdict": FEW},

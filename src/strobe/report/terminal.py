@@ -56,8 +56,7 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
         colour = "yellow" if findings else "green" if wording.fine(record) else "default"
         console.print(Text.assemble((first, f"bold {colour}"), rest and f" {rest}"), width=width)
     level, trust = wording.trust(record)
-    beside = bool(findings) and findings[0].get("cause") == "shared_machine"  # which says the same
-    if trust and not (beside and trust.startswith("Noisy")):
+    if trust:
         console.print(Text(trust, TRUST[level]), width=width)
     for number, found in enumerate(findings):
         if found["title"]:
