@@ -48,7 +48,7 @@ def summarise(
     """
     device = device or (trainer and trainer.strategy.root_device.type)
     steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
-    failed = error and what_failed(run_dir, error)
+    failed = what_failed(run_dir, error) if error else None
     if error and failed and (said := what_ended(error)):
         failed["message"] = said
     known = kinds(trainer) if trainer and trainer.lightning_module else {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_TOLD = {
+_TOLD: dict[int, str] = {
     signal.SIGINT: "It was ended by Ctrl-C.",
     signal.SIGTERM: "It was ended by SIGTERM, which SLURM, kill and timeout send.",
     signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
