@@ -1,7 +1,10 @@
 """``strobe X`` is ``python -m strobe.X``."""
 
+import os
 import re
 import runpy
+import signal
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -63,6 +66,18 @@ def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(monkeypatch: py
     with pytest.raises(SystemExit) as ended:
         called(monkeypatch, "tune")
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize(("error", "told"), [("KeyboardInterrupt", False), ("ValueError", True)])
+def test_ctrl_c_while_train_py_imports_libraries_leaves_no_traceback(error: str, told: bool) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", f"import strobe.app.needed; raise {error}"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        check=False,
+    )
+    assert (b"Traceback" in ended.stderr) == told
+    assert ended.returncode == (1 if told else -signal.SIGINT)
 
 
 def test_what_the_application_needs_is_looked_for() -> None:

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +173,21 @@ def test_a_training_that_breaks_off_has_its_verdict(
         fit(Breaking(), Strobe("here"))
     summary = record(tmp_path / "here")
     assert (summary["status"], summary["error"]["type"]) == (status, error.__name__)
+    assert summary["error"]["message"] == ("It was ended by Ctrl-C." if status == "interrupted" else "the script's own")
     assert (tmp_path / "here" / "report.html").is_file()
+
+
+def test_a_worker_that_learns_of_sigterm_first_makes_no_failure(tmp_path: Path) -> None:
+    class Ended(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise RuntimeError("DataLoader worker (pid 715) is killed by signal: Terminated. ")
+
+    with pytest.raises(RuntimeError):
+        fit(Ended(), Strobe("here"))
+    summary = record(tmp_path / "here")
+    assert summary["status"] == "interrupted"
+    assert summary["error"]["message"] == "It was ended by SIGTERM, which SLURM, kill and timeout send."
 
 
 @pytest.mark.parametrize("ending", [{"max_steps": 5}, {"max_time": {"seconds": 0}}, {"early": True}])

@@ -190,6 +190,28 @@ def test_few_steps_make_nothing_certain() -> None:
         assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
 
 
+@pytest.mark.parametrize("status", ["completed", "failed", "interrupted"])
+@pytest.mark.parametrize("measured", [3, 90])
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"machine": BESIDE}, "other processes took"),
+        ({"callbacks": [CALLBACK | {"mean": 0.03}]}, f"{CALLBACK['name']} takes"),
+    ],
+)
+def test_a_title_within_a_sentence_begins_as_a_sentence_does_not(
+    changes: dict[str, Any], told: str, measured: int, status: str
+) -> None:
+    record = example("nothing", summary__steps={"measured": measured}, summary__status=status)
+    record.summary.update(changes)
+    text = verdict(record, diagnose(record))
+    if status == "completed" and measured == 90:
+        assert text.startswith(told[0].upper() + told[1:])
+    else:
+        assert f": {told}" in text
+    assert status == "completed" or "until then: Only" not in text
+
+
 def test_of_two_about_equal_parts_the_same_one_comes_first() -> None:
     both = example("stalled", summary__step_seconds__callbacks=0.046)
     both.summary["step_seconds"]["total"] += 0.0454

@@ -53,3 +53,21 @@ from strobe.present.format import TIMES
 )
 def test_numbers_have_the_digits_and_the_unit_that_suit(text: str, told: str) -> None:
     assert text == told
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name", "told"),
+    [
+        ("Other processes took 72% of the cores", "", "other processes took 72% of the cores"),
+        ("A process grows", "", "a process grows"),
+        ("61% of each step waits for data", "", "61% of each step waits for data"),
+        ("DataLoader workers restart", "", "DataLoader workers restart"),
+        ("GPU memory is short", "", "GPU memory is short"),
+        ("Python's garbage collection takes 5%", "", "Python's garbage collection takes 5%"),
+        ("Audit takes 5% of each step", "Audit", "Audit takes 5% of each step"),
+        ("Saving checkpoints takes 5%", "ModelCheckpoint", "saving checkpoints takes 5%"),
+        ("", "", ""),
+    ],
+)
+def test_only_names_keep_their_capital_within_a_sentence(sentence: str, name: str, told: str) -> None:
+    assert as_text.inside(sentence, name) == told

@@ -73,6 +73,10 @@ def test_the_budget_ends_it_and_leaves_time_for_the_proof(tmp_path: Path) -> Non
     assert machine.now <= 50
 
 
+def test_what_had_no_time_to_be_measured_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+    assert searched(Made(tmp_path, rate, []), fresh(tmp_path, budget=0.5)).ended == BUDGET
+
+
 def test_memory_that_runs_out_is_a_bound(tmp_path: Path) -> None:
     def limited(chosen: Mapping[str, str]) -> float:
         return 0.0 if int(chosen["data.batch_size"]) >= 128 else rate(chosen)

@@ -1,6 +1,7 @@
 """The callback for any Trainer: it records a training, and says at its end where the time went."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch.compiler import is_compiling
 
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import begin, complete, summarise, tell_verdict
+from strobe.attach.record import asked_to_end, begin, complete, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
@@ -171,6 +172,8 @@ class Strobe(Callback):
             if isinstance(error, Exception):
                 note_failure(self.place, trainer.global_rank, error)
             return
+        if isinstance(error, Exception) and asked_to_end(trainer):
+            error = KeyboardInterrupt(signal.SIGTERM)
         interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
         status = "completed" if error is None else "interrupted" if interrupted else "failed"
         machine, threads = (self._before, contention.read()), self._recorder.threads

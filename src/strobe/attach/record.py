@@ -17,6 +17,7 @@ from strobe.diagnose import rank
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.environment import usable_cores
+from strobe.process.signals import what_ended
 from strobe.records.files import BEGUN, size_of, write_summary
 from strobe.records.joining import IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.ranks import rank_files
@@ -47,6 +48,9 @@ def summarise(
     """
     device = device or (trainer and trainer.strategy.root_device.type)
     steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
+    failed = what_failed(run_dir, error) if error else None
+    if error and failed and (said := what_ended(error)):
+        failed["message"] = said
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
@@ -59,7 +63,7 @@ def summarise(
     return {
         "schema": SCHEMA,
         "status": status,
-        "error": error and what_failed(run_dir, error),
+        "error": failed,
         "verdict": None,
         "script": None,
         "settings": None,
@@ -92,6 +96,14 @@ def summarise(
         "metrics": metrics,
         "bytes": None,
     }
+
+
+def asked_to_end(trainer: Any) -> bool:
+    """Whether SIGTERM came, so that an error is its consequence: workers get it too, and end before the step does.
+
+    Of several ranks one may have failed first, and SIGTERM followed from that.
+    """
+    return trainer.world_size == 1 and bool(trainer.received_sigterm)
 
 
 def weights_of(module: torch.nn.Module) -> str | None:

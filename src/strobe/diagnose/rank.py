@@ -28,7 +28,7 @@ from strobe.diagnose.symptoms import (
 from strobe.diagnose.trace import read_evidence
 from strobe.measure import WIDEST
 from strobe.overrides import applied, command_of, key_of, split
-from strobe.present.format import counted, duration, percent
+from strobe.present.format import counted, duration, inside, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
 
@@ -182,16 +182,18 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if not findings:
         return f"{begin}No finding."
     first = findings[0]
+    title = inside(first.title, first.subject)
     end = f"{_as_much(findings)}{_alone(record)}{_first_step(record, findings)}"
     if few := _few(record):
-        told = first.evidence if first.cause == "nothing" else f"So far: {first.title}."
-        return f"{begin}{few} {told}{end}"
+        told = first.evidence if first.cause == "nothing" else f"So far: {title}."
+        return f"{begin}{inside(few) if begin else few} {told}{end}"
+    title = title if begin else first.title
     if first.cause == "nothing":
-        return f"{begin}{first.title}: {first.evidence[:1].lower()}{first.evidence[1:]}{end}"
+        return f"{begin}{title}: {inside(first.evidence)}{end}"
     gained = gain(first.as_dict())
     if gained and is_measured(first.as_dict()):
         told = f": training would be {gained} as fast without"
-        return f"{begin}{first.title}{told}.{end}"
+        return f"{begin}{title}{told}.{end}"
     if gained:
         told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
         if not first.overrides:
@@ -200,7 +202,7 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
         told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict."
     else:
         told = f" {first.advice}"
-    return f"{begin}{first.title}{_ceilings(record)}.{told}{end}"
+    return f"{begin}{title}{_ceilings(record)}.{told}{end}"
 
 
 def is_measured(finding: Mapping[str, Any]) -> bool:
@@ -286,7 +288,7 @@ def _as_much(findings: Sequence[Finding]) -> str:
     losses = [one.lost or 0.0 for one in (first, second) if one]
     if second is None or min(losses) < (1 - TIE) * max(losses):
         return ""
-    return f" About as costly: {second.title[:1].lower()}{second.title[1:]}."
+    return f" About as costly: {inside(second.title, second.subject)}."
 
 
 def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from strobe.measure import WIDEST
 
 TIMES = "\u00d7"
+_NAMES = ("Python's", "Linux")  # which a sentence may begin with, and that are not written like code
 _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))
 
 
@@ -41,6 +42,16 @@ def times(factor: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number of things: 1 step, 2,000 steps."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def inside(sentence: str, name: str = "") -> str:
+    """A sentence as it stands within another one: in small, unless its first word is a name, such as ``DataLoader``.
+
+    ``name`` is one that it may begin with, such as a callback's class.
+    """
+    first = sentence.partition(" ")[0]
+    named = first in _NAMES or (name and sentence.startswith(name)) or any(not c.islower() for c in first[1:])
+    return sentence if named else sentence[:1].lower() + sentence[1:]
 
 
 def cores(number: float) -> str:

@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TOLD: dict[int, str] = {
+    signal.SIGINT: "It was ended by Ctrl-C.",
+    signal.SIGTERM: "It was ended by SIGTERM, which SLURM, kill and timeout send.",
+    signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
+}
 
 
 @contextlib.contextmanager
@@ -57,10 +62,25 @@ def lightnings_interrupt() -> Iterator[None]:
 
 def exit_code(interrupt: BaseException) -> int:
     """A shell's exit code for a command that ended this way: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-    if isinstance(interrupt, SystemExit) and interrupt.__context__ is not None:  # Lightning's
-        interrupt = interrupt.__context__
-    asked = isinstance(interrupt, KeyboardInterrupt) and interrupt.args
-    return 128 + int(asked[0] if asked else signal.SIGINT)
+    return 128 + (_request(interrupt) or signal.SIGINT)
+
+
+def what_ended(error: BaseException) -> str | None:
+    """Who or what asked a training to end, in a sentence; None for any other error."""
+    if (number := _request(error)) is not None:
+        return _TOLD.get(number, f"It was ended by signal {number}.")
+    return f"It ended itself: sys.exit({error.code!r})." if isinstance(error, SystemExit) else None
+
+
+def _request(error: BaseException) -> int | None:
+    """The number of the signal by which a training was asked to end; None if it was not."""
+    if type(error).__name__ == "SIGTERMException":  # of either Lightning
+        return int(signal.SIGTERM)
+    if isinstance(error, SystemExit) and error.__context__ is not None:  # Lightning's
+        error = error.__context__
+    if not isinstance(error, KeyboardInterrupt):
+        return None
+    return int(error.args[0]) if error.args and isinstance(error.args[0], int) else int(signal.SIGINT)
 
 
 @contextlib.contextmanager

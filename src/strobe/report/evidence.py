@@ -1,7 +1,7 @@
 """What lies below the phases: operators, the trace's own figures, loader workers, memory; and what was learned."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from strobe.present.charts.svg import meter
 from strobe.present.format import duration, percent, size
@@ -42,9 +42,10 @@ def operators(found: Operators | None) -> Section:
     side = "device" if found.on_device else "CPU"
     heads = ("Operator", Cell("", "meters"), "#Share", f"#Self {side} time", "#Calls", "#Total a call")
     over = f", over {found.over}" if found.over else ""
-    about = f"By {side} time without what they call{over}: {len(found.rows)} of {found.count:,}."
+    about = f"By their own {side} time, without the operators that they call{over}: {len(found.rows)} of "
+    about += f"{found.count:,}."
     if any(row.is_range for row in found.rows):
-        about += " A range is code around operators; its time is what they do not explain."
+        about += " A range is code around operators; its time is what they leave unexplained."
     table = f"tables/{found.table}.csv"
     parts: list[Part] = [
         Table(heads, rows, "operators", stacked=True),
@@ -93,23 +94,26 @@ def memory(record: Record) -> Section:
 
 def metrics(record: Record) -> Section:
     """Losses and accuracies by stage; then by class, the lowest first."""
-    values = {
-        str(name): value for name in record.mapping("metrics") if (value := record.number("metrics", name)) is not None
-    }
+    values = {str(name): record.number("metrics", name) for name in record.mapping("metrics")}
     plain = [name.split("/") for name in values if name.count("/") == 1]
     kinds = list(dict.fromkeys(kind for _, kind in plain))
     found = {stage for stage, _ in plain}
     stages = [*(stage for stage in _STAGES if stage in found), *sorted(found - {*_STAGES})]
-    rows = [(stage, *(_figure(values.get(f"{stage}/{kind}")) for kind in kinds)) for stage in stages]
+    rows = [(stage, *(figure_of(values, f"{stage}/{kind}") for kind in kinds)) for stage in stages]
     heads = ("Stage", *(f"#{kind.replace('_', ' ')}" for kind in kinds))
     parts: list[Part] = [Table(heads, rows)] if rows else []
-    classes = sorted((value, name) for name, value in values.items() if re.match(r"\w+/accuracy/.", name))
+    classes = sorted(
+        ((value, name) for name, value in values.items() if re.match(r"\w+/accuracy/.", name)),
+        key=lambda one: (one[0] is None, one),
+    )
     if classes:
         shown = classes[:MOST_CLASSES]
         parts.append(Heading(f"Accuracy by class, {classes[0][1].partition('/')[0]}"))
-        parts += facts((name.partition("/accuracy/")[2], _bar(value)) for value, name in shown)
+        parts += facts(
+            (name.partition("/accuracy/")[2], "-" if value is None else _bar(value)) for value, name in shown
+        )
         parts += more(len(classes) - len(shown), "classes")
-    parts += facts((name, _figure(value)) for name, value in values.items() if "/" not in name)
+    parts += facts((name, figure_of(values, name)) for name in values if "/" not in name)
     return Section("metrics", "Metrics", "", parts)
 
 
@@ -118,5 +122,10 @@ def _bar(share: float, *small: str) -> Words:
     return [Text(percent(share), small=small), Text(after=meter(share))]
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
+def figure_of(values: Mapping[str, float | None], name: str) -> str:
+    """A metric, empty where there is none; the record holds null for infinities and NaN."""
+    if name not in values:
+        return ""
+    if (value := values[name]) is None:
+        return "not a number"
+    return f"{value:.3f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"

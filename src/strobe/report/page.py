@@ -97,7 +97,7 @@ def head(record: Record) -> dict[str, Any]:
     error = {
         "css": STATUS.get(status, "fair"),
         "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": kind,
+        "kind": "" if status == "interrupted" and message else kind,
         "message": message,
     }
     return {
@@ -183,7 +183,7 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
     }
     promised = "" if nothing else gain(entry.summary)
     if median is None or not promised or not (entry.items("overrides") or is_measured(entry.summary)):
-        return card | {"gain": promised.replace("x", TIMES), "hint": "without it, at most", "drawing": ""}
+        return card | {"gain": promised.replace("x", TIMES), "hint": "at most, without it", "drawing": ""}
     spread = interval(low, high, times) or "no interval"
 
     def x(value: float) -> float:

@@ -22,6 +22,7 @@ DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
 _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
+_LONGER = 1.5  # times a later step, from which on the first one is named
 _SHOWN = 0.005  # share of training from which on a part of it is listed
 _FAR = 4.0  # times the lowest rate; with one beyond the bars are logarithmic, so that all can be told apart
 _NAMES = {
@@ -119,12 +120,12 @@ def _between(record: Record, total: float) -> list[str]:
             share = f"{'+' * (value / total >= 0.005)}{percent(value / total)}"
             parts.append(f"{duration(value)} of {_BETWEEN.get(name, name)} ({share})")
     told = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
-    lines = [f"Between steps, spread over all: {told}."] if told else []
+    lines = [f"Between steps, as a mean for each step: {told}."] if told else []
     if startup := record.number("startup_seconds"):
-        what = "with the sanity check, and what starts workers and makes the loader's iterator"
-        lines.append(f"{duration(startup)} of fit passed before the first step, {what}.")
-    if first := record.number("first_step_seconds"):
-        lines.append(f"The run's first step took {duration(first)}, {first / total:,.1f} times a later one.")
+        what = "the sanity check, starting workers, making the loader's iterator"
+        lines.append(f"fit took {duration(startup)} before its first step: {what}.")
+    if (first := record.number("first_step_seconds")) and (more := first / total) >= _LONGER:
+        lines.append(f"The run's first step took {duration(first)}, {more:,.1f} times a later one.")
     starts, wait = record.count("epoch_starts", "count"), record.number("epoch_starts", "data_wait")
     if starts and wait is not None:
         lines.append(f"The first step of an epoch waits {duration(wait)} for data (mean of {starts:,}).")

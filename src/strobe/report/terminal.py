@@ -13,6 +13,7 @@ from strobe.present.format import counted, duration, size
 from strobe.present.format import rate as whole
 from strobe.records.run import CONFIG, Record, rate_of, read_yaml
 from strobe.report import wording
+from strobe.report.evidence import figure_of
 
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 TRUST = {"good": "green", "fair": "yellow", "bad": "red"}
@@ -33,6 +34,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     colour = COLOURS[summary["status"]]
     console.print()
     console.rule(f"[bold {colour}]run {summary['status']}", align="left", style=colour)
+    if summary["status"] == "interrupted" and (said := record.text("error", "message")):
+        console.print(Text(said))
     _print_verdict(record, console, min(console.width, _READABLE))
     console.print(table)
     path, report = _pasteable(run_dir), run_dir / "report.html"
@@ -53,8 +56,7 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
         colour = "yellow" if findings else "green" if wording.fine(record) else "default"
         console.print(Text.assemble((first, f"bold {colour}"), rest and f" {rest}"), width=width)
     level, trust = wording.trust(record)
-    beside = bool(findings) and findings[0].get("cause") == "shared_machine"  # which says the same
-    if trust and not (beside and trust.startswith("Noisy")):
+    if trust:
         console.print(Text(trust, TRUST[level]), width=width)
     for number, found in enumerate(findings):
         if found["title"]:
@@ -85,7 +87,7 @@ def _pasteable(path: Path) -> str:
 
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     """Names with values; empty values are unknown."""
-    metrics = summary["metrics"]
+    metrics = {name: record.number("metrics", name) for name in summary["metrics"]}
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
         lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
@@ -96,8 +98,8 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
         ("ceilings", wording.ceilings(record)),
     ]
     for stage in ("train", "val", "test"):
-        values = ((kind, metrics.get(f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
-        lines.append((stage, ", ".join(f"{kind} {value:.3f}" for kind, value in values if value is not None)))
+        told = ((kind, figure_of(metrics, f"{stage}/{kind}")) for kind in ("loss", "accuracy"))
+        lines.append((stage, ", ".join(f"{kind} {value}" for kind, value in told if value)))
     return lines
 
 

@@ -63,7 +63,10 @@ def verdict(record: Record) -> tuple[str, str]:
 
 
 def trust(record: Record) -> tuple[str, str]:
-    """How far to trust the run's figures: ``good``, ``fair`` or ``bad``, with a sentence; empty if unknown."""
+    """How far to trust the run's figures: ``good``, ``fair`` or ``bad``, with a sentence; empty if unknown.
+
+    Without a sentence where the first finding says the same.
+    """
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
     if not median or not steps:
         count = all_steps(record)
@@ -73,7 +76,8 @@ def trust(record: Record) -> tuple[str, str]:
     if steps < rank.FEWEST_STEPS:
         return "bad", f"Too short: only {counted(steps, 'step')} measured. R{rank.AGAIN[1:]}"
     if noise := _noise(record):
-        return "bad", f"Noisy: {noise}."
+        told = [found.text("cause") for found in entries(record, "findings")][:1] == ["shared_machine"]
+        return "bad", "" if told else f"Noisy: {noise}."
     if low and high and high > _VARIED * low:
         return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
     if (others := record.number("machine", "others")) is None:

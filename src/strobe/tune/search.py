@@ -49,7 +49,7 @@ class Search:
                     break
                 tuning.advice = advice(record, tuning.header["over"])
                 if not self._improve(record) and tuning.ended is None:
-                    tuning.ended = NOTHING
+                    tuning.ended = NOTHING if self._left() > 0 else BUDGET
                 self._prune()
             self._prove()
         except KeyboardInterrupt:

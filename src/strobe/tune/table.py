@@ -106,8 +106,8 @@ def _larger_updates(tuning: Tuning) -> str:
 
 def notes(tuning: Tuning) -> list[str]:
     """What was kept that changes training, and what else the findings say."""
-    advice = [f"Also found, but not part of this search: {text}" for text in tuning.advice]
-    return [text for text in (warning(tuning), first_losses(tuning), *advice) if text]
+    advice = ["Also found, but not part of this search:", *(f"  {text}" for text in tuning.advice)]
+    return [text for text in (warning(tuning), first_losses(tuning), *(advice if tuning.advice else ())) if text]
 
 
 def first_losses(tuning: Tuning) -> str:

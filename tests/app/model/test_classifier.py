@@ -202,11 +202,10 @@ def test_each_class_is_counted(guessing: ImageClassifier, tmp_path: Path) -> Non
         tmp_path / "summary.json", {"metrics": {name: float(value) for name, value in testing.callback_metrics.items()}}
     )
     recorded = read_summary(tmp_path / "summary.json")["metrics"]
-    assert {name: recorded[f"test/accuracy/{name}"] for name in CLASSES} == {
+    assert {name.rpartition("/")[2]: value for name, value in recorded.items() if name.count("/") == 2} == {
         "cat": pytest.approx(counts[0][0] / 3),
         "dog": pytest.approx(counts[1][1] / 3),
-        "frog": None,  # there was no frog
-        "ship": pytest.approx(counts[3][3] / 4),
+        "ship": pytest.approx(counts[3][3] / 4),  # there was no frog
     }
 
 

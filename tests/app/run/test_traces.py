@@ -51,8 +51,30 @@ def test_a_run_that_is_stopped_leaves_a_trace(
     assert numbers(ended.directory / name) == [2, 3]
     assert not crossing(events)
     assert (ended.directory / "tables" / "operators_by_cpu_time.txt").is_file()
+    said = {
+        143: "ended by SIGTERM, which SLURM",
+        130: "ended by Ctrl-C",
+        129: "ended by SIGHUP: its terminal",
+        1: "own",
+    }
+    assert said[code] in ended.summary["error"]["message"]
+    assert said[code] in ended.output
     assert ("Traceback" in ended.output) == ("ZeroDivisionError: the run's own" in ended.output) == (stop is None)
     assert len((ended.directory / "steps.csv").read_text().splitlines()) >= 4
+
+
+def test_a_worker_that_learns_of_sigterm_first_does_not_make_the_run_a_failure(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(_: Any, __: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("DataLoader worker (pid 715) is killed by signal: Terminated. ")
+
+    before_each_step(monkeypatch, stopped)
+    ended = train()
+    assert ended.code == 143
+    assert ended.summary["status"] == "interrupted"
+    assert "SIGTERM" in ended.summary["error"]["message"]
 
 
 def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:

@@ -1,5 +1,6 @@
 """A user's mistake as one sentence, in place of Hydra's several lines. Imports no torch."""
 
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -12,7 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.lightning import trainer_hints
-from strobe.app.config.register import composing
+from strobe.app.config.register import CONF, composing, schemas
 from strobe.errors import StrobeError
 from strobe.overrides import key_of
 
@@ -74,6 +75,8 @@ def _wanted(cause: str) -> str:
 def suggestion(key: str, known: Sequence[str]) -> str:
     """What may have been meant by an unknown key."""
     group, _, leaf = key.rpartition(".")
+    if group in known and (others := _choices_with(group, leaf)):
+        return f"only {' and '.join(others)} {'has' if len(others) == 1 else 'have'} it"
     leaves = [(other.rpartition(".")[2], other) for other in known if other != key]
     meant = [other for name, other in leaves if name == leaf]
     meant = meant or [other for name, other in leaves if leaf in name.split("_")]
@@ -100,6 +103,16 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
     if group in ADDED and (leaf in trainer_hints() if group == "trainer" else not meant.startswith("did")):
         meant = ADDED[group].format(key)
     return f"{key} is not a key; {meant}"
+
+
+def _choices_with(group: str, leaf: str) -> list[str]:
+    """The choices of a group whose schema has this key, such as ``loader=native``."""
+    fields = {kind.__name__: {one.name for one in dataclasses.fields(kind)} for kind in schemas()}
+    return [
+        f"{group}={path.stem}"
+        for path in sorted(CONF.glob(f"{group}/*.yaml"))
+        if any(leaf in fields[name] for name in re.findall(r"^ +- /(\w+)@_here_", path.read_text(), re.MULTILINE))
+    ]
 
 
 def _keys(name: str, overrides: Sequence[str]) -> list[str]:

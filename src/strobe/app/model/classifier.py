@@ -92,12 +92,12 @@ class ImageClassifier(LightningModule):
         self.confusion.reset()
 
     def on_test_epoch_end(self) -> None:
-        """Keep each class's accuracy, over all ranks; not logged, as each would be a chart of one dot."""
+        """Keep the accuracy of each class that was tested, over all ranks; each would be a chart of one dot."""
         counts = self.confusion.compute()
         self.confusion_counts = counts.cpu()
-        accuracies = counts.diag() / counts.sum(1)
-        for name, accuracy in zip(self.classes, accuracies, strict=True):
-            self.log(f"test/accuracy/{name}", accuracy, sync_dist=True, logger=False)
+        for name, right, tested in zip(self.classes, counts.diag(), counts.sum(1), strict=True):
+            if tested:  # as on all other ranks
+                self.log(f"test/accuracy/{name}", right / tested, sync_dist=True, logger=False)
 
     def configure_optimizers(self) -> Any:
         """The optimizer and its schedule, if any, which is stepped with each batch."""

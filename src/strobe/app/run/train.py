@@ -36,7 +36,7 @@ from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
-from strobe.attach.record import begin, save
+from strobe.attach.record import asked_to_end, begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError
@@ -69,8 +69,11 @@ def run(cfg: DictConfig) -> None:
             run.train()
         except (KeyboardInterrupt, SystemExit) as error:
             run.end("interrupted", error)
-            sys.exit(143 if isinstance(error, SIGTERMException) else exit_code(error))
+            sys.exit(exit_code(error))
         except Exception as error:
+            if run.parts and asked_to_end(run.parts.trainer):
+                run.end("interrupted", asked := SIGTERMException())
+                sys.exit(exit_code(asked))
             known = explained(error, run_dir, cfg)
             run.end("failed", known)
             if known is error:

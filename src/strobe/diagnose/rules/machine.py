@@ -28,7 +28,7 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         "shared_machine",
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
-        "Train when they have ended, or on another machine; these figures only hold beside them.",
+        "Train when they have ended, or on another machine; these figures only hold while they run.",
         (),
         _up_to(lost),
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
-from strobe.present.format import duration, interval, percent
+from strobe.present.format import duration, inside, interval, percent
 from strobe.records.run import Figure, Record, as_number
 
 WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if the slow rank is not known
@@ -33,7 +33,7 @@ def straggler(record: Record, step: Step) -> Finding | None:
     own = _name(record) if phase == "callbacks" and record.text("ranks", "owner") else None
     place, sized = own or _PLACES.get(phase, "waiting for data"), record.text("ranks", "uneven") is not None
     who, turns = _who(record), pattern == "alternating"
-    advice = _advice(phase, own, "one of them" if turns else who[:1].lower() + who[1:])
+    advice = _advice(phase, own, "one of them" if turns else inside(who))
     return Finding(
         "straggler",
         _title(record, who, phase, place, several=len(_slow(record)) > 1),
