@@ -100,14 +100,15 @@ class Scripts(Comparing):
 
     def _probed(self, place: str, overrides: Sequence[str], sides: Sequence[str]) -> Path | Failure:
         self.trainings += place == "looks"
-        number = 1 + len(list((self.folder / place).glob("*")))
+        number, timeout = 1 + len(list((self.folder / place).glob("*"))), self._timeout()
         return probe_script(
             self._script.words,
             self.folder.absolute() / place / str(number),
             seconds=self._seconds,
-            timeout=self._timeout(),
+            timeout=timeout,
             changes=overrides,
             sides=sides,
+            remedy="; give a larger --budget" if timeout < self._longest else "",
         )
 
     def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
