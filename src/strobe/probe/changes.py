@@ -316,7 +316,8 @@ def _note(made: Any, kind: type, given: Iterable[str], place: Mapping[str, Any] 
     """
     classes = type(made).__mro__
     own = any("__init__" in vars(one) for one in classes[: classes.index(kind)])
-    passes = own and inspect.getfullargspec(type(made).__init__).varkw is not None
+    takes = inspect.signature(type(made).__init__).parameters.values() if own else ()  # also in Lightning's wrapper
+    passes = any(one.kind is one.VAR_KEYWORD for one in takes)
     about = {"call": type(made).__name__, "constructor": own and not passes, "passes": passes, "given": sorted(given)}
     vars(made)[MADE] = about | {**(place or {})}
 
