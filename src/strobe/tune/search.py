@@ -15,7 +15,7 @@ from strobe.tune.record import NOTHING, Tuning
 from strobe.tune.table import of_probe, of_trial
 
 BUDGET, ENOUGH = "the time is up", "a search tries ten changes at most"
-SHORT = "the budget's share for measuring sides alone was spent"
+SHORT = "the budget left too little time for more"  # than a share of it, in which sides are measured alone
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes

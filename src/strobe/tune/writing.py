@@ -119,8 +119,8 @@ def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
 
 def applying(file: Path, found: Sequence[Edit]) -> str:
     """The command that applies such a patch; from the files' root, where git would not find them from here."""
-    made = [edit.call for edit in found if edit.call is not None and not edit.call["constructor"]]
-    changed = [Path(call["file"]) for call in made if "file" in call]
+    noted = [edit.call for edit in found if edit.call is not None and not edit.call["constructor"]]
+    changed = [Path(call["file"]) for call in noted if "file" in call]
     here, root = Path.cwd(), next(map(_root, changed), Path.cwd())
     if here.is_relative_to(root) and all(path.is_relative_to(here) for path in changed):
         return shlex.join(["git", "apply", str(file)])
