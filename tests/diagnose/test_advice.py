@@ -183,6 +183,7 @@ def test_too_many_threads_of_ranks_are_found_without_measuring() -> None:
     assert finding.predicted_speedup.low == 1 < finding.predicted_speedup.median
     assert finding.predicted_speedup.high > 2
     assert diagnose(record)[0].title == finding.title
+    assert of("threads", example("threads", summary__ceilings__alternatives=None))  # as strobe probe measures
     assert not of("threads", example("threads", summary__ceilings=None, summary__threads=4))
     assert not of("threads", example("threads", summary__ceilings=None, summary__accelerator="cuda"))
 

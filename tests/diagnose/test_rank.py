@@ -87,7 +87,7 @@ def test_weights_in_double_precision_are_a_cause_where_nobody_measured_another()
 
 
 def test_restarted_workers_are_named_beside_the_cores_that_they_take() -> None:
-    record = example("workers_restart", summary__environment__usable_cores=1)
+    record = example("workers_restart", summary__environment__usable_cores=1, summary__threads=1)
     assert causes(record) == ["workers_restart"]
     without = {"overrides": ["engine.num_workers=0"], "side": "loader", "rate": 90000.0, "interval": [89000.0, 91000.0]}
     record.summary["ceilings"]["alternatives"].append(without | {"cpu_seconds": 1e-5})

@@ -113,7 +113,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__callbacks": [{"name": "Audit", "kind": "callback", "mean": 1.0, "longest": 1, "calls": 9}]}
     ],
     "memory_layout": [{"summary__ceilings__intervals": {"model": [300.0, 570.0]}}, {"summary__ceilings__model": None}],
-    "threads": [{"summary__ceilings__intervals": {"model": [100.0, 270.0]}}, {"summary__ceilings__alternatives": None}],
+    "threads": [{"summary__ceilings__intervals": {"model": [100.0, 270.0]}}],
     "upsampled": [
         {"summary__image_size__stored": [200, 180]},
         {"summary__image_size": None, "summary__ceilings__image_size": None},  # nobody knows

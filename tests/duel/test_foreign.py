@@ -117,6 +117,20 @@ def test_one_of_two_loaders_in_a_zip_counts_steps(start: Start) -> None:
     assert turn.images == 4 * turn.steps
 
 
+SETS = "torch.utils.data.DataLoader(torch.ones(28, 8), batch_size=4, num_workers=1, persistent_workers={})"
+
+
+@pytest.mark.parametrize(("stay", "steps_of_a_turn"), [(False, 7), (True, 2)])
+def test_a_turn_has_whole_epochs_where_each_starts_its_workers(start: Start, stay: bool, steps_of_a_turn: int) -> None:
+    stream = "torch.utils.data.DataLoader(Stream(), batch_size=None)"
+    assert stream in TRAINER
+    training = start(TRAINER.replace(stream, SETS.format(stay)), "lightning.pytorch", "0")
+    assert isinstance(training.start(), Block)
+    turns = [training.turn(1e-6) for _ in range(3)]
+    steps = [turn.steps for turn in turns if isinstance(turn, Block)]
+    assert steps == 3 * [steps_of_a_turn]
+
+
 WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch"
 BY_ITSELF = "its loop over strobe.watch ended by itself; let it go on"
 UPDATE = "        optimizer.step()"

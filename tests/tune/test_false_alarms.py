@@ -65,7 +65,7 @@ def test_no_more_than_one_search_in_twenty_ends_with_a_false_faster(
         Search(tuning, Equals(tmp_path, random, noise, correlated), display, clock=lambda: 0.0).run()
         tried = [trial for trial in tuning.trials if not trial.get("left_out")]
         assert len(tried) == PROPOSALS
-        kept += any(trial["kept"] for trial in tried)
+        kept += any(trial["verdict"] == "faster" for trial in tried)
         recommended += tuning.recommended != tuning.header["given"]
     assert kept <= 0.05 * SEARCHES
-    assert recommended <= 0.005 * SEARCHES  # the proof is a trial of its own
+    assert recommended <= 0.05 * SEARCHES  # the proof is a trial of its own, and there is one

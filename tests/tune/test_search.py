@@ -1,6 +1,7 @@
 """The search over made-up machines: what it keeps, when it ends, and how it goes on after an interruption."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,24 @@ def test_what_is_not_faster_when_measured_anew_is_not_recommended(tmp_path: Path
     tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
     assert tuning.best == ["data=eurosat", "loader=native"]
     assert tuning.recommended == ["data=eurosat"]
+
+
+@pytest.mark.parametrize("proved", [True, False])
+def test_what_came_nearest_gets_a_proof_if_nothing_was_certain(tmp_path: Path, proved: bool) -> None:
+    machine = Made(tmp_path, rate, OFFERS[:2])
+    certain = machine.compare
+
+    def unsure(before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
+        found = certain(before, after)
+        return found if proof and proved else replace(found, verdict="no difference")
+
+    machine.compare = unsure
+    tuning = searched(machine, fresh(tmp_path, "data=eurosat"))
+    ratios = {tuple(one["overrides"]): one["measured"]["median"] for one in tuning.trials}
+    best = max(ratios, key=lambda overrides: ratios[overrides])
+    assert ratios[best] > 1.03
+    assert tuning.recommended == ["data=eurosat", *(best if proved else ())]
+    assert [one["overrides"] for one in tuning.trials if one["kept"]] == ([list(best)] if proved else [])
 
 
 def test_a_start_that_cannot_be_measured_is_a_failure(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class Probe(Strobe):
         self._counted += samples_of(batch)
         super().on_train_batch_end(trainer, *given)
         takeover.go_on(trainer)
-        if self._is_enough():
+        if self._is_enough(trainer):
             self._guarded(self._measure, trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -171,15 +171,27 @@ class Probe(Strobe):
     def _say(self, what: str) -> None:
         self._pipe.send(what)
 
-    def _is_enough(self) -> bool:
+    def _is_enough(self, trainer: Any) -> bool:
         if STEPS not in self._asked.sides:
             return True
         self._steps += 1
         passed = time.perf_counter() - self._since
         if self._steps == WARMUP_STEPS and passed < self._asked.seconds:
             self._since = time.perf_counter()
-        enough = STRETCH if passed < PATIENCE * self._asked.seconds else FEWEST_STEPS
-        return passed >= self._asked.seconds and self._steps >= WARMUP_STEPS + enough
+        patient = passed < PATIENCE * self._asked.seconds
+        enough = self._steps >= WARMUP_STEPS + (STRETCH if patient else FEWEST_STEPS)
+        return passed >= self._asked.seconds and enough and not (patient and self._begins_anew(trainer, passed))
+
+    def _begins_anew(self, trainer: Any, passed: float) -> bool:
+        """Whether workers start anew in the next epoch, which is so near that it is worth seeing what that costs."""
+        loop = trainer.fit_loop
+        loaders = loop._combined_loader.flattened if loop._combined_loader else ()
+        anew = any(getattr(one, "num_workers", 0) and not getattr(one, "persistent_workers", True) for one in loaders)
+        epoch = trainer.current_epoch
+        if not anew or epoch > 1 or (epoch and loop.batch_idx >= WARMUP_STEPS):
+            return False
+        left = 0.0 if epoch else trainer.num_training_batches - loop.batch_idx
+        return passed / self._steps * left < PATIENCE * self._asked.seconds
 
     def _measure(self, trainer: Any) -> None:
         """Everything but the model, in a hook: nobody trains meanwhile."""

@@ -298,11 +298,12 @@ def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
     def taken(seconds: float) -> float:
         return max(0.0, seconds - idle)
 
-    # At best all cores share what is taken from the model; at worst each rank's is paused meanwhile.
+    # At best all cores share what is taken from the model; at worst each rank's is paused while any worker computes,
+    # which several of them likely do at the same time.
     best = max(quick, alone + taken(cpu) / cores)
     worst = max(slow, alone + taken(cpu) / step.ranks)
     if not step.workers or step.loader_cpu is None or step.length <= alone:
-        return _spread(best, worst)
+        return best, (best + min(worst, max(best, alone + slow))) / 2, worst
     # As the run shows it.
     on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
     return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst

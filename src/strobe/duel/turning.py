@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 
 WARMUP, LEAST = 3, 2  # steps before the first turn, and of a turn
 PATIENT = 10.0  # seconds, after which it no longer waits for the steps that workers had ready
+EPOCH = 30.0  # seconds: of the longest epoch that a turn has as a whole, if its workers take NOTABLE of it to start
+NOTABLE = 0.05
 STROBE = Path(__file__).parents[1]
 PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which may be others than the program's own
 CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
@@ -48,14 +50,16 @@ class Turns:
         self.trained = 0  # steps so far
         self.began = False
         self._seconds, self._ahead, self._multiple, self._first = 0.0, WARMUP, 1, True
+        self._epoch: int | None = None  # its steps, if workers start anew in each
+        self._began_at, self._first_at = 0.0, 0.0  # training, and when its first step ended
         self._size: int | None = None  # of the latest batch that showed it
         self._skipped = self._steps = self._images = 0
         self._phases: dict[str, float] = {}
         self._began = 0.0
         self._size_of: Callable[[Any], int | None] = lambda _: None
 
-    def begin(self, loaders: Any, *, accumulated: int = 1) -> None:
-        """Training begins now, on batches of such a loader, or collection of them."""
+    def begin(self, loaders: Any, *, accumulated: int = 1, epoch: float = math.inf) -> None:
+        """Training begins now, on batches of such a loader, or collection of them; an epoch has so many steps."""
         from torch.utils._pytree import tree_leaves
 
         with contextlib.suppress(Exception):  # this Python is too old for it
@@ -64,8 +68,11 @@ class Turns:
             if isinstance(workers := getattr(one, "num_workers", None), int) and workers:
                 self._ahead = max(self._ahead, workers * ((getattr(one, "prefetch_factor", None) or 2) + 1))
                 accumulated = math.lcm(accumulated, workers)
+                if math.isfinite(epoch) and getattr(one, "persistent_workers", None) is False:
+                    self._epoch = int(epoch)
         self._multiple = accumulated
         self.began = True
+        self._began_at = time.perf_counter()
         self._restart()
 
     def step(self, batch: Any) -> None:
@@ -73,10 +80,13 @@ class Turns:
         lap = self.clock.lap() if self.clock is not None else None
         self.trained += 1
         self._size = self._size_of(batch) or self._size
+        self._first_at = self._first_at or time.perf_counter()
         if self._ahead:
             self._skipped += 1
             late = self._first and time.perf_counter() - self._began > PATIENT and self._skipped >= WARMUP
             if self._skipped >= self._ahead or late:
+                if self._first and self._epoch and self._starts_slowly(self._epoch):
+                    self._multiple = self._epoch
                 self._skipped = self._ahead = 0
                 self._restart()
             return
@@ -85,6 +95,12 @@ class Turns:
         enough = self._first or (self._steps >= LEAST and self._steps % self._multiple == 0)
         if enough and time.perf_counter() - self._began >= self._seconds:
             self._wait(_now() - self._began)
+
+    def _starts_slowly(self, epoch: int) -> bool:
+        """Whether starting workers is a part of each epoch's time that a turn of a few steps would have by chance."""
+        usual = (time.perf_counter() - self._first_at) / max(1, self._skipped - 1)
+        starting = self._first_at - self._began_at - usual
+        return starting >= NOTABLE * epoch * usual and starting + epoch * usual <= EPOCH
 
     def spend(self, lap: Any) -> None:
         """Count what Strobe's clock has timed."""
@@ -174,7 +190,8 @@ class _TakesTurns:
             clock = strobes("callbacks.phases").PhaseClock()
             clock.install(trainer)
             self._turns.clock = clock
-        self._turns.begin(trainer.train_dataloader, accumulated=trainer.accumulate_grad_batches)
+        accumulated, epoch = trainer.accumulate_grad_batches, trainer.num_training_batches
+        self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch)
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """What comes next waits for data."""

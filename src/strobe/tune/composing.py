@@ -22,7 +22,8 @@ RESIDENT_SHARE = 0.2  # of the budget, that loading a whole set into memory may 
 EVEN = 1.01  # times as fast: less is chance, and of two such choices the one with fewer changes is taken
 AS_GOOD = 1.02  # the same of two combinations, whose predictions add the noise of either side
 STEEP = 1.1  # times as fast by doubling a batch: after the first that gains less, its other choices are measured
-MOST_LARGER = 6  # times that a batch is doubled
+LARGER, LARGEST = (8, 4, 2), 64  # times as large a batch is tried: than the one before, and than the given one
+FIXED = 0.2  # of what its images take, a step's fixed cost in the next batch to be tried: less is soon measured
 LONGEST = 1 / 150  # of the budget: of a longer step, the hundred that a trial and its proof take leave no time
 
 Changes = tuple[str, ...]
@@ -133,9 +134,11 @@ class Composer:
         last, own, threads = record.setting("model.channels_last"), cores_of_a_rank(record), record.count("threads")
         counts: list[int] = []
         if own and threads:
-            many = threads > own or (self.step.cores is not None and crowded(record, self.step))
-            fitting = {max(1, math.floor(own)), max(1, math.floor(own) - self.step.workers)}
-            counts = [count for count in sorted(fitting) if (count < threads if many else count > threads)]
+            waits = self.step.waiting >= NOTABLE and record.has(WORKERS)  # for workers on the same cores, or soon
+            many = threads > own or (self.step.cores is not None and (waits or crowded(record, self.step)))
+            beside = max(self.step.workers, int(waits))
+            fitting = {max(1, math.floor(own)), max(1, math.floor(own) - beside)}
+            counts = [count for count in sorted(fitting) if count > threads or (many and count < threads)]
         values: tuple[list[Changes], ...] = (
             [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
             [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
@@ -150,22 +153,32 @@ class Composer:
         return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
 
     def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
-        """Batches twice as large, and so on, while an epoch keeps a few; gradients are accumulated of fewer of them.
+        """Larger and larger batches while an epoch keeps a few; gradients are accumulated of fewer of them.
 
-        Only those whose steps leave time to compare two trainings.
+        The first is twice as large. Only those whose steps leave time to compare two trainings.
         """
         record, now = self.record, self.record.whole(BATCH_SIZE)
         accumulated = record.whole(ACCUMULATE) or 1
         largest = int(dict(map(split, beyond)).get(BATCH_SIZE, now or 0))
-        for size in [now << power for power in range(1, MOST_LARGER + 1)] if now else []:
-            if size <= largest:
-                continue
-            fastest = min(self._seconds(self.computing, key) for key in self.computing.found)
-            if not leaves_an_epoch(record, size) or size * fastest > LONGEST * self.budget:
+        size, before, times = largest, self._fastest(), 2
+        while now:
+            fitting = [size * by for by in LARGER if by <= times and self._fits(size * by, now)]
+            if not fitting:
                 return
-            fewer = max(1, math.ceil(accumulated * (now or 1) / size))
-            change = (f"{BATCH_SIZE}={size}", *([f"{ACCUMULATE}={fewer}"] if fewer < accumulated else []))
+            fewer = max(1, math.ceil(accumulated * now / fitting[0]))
+            change = (f"{BATCH_SIZE}={fitting[0]}", *([f"{ACCUMULATE}={fewer}"] if fewer < accumulated else []))
             yield from self._allowed([change])
+            times = _next(before / self._fastest(), fitting[0] / size)
+            size, before = fitting[0], self._fastest()
+
+    def _fits(self, size: int, now: int) -> bool:
+        """Whether a batch is worth measuring."""
+        seconds = size * self._fastest()
+        return size <= now * LARGEST and leaves_an_epoch(self.record, size) and seconds <= LONGEST * self.budget
+
+    def _fastest(self) -> float:
+        """Seconds of an image, by the best way of computing so far."""
+        return min(self._seconds(self.computing, key) for key in self.computing.found)
 
     def _load(self, computing: Alternative | None) -> None:
         """Measure ways of loading, if there is something to gain once computing takes what was found."""
@@ -285,6 +298,15 @@ def multiplies(record: Record, overrides: Iterable[str]) -> bool:
     workers = dict(map(split, overrides)).get(WORKERS, "")
     more = workers.isdigit() and int(workers) > max(1, record.whole(WORKERS) or 0)
     return more and record.setting("engine.iterable") is True
+
+
+def _next(gain: float, larger: float) -> int:
+    """How many times as large the next batch is, after one ``larger`` times as large computed ``gain`` times as fast.
+
+    It did ``(1 + x) / (1 + x / larger)`` times, where a step's fixed cost was ``x`` times what its images take.
+    """
+    fixed = (gain - 1) / max(1 - gain / larger, 1e-3) / larger
+    return next((by for by in LARGER if fixed / by >= FIXED), LARGER[-1])
 
 
 def _key(overrides: Iterable[str]) -> Changes:

@@ -120,6 +120,14 @@ class Tuning:
         sides = sorted(before), sorted(after)
         return next((one for one in self.trials if (sorted(one["before"]), sorted(one["after"])) == sides), None)
 
+    @property
+    def most_promising(self) -> dict[str, Any] | None:
+        """Of the trials of what was given that were uncertain, the one of the largest ratio, if worth more time."""
+        given = sorted(self.header["given"])
+        unsure = [one for one in self.trials if one["verdict"] == "no difference" and sorted(one["before"]) == given]
+        best = max(unsure, key=lambda one: float(one["measured"]["median"]), default=None)
+        return best if best and best["measured"]["median"] >= PROMISING else None
+
     def is_settled(self, proposal: Proposal) -> bool:
         """Whether a proposal need not be tried: it failed before, or a batch as large ran out of memory.
 

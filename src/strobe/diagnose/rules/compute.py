@@ -228,7 +228,8 @@ def threads(record: Record, step: Step) -> Finding | None:
 def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     """More threads than cores, with nothing measured: the gain lies between none and the excess threads per core."""
     count, own = record.count("threads"), cores_of_a_rank(record)
-    if step.model or step.cores is None or not count or not own or not record.has("threads"):
+    measured = any("threads" in entry.changes for entry in record.alternatives("model"))
+    if measured or step.cores is None or not count or not own or not record.has("threads"):
         return None
     fitting = max(1, math.floor(own))
     if _changing(record, "threads") or fitting >= count:
