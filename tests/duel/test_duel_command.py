@@ -61,6 +61,7 @@ def test_steps_are_compared_where_a_side_does_not_show_the_size_of_its_batches(
         (("--", "train.py", "rate=0", "--", "train.py", "rate=1"), "A broke off: it ended"),
         (("--fail-if-slower", "150%", "--", "rate=1", "--", "rate=1"), "--fail-if-slower 150% is not a share"),
         (("--quads", "5", "--", "train.py", "--", "train.py"), "5 is not an even number from 4 on"),
+        (("--quads", "few", "--", "train.py", "--", "train.py"), "few is not an even number from 4 on"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -169,12 +169,20 @@ def test_memory_that_runs_out_is_no_mistake(start: Start) -> None:
     [
         ("max_time=", "devices=2, strategy='ddp_spawn', max_time=", "it trains in 2 processes"),
         ("self.trainer.should_stop = True", "self.trainer.checkpoint_callback.dirpath", "(checkpoints are off while"),
-        ("torch.utils.data.DataLoader(Stream(), batch_size=None)", "iter(Stream())", "gave no batch in an epoch"),
     ],
 )
 def test_what_a_trainer_cannot_do_is_told_in_one_sentence(before: str, after: str, reason: str, start: Start) -> None:
     assert before in TRAINER
     assert reason in failure(start(TRAINER.replace(before, after), "lightning.pytorch", "0"))
+
+
+def test_nothing_of_the_script_runs_after_its_training(start: Start, tmp_path: Path) -> None:
+    fit = 'trainer.fit(Model(name == "pytorch_lightning"), loader, loader)'
+    loader = "torch.utils.data.DataLoader(Stream(), batch_size=None)"
+    assert all(part in TRAINER for part in (fit, loader))
+    text = TRAINER.replace(loader, "iter(Stream())").replace(fit, f"try: {fit}\n    finally: open('saved', 'w')")
+    assert "gave no batch in an epoch" in failure(start(text, "lightning.pytorch", "0"))
+    assert not (tmp_path / "saved").exists()
 
 
 def test_a_training_that_breaks_off_is_told(tmp_path: Path) -> None:

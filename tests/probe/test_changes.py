@@ -92,7 +92,7 @@ def test_loaders_are_changed_and_stay_what_they_are(install: Install) -> None:
     plain = DataLoader(DATA, 4)  # type: ignore[arg-type]  # the plain one
     assert (type(own), own.num_workers, own.persistent_workers) == (Own, 2, True)
     assert (plain.batch_size, plain.num_workers) == (6, 2)
-    assert vars(own)[MADE]["constructor"]
+    assert vars(own)[MADE]["passes"]
     assert not vars(plain)[MADE]["constructor"]
     for loader, text in ((own, "# here"), (plain, "# the plain one")):
         place = vars(loader)[MADE]

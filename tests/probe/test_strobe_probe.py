@@ -84,6 +84,7 @@ batches = torch.utils.data.DataLoader(torch.rand(60, 4), batch_size=3)
 trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, **SETTINGS)
 """
 BEST = "net.trainer.checkpoint_callback.best_model_path"
+VALIDATED = "net.trainer.callback_metrics['val_loss']"
 HYDRAS = """
 import hydra
 
@@ -235,6 +236,7 @@ def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
         ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "it trains on 2 ranks"),
         ("trainer.fit(Net(), Batches([1, 2]))", {}, "its training failed"),
         (f"Net.on_train_start = lambda net: {BEST}; trainer.fit(Net(), batches)", {}, "(checkpoints are off while"),
+        (f"Net.on_train_start = lambda net: {VALIDATED}; trainer.fit(Net(), batches)", {}, "(validation is off while"),
         ("trainer.fit(Net(), Batches([]))", {}, "its training ended before it could be measured"),
     ],
 )
@@ -284,3 +286,16 @@ def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[st
         assert ended.value.code == 2
         assert told in capsys.readouterr().err
     assert "STROBE_PROBE" not in os.environ
+
+
+def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
+    assert str(ended.value.code).startswith(f"There is no writing to {tmp_path / 'train.py'} (File exists); give")
+
+
+def test_a_script_that_takes_too_long_is_told_with_the_time_of_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ready', flush=True); import time; time.sleep(100)")
+    found = probe_script([str(tmp_path / "train.py")], tmp_path, seconds=1, timeout=1, remedy="; allow more")
+    assert found == Failure("it took more than 1 s; allow more")

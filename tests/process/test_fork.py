@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from multiprocessing import Pipe, forkserver
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from strobe.process import fork as processes
-from strobe.process.fork import FreshProcess, members
+from strobe.process.fork import FreshProcess, last_said, members
 from support import standing
 from support.processes import living, wait_for
 from support.standing import SLEEP, start_a_group
@@ -62,6 +63,17 @@ def test_an_interrupted_start_leaves_nothing() -> None:
         FreshProcess(start_a_group, Interrupting(), guarded=True)
     left = {child.pid for child in server.children(recursive=True)} - before
     assert not living(left)
+
+
+def test_a_program_that_takes_its_place_has_input_which_is_empty(tmp_path: Path) -> None:
+    with FreshProcess(standing.become_a_reader, tmp_path / "output.txt") as process:
+        process.receive(60)
+    assert last_said(tmp_path / "output.txt") == "''"
+
+
+def test_of_a_long_line_the_beginning_is_told(tmp_path: Path) -> None:
+    (tmp_path / "output.txt").write_text("x" * 10_000)
+    assert last_said(tmp_path / "output.txt") == "x" * processes.TOLD
 
 
 def test_it_ends_with_the_command_also_while_it_stands_still() -> None:

@@ -80,6 +80,8 @@ def test_a_single_step_is_not_several(tmp_path: Path) -> None:
     none = {"images_per_second": nothing, "overall_images_per_second": None, "steps": steps}
     lines = shown(plain() | none, tmp_path)
     assert "Too short: the only step was warm-up; train longer." in lines
+    lines = shown(plain() | none | {"status": "failed"}, tmp_path)
+    assert "Too short: the only step was warm-up." in lines
 
 
 def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:

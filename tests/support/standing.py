@@ -1,11 +1,13 @@
 """A command that starts a guarded process, which starts another one, lets both stand still, and waits to be ended."""
 
+import os
 import subprocess
 import sys
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 
-from strobe.process.fork import FreshProcess
+from strobe.process.fork import FreshProcess, print_into
 
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
@@ -20,6 +22,12 @@ def start_another(pipe: Connection) -> None:
     """Start a process in this session and group."""
     pipe.send(subprocess.Popen(SLEEP).pid)
     time.sleep(60)
+
+
+def become_a_reader(_: Connection, output: Path) -> None:
+    """Become a program that prints its input into a file."""
+    print_into(output)
+    os.execv(sys.executable, [sys.executable, "-S", "-c", "import sys; print(repr(sys.stdin.read()))"])
 
 
 def main() -> None:

@@ -50,6 +50,17 @@ def test_an_option_is_taken_out_before_the_script_only(words: str, wanted: str) 
     assert without_option(words.split(), "--budget") == wanted.split()
 
 
+def test_an_edited_script_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    path = tmp_path / "package" / "train.py"
+    path.touch()
+    before = Script(("-m", "package.train")).source
+    assert before == Script(("package/train.py", "--lr", "1")).source != Script(("-m", "installed")).source
+    path.write_text("lr = 2")
+    assert Script(("-m", "package.train")).source != before
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"), [("120s", 120), ("2m", 120), ("1h", 3600), ("90", 90), (" 1.5 m ", 90), ("0.5s", 0.5)]
 )

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from strobe.present.terminal import ProgressDisplay
-from strobe.tune.record import NAME, Outcome, Tuning, begin, resumed
-from strobe.tune.search import BUDGET, NOTHING, Search
+from strobe.tune.record import NAME, NOTHING, Outcome, Tuning, begin, resumed
+from strobe.tune.search import BUDGET, SHORT, Search
 from support.landscape import Made, Sided, finding, settings
 
 OFFERS = (("loader=native", 1.5), ("data.batch_size=128", 1.3), ("model.channels_last=true", 1.2))
@@ -239,6 +239,7 @@ def test_of_sides_that_take_long_only_as_many_are_measured_as_there_is_time_for(
     assert [side for side, _ in machine.asked].count("model") == 5  # of 30 s each: a fifth, and the one that was begun
     assert [side for side, _ in machine.asked].count("loader") == 2  # what is left of three tenths
     assert tuning.proof is not None
+    assert tuning.ended == SHORT
     assert machine.now < 600
 
 
@@ -289,14 +290,15 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path, broken: int) -> N
     assert len(machine.probes) == len(whole.probes)
 
 
-@pytest.mark.parametrize("change_of", [("given",), ("over",), ("completed",)])
+@pytest.mark.parametrize("change_of", [("given",), ("over",), ("completed",), ("source",)])
 def test_another_search_is_not_gone_on_with(tmp_path: Path, change_of: Sequence[str]) -> None:
     earlier = fresh(tmp_path, "loader=skimage")
     earlier.status = "completed" if change_of == ("completed",) else "interrupted"
     earlier.save()
     given = ["loader=pil"] if change_of == ("given",) else ["loader=skimage"]
     over = ["loader"] if change_of == ("over",) else None
-    later = begin(tmp_path, given, over, command="", budget=10.0)
+    source = "the script's, edited" if change_of == ("source",) else None
+    later = begin(tmp_path, given, over, command="", budget=10.0, source=source)
     assert resumed(later, tmp_path / NAME) is None
 
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, DataError
 from strobe.process.locks import alone_in
 from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.tune import command
 from strobe.tune.dimensions import ALL, OWN
-from strobe.tune.record import NAME, Tuning, begin
+from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
-from strobe.tune.table import first_losses, print_tuning, warning
+from strobe.tune.search import BUDGET
+from strobe.tune.table import first_losses, print_tuning, total, warning
 from support.landscape import Sided
 from support.pages import Page
 from support.processes import begin as started
@@ -228,6 +229,26 @@ def test_a_completed_search_is_not_written_over(tmp_path: Path) -> None:
     done.save()
     with pytest.raises(ConfigError, match="holds a search that is completed, or another one; give another folder"):
         command._tuning(tuning_of(tmp_path), tmp_path)
+
+
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()  # as unwritable, and quicker to have
+    with pytest.raises(DataError, match=r"tune\.json cannot be written \(.+\); make room"):
+        tuning_of(tmp_path / "file").save()
+
+
+@pytest.mark.parametrize(
+    ("over", "why", "said"),
+    [
+        (None, NOTHING, "There was nothing to try."),
+        (["workers"], NOTHING, "Nothing in --over workers promises to help here."),
+        (["workers"], BUDGET, "Nothing was tried."),
+    ],
+)
+def test_where_nothing_was_tried_it_says_why(over: list[str] | None, why: str, said: str, tmp_path: Path) -> None:
+    tuning = tuning_of(tmp_path)
+    tuning.trials, tuning.ended, tuning.header["over"] = [], why, over
+    assert total(tuning) == said
 
 
 def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

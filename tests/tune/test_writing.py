@@ -1,6 +1,7 @@
 """What to write into a script, and the patch, which git takes; scripts that ran have noted where their calls stand."""
 
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from strobe.probe import changes
 from strobe.probe.changes import MADE
-from strobe.tune.writing import Edit, edits, patch
+from strobe.tune.writing import Edit, applying, edits, patch
 
 FOUND = ("engine.num_workers=4", "engine.persistent_workers=true")
 
@@ -61,6 +62,17 @@ loader = made()
 
 loader = made()
 """,
+    """class Own(DataLoader):
+    def __init__(self, items, *mine, **others):
+        super().__init__(items, **others)
+
+loader = Own([1], 2, 0, 0, 0, "mine")
+""": """class Own(DataLoader):
+    def __init__(self, items, *mine, **others):
+        super().__init__(items, **others)
+
+loader = Own([1], 2, 0, 0, 0, "mine", num_workers=4, persistent_workers=True)
+""",
 }
 
 
@@ -75,6 +87,35 @@ def test_git_applies_the_patch(noted: Any, tmp_path: Path, before: str, after: s
     (tmp_path / "found.diff").write_text(told)
     subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
     assert (tmp_path / "train.py").read_text() == f"from torch.utils.data import DataLoader\n\n{after}"
+
+
+@pytest.mark.parametrize("script", ["train.py", "own/räder drehn.py", "beside/own/train.py"])
+@pytest.mark.parametrize("here", [".", "own", "beside"])
+@pytest.mark.parametrize("repository", [".", "beside", None])
+def test_the_command_that_is_told_applies_it_from_where_the_search_ran(
+    script: str, here: str, repository: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / script
+    (tmp_path / "own").mkdir()
+    (tmp_path / "beside" / "own").mkdir(parents=True)
+    path.write_text("loader = DataLoader([1])\n")
+    if repository is not None:
+        subprocess.run(["git", "init", "-q"], cwd=tmp_path / repository, check=True)
+    monkeypatch.chdir(tmp_path / here)
+    spot = {"file": str(path), "line": 1, "end_line": 1, "column": 9, "end_column": 24}
+    found = edits(FOUND, {"loader": [{"call": "DataLoader", "constructor": False, "given": []} | spot]})
+    Path("found.diff").write_text(patch(found)[0])
+    subprocess.run(shlex.split(applying(Path("found.diff"), found)), check=True)
+    assert path.read_text() == "loader = DataLoader([1], num_workers=4, persistent_workers=True)\n"
+
+
+def test_lines_end_as_the_files_do(noted: Any, tmp_path: Path) -> None:
+    found = edits(FOUND, noted("loader = DataLoader(\r\n    [1],\r\n    batch_size=2,\r\n)\r\n"))
+    (tmp_path / "found.diff").write_text(patch(found)[0])
+    subprocess.run(["git", "apply", "found.diff"], cwd=tmp_path, check=True)
+    assert (
+        b"[1],\r\n    num_workers=4, persistent_workers=True,\r\n    batch_size" in (tmp_path / "train.py").read_bytes()
+    )
 
 
 def test_it_is_named_by_file_and_line(noted: Any) -> None:

@@ -20,7 +20,7 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     The name is the script's by default. Where the directory holds a record already, -2, -3 ... is added: nothing is
     overwritten. Raises an OSError.
     """
-    place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{name or script()}"
+    place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
     place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))
@@ -39,10 +39,14 @@ def _is_ours(place: Path) -> bool:
 
 
 def script() -> str:
-    """The name of the script, or of the module, that runs, as part of a path."""
+    """The name of the script, or of the module, that runs."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
-    name = spec.name.removesuffix(".__main__") if spec else Path(getattr(main, "__file__", None) or "python").stem
+    return spec.name.removesuffix(".__main__") if spec else Path(getattr(main, "__file__", None) or "python").stem
+
+
+def _part(name: str) -> str:
+    """A name as part of a path."""
     return re.sub(r"[^\w.-]+", "-", name)
 
 

@@ -270,7 +270,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 4 or value % 2:
         raise argparse.ArgumentTypeError(f"{text} is not an even number from 4 on")
     return value

@@ -108,10 +108,13 @@ class Turns:
             self._phases[phase] = self._phases.get(phase, 0.0) + seconds
 
     def fail(self, sentence: str) -> NoReturn:
-        """End, and say why."""
+        """Say why, and end here: nothing of the script runs any more, not its ``finally``."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the script may have closed or replaced it
+                stream.flush()
         with contextlib.suppress(OSError):
             self._pipe.send(sentence)
-        sys.exit(1)
+        os._exit(1)
 
     def _restart(self) -> None:
         self._steps = self._images = 0

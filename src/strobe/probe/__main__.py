@@ -55,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from strobe.records.run import load_record
     from strobe.report.terminal import print_summary
 
-    folder = new_directory(given.out, Path(given.script).stem)
+    try:
+        folder = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
+    except OSError as error:
+        sys.exit(f"There is no writing to {given.out or Path.cwd()} ({error.strerror}); give another folder by --out.")
     console = Console(stderr=True)
     say(console, "The script, until it trains")
     found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=lambda what: say(console, what))
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         (folder / "steps.csv").unlink(missing_ok=True)
     if isinstance(found, Failure):
-        say(console, f"Not measured: {found.reason}. Its output is in {folder / OUTPUT}.")
+        say(console, f"Not measured: {found.reason.rstrip('.')}. Its output is in {folder / OUTPUT}.")
         sys.exit(1)
 
 

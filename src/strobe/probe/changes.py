@@ -311,10 +311,14 @@ def _has(kind: str, parts: Any) -> bool:
 
 
 def _note(made: Any, kind: type, given: Iterable[str], place: Mapping[str, Any] | None) -> None:
-    """Note of an object its class, whether that has a constructor of its own, the names of arguments, and the place."""
+    """Note of an object its class, the names of arguments, and the place; and of a constructor of the class's own
+    whether it is the one to change, because it takes no arguments but its own, or ``passes`` others on.
+    """
     classes = type(made).__mro__
     own = any("__init__" in vars(one) for one in classes[: classes.index(kind)])
-    about = {"call": type(made).__name__, "constructor": own, "given": sorted(given)}
+    takes = inspect.signature(type(made).__init__).parameters.values() if own else ()  # also in Lightning's wrapper
+    passes = any(one.kind is one.VAR_KEYWORD for one in takes)
+    about = {"call": type(made).__name__, "constructor": own and not passes, "passes": passes, "given": sorted(given)}
     vars(made)[MADE] = about | {**(place or {})}
 
 

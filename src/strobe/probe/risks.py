@@ -47,16 +47,17 @@ def risks(command: Sequence[str]) -> list[str]:
 
     A file that cannot be read, or is no Python, has none: the run itself will tell.
     """
-    path = _file_of(command)
+    path = file_of(command)
     try:
-        tree = ast.parse(path.read_text())
+        tree = ast.parse(path.read_bytes())
     except (OSError, ValueError, SyntaxError):
         return []
     found = [f"{path.name}:{line} {what}" for line, what in sorted(_seen(tree))]
     return found[:MOST] + ([f"and {len(found) - MOST} more"] if len(found) > MOST else [])
 
 
-def _file_of(command: Sequence[str]) -> Path:
+def file_of(command: Sequence[str]) -> Path:
+    """Where what follows ``python`` should lie: a script, or a module as it is found from the working folder."""
     if command[0] != "-m":
         return Path(command[0])
     path = Path(*command[1].split("."))

@@ -28,6 +28,7 @@ def probe_script(
     changes: Sequence[str] = (),
     sides: Sequence[str] = SIDES,
     tell: Callable[[str], None] = lambda _: None,
+    remedy: str = "",
 ) -> Path | Failure:
     """Run a script until its first training would begin, measure, and end it there; from the working folder.
 
@@ -40,6 +41,7 @@ def probe_script(
         changes: overrides that :mod:`strobe.probe.changes` makes in the script, such as ``engine.num_workers=4``.
         sides: what is measured: ``steps`` of ordinary training, and ``loader``, ``transfer`` and ``model`` alone.
         tell: called with what is measured next, in words.
+        remedy: what allows it more time, in words.
 
     Returns:
         The folder; a Failure, whose reason is a sentence, if no side could be measured. What only one side lacks is
@@ -58,7 +60,8 @@ def probe_script(
                     break
                 tell(said)
     if isinstance(said, Failure):
-        return Failure(why_not(said, folder), said.memory)
+        late = time.monotonic() >= until
+        return Failure(f"it took more than {timeout:.0f} s{remedy}" if late else why_not(said, folder), said.memory)
     return folder if said["reason"] is None else Failure(said["reason"])
 
 

@@ -121,8 +121,9 @@ def is_lightnings(callback: Any, names: tuple[str, ...]) -> bool:
 
 def due(error: BaseException) -> str:
     """What to say after an error of the script that the takeover may have caused; "" after others."""
-    missed = isinstance(error, AttributeError) and getattr(error, "name", None) in CHECKPOINTS
-    return " (checkpoints are off while it is measured)" if missed and str(error).startswith("'NoneType'") else ""
+    if isinstance(error, AttributeError) and error.name in CHECKPOINTS and str(error).startswith("'NoneType'"):
+        return " (checkpoints are off while it is measured)"
+    return " (validation is off while it is measured)" if isinstance(error, KeyError) and "val" in str(error) else ""
 
 
 def _silent(trainer: Any, scratch: str) -> Any:

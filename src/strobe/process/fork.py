@@ -21,6 +21,7 @@ LONGEST = 70  # characters: multiprocessing adds 32, and unix(7) allows 107
 PATIENCE = 10.0  # seconds for a process to end by itself after its result
 GONE = 30.0  # seconds until killed processes are gone, unless a driver holds them
 TAIL = 1 << 16  # bytes at the end of the output to search for its last line
+TOLD = 500  # characters of it
 TRAILING = re.compile(
     r"\s|object_type=|Config search path:|Set the environment variable HYDRA_FULL_ERROR"
 )  # below Hydra's own errors
@@ -154,7 +155,7 @@ def print_into(path: Path) -> None:
             os.dup2(file.fileno(), stream)
     with contextlib.suppress(OSError):
         os.close(0)
-        os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # by a program that takes this process's place, too
 
 
 def last_said(output: Path) -> str:
@@ -162,7 +163,7 @@ def last_said(output: Path) -> str:
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - TAIL))
         lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
+        return next((line.strip()[:TOLD] for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
     return ""
 
 

@@ -68,13 +68,10 @@ def trust(record: Record) -> tuple[str, str]:
     Without a sentence where the first finding says the same.
     """
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
+    if few := _too_few(record, steps or 0):
+        return "bad", few
     if not median or not steps:
-        count = all_steps(record)
-        which = "the only step was" if count == 1 else f"all {count:,.0f} steps were"
-        why = "profiled or warm-up" if record.number("steps", "profiled") else "warm-up"
-        return ("bad", f"Too short: {which} {why}; train longer.") if count and not steps else ("", "")
-    if steps < rank.FEWEST_STEPS:
-        return "bad", f"Too short: only {counted(steps, 'step')} measured. R{rank.AGAIN[1:]}"
+        return "", ""
     if noise := _noise(record):
         told = [found.text("cause") for found in entries(record, "findings")][:1] == ["shared_machine"]
         return "bad", "" if told else f"Noisy: {noise}."
@@ -83,6 +80,19 @@ def trust(record: Record) -> tuple[str, str]:
     if (others := record.number("machine", "others")) is None:
         return "", ""
     return "good", f"Quiet: {counted(steps, 'step')} measured, and other processes used {percent(others)} of the cores."
+
+
+def _too_few(record: Record, steps: int) -> str:
+    """That so many measured steps are not enough, and what to do unless the run failed; empty where they are."""
+    failed = record.text("status") == "failed"
+    if steps:
+        again = f" R{rank.AGAIN[1:]}" * (not failed)
+        return f"Too short: only {counted(steps, 'step')} measured.{again}" * (steps < rank.FEWEST_STEPS)
+    if not (count := all_steps(record)):
+        return ""
+    which = "the only step was" if count == 1 else f"all {count:,.0f} steps were"
+    why = "profiled or warm-up" if record.number("steps", "profiled") else "warm-up"
+    return f"Too short: {which} {why}{'; train longer' * (not failed)}."
 
 
 def _noise(record: Record) -> str:

@@ -63,10 +63,8 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     command = shlex.join(["strobe", "tune", *arguments])
     budget = seconds(options.budget, "--budget ")
     agree(script.words, WARNING, yes=options.yes)
-    tuning = _tuning(
-        begin(_folder(options.out, script), [], over, command=command, budget=budget, script=script.line),
-        options.out,
-    )
+    of = {"script": script.line, "source": script.source}
+    tuning = _tuning(begin(_folder(options.out, script), [], over, command=command, budget=budget, **of), options.out)
     if tuning.seconds:
         say(console, f"Going on with {tuning.folder / NAME}")
     machine = Scripts(
@@ -83,15 +81,16 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     print_tuning(console, tuning)
     page = write_page(tuning)
     if options.patch is not None:
-        told, left_out = writing.patch(writing.edits(tuning.recommended, writing.made(tuning)))
+        found = writing.edits(tuning.recommended, writing.made(tuning))
+        told, left_out = writing.patch(found)
         say(console, *left_out)
         if told:
             try:
-                options.patch.write_text(told)
+                options.patch.write_text(told, encoding="utf-8")
             except OSError as error:
                 why = f"--patch {options.patch} cannot be written ({error.strerror or error})"
                 raise DataError(f"{why}; {page} has what to write") from error
-            say(console, f"git apply {shlex.quote(str(options.patch))}")
+            say(console, writing.applying(options.patch, found))
     say(console, str(page))
 
 

@@ -15,7 +15,7 @@ from strobe.duel.paired_trial import TakesTurns
 from strobe.overrides import applied, key_of
 from strobe.probe.asked import SIDES
 from strobe.probe.changes import BATCH_SIZE, LOSSES, WANTED
-from strobe.probe.script import alternative, probe_script
+from strobe.probe.script import OUTPUT, alternative, probe_script
 from strobe.process.fork import Failure
 from strobe.records.run import Record, load_record
 from strobe.tune.comparing import Comparing
@@ -100,15 +100,20 @@ class Scripts(Comparing):
 
     def _probed(self, place: str, overrides: Sequence[str], sides: Sequence[str]) -> Path | Failure:
         self.trainings += place == "looks"
-        number = 1 + len(list((self.folder / place).glob("*")))
-        return probe_script(
+        number, timeout = 1 + len(list((self.folder / place).glob("*"))), self._timeout()
+        folder = self.folder / place / str(number)
+        found = probe_script(
             self._script.words,
-            self.folder.absolute() / place / str(number),
+            folder,
             seconds=self._seconds,
-            timeout=self._timeout(),
+            timeout=timeout,
             changes=overrides,
             sides=sides,
+            remedy="; give a larger --budget" if timeout < self._longest else "",
         )
+        if isinstance(found, Failure):
+            return replace(found, reason=f"{found.reason} (its output is in {folder / OUTPUT})")
+        return found
 
     def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
         self._folders[tuple(overrides)] = folder

@@ -17,7 +17,7 @@ from strobe.report.footer import machine, versions
 from strobe.tune.record import NAME as RECORD
 from strobe.tune.record import Tuning
 from strobe.tune.script import without_option
-from strobe.tune.search import BUDGET
+from strobe.tune.search import BUDGET, SHORT
 from strobe.tune.table import COLOURS, HEADS, ending, first_losses, rows, times, total, warning
 from strobe.tune.writing import given, lines
 
@@ -144,7 +144,7 @@ def _next(tuning: Tuning) -> kit.Section:
             found.append(("What you gave, to compare the accuracy with", given(tuning)))
     else:
         found.append(("Keep what you have", given(tuning)))
-    if tuning.ended == BUDGET:
+    if tuning.ended in (BUDGET, SHORT):
         longer = f"{LONGER * tuning.header['budget']:.0f}s"
         if tuning.header["script"] is None:
             kept = [word for word in words if key_of(word) not in ("tune.budget", "hydra.run.dir")]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.foreign import argument
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, DataError
 from strobe.measure.statistics import PROMISING, Interval
 from strobe.overrides import applied, key_of, split
 from strobe.records.files import write_summary
@@ -23,7 +23,8 @@ SCHEMA = 1
 NAME = "tune.json"
 BESIDE = ("engine", "workers", "prefetch")  # dimensions that are left out together: what makes batches beside training
 OUT_OF_MEMORY = "out of memory"
-SAME = ("over", "host", "torch", "script")  # besides what was given: a search with others is another search
+NOTHING = "nothing else helps"  # why a search ended that had the time for all it wanted
+SAME = ("over", "host", "torch", "script", "source")  # besides what was given: a search with others is another search
 KEPT = ("status", "ended", "seconds", "trainings", "best", "changes", "recommended", "proof", "advice")
 
 
@@ -51,7 +52,7 @@ class Outcome:
 class Tuning:
     """A search as far as it has come; overrides are those of ``train.py``, without what only measuring needs."""
 
-    header: dict[str, Any]  # command, given, over, budget, script
+    header: dict[str, Any]  # of `begin`
     folder: Path
     best: list[str]
     status: str = "running"  # running | completed | interrupted | failed: nothing was measured
@@ -168,10 +169,15 @@ class Tuning:
         return trial
 
     def save(self) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record, whole or not at all; raises a DataError where the disk refuses."""
         found = {name: getattr(self, name) for name in KEPT}
         lists = {"looks": self.probes, "sides": self.sides, "trials": self.trials}
-        write_summary(self.folder / NAME, {"schema": SCHEMA, **self.header, **found, **lists})
+        path = self.folder / NAME
+        try:
+            write_summary(path, {"schema": SCHEMA, **self.header, **found, **lists})
+        except OSError as error:
+            why = f"{path} cannot be written ({error.strerror or error})"
+            raise DataError(f"{why}; make room, and the same command goes on from what it holds") from error
 
 
 def begin(
@@ -182,8 +188,15 @@ def begin(
     command: str,
     budget: float,
     script: str | None = None,
+    source: str | None = None,
 ) -> Tuning:
-    """A search that has found nothing yet; ``budget`` in seconds, ``script`` is the command of somebody else's."""
+    """A search that has found nothing yet.
+
+    Args:
+        budget: seconds.
+        script: the command of somebody else's.
+        source: what tells that script from an edited one.
+    """
     header = {
         "command": command,
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -191,6 +204,7 @@ def begin(
         "over": None if over is None else sorted(over),
         "budget": budget,
         "script": script,
+        "source": source,
         "host": socket.gethostname(),
         "torch": version("torch"),
     }

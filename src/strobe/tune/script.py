@@ -1,5 +1,6 @@
 """Which script a search is of, and for how long. Imports no torch."""
 
+import hashlib
 import re
 import shlex
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.errors import ConfigError
+from strobe.probe.risks import file_of
 
 VALUED = ("--budget", "--over", "--patch", "--out", "--seconds", "--turn-seconds")  # options that a value follows
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
@@ -26,6 +28,12 @@ class Script:
     def line(self) -> str:
         """The command as a person types it."""
         return shlex.join(["python", *self.words])
+
+    @property
+    def source(self) -> str | None:
+        """The hash of its file, by which an edited one is told; None for a module that does not lie here."""
+        file = file_of(self.words)
+        return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
     @property
     def name(self) -> str:

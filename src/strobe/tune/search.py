@@ -11,10 +11,11 @@ from strobe.records.run import Alternative, Figure, Record, load_record
 from strobe.tune.comparing import Comparing
 from strobe.tune.composing import Changes
 from strobe.tune.proposals import Proposal, advice, proposals
-from strobe.tune.record import Tuning
+from strobe.tune.record import NOTHING, Tuning
 from strobe.tune.table import of_probe, of_trial
 
-NOTHING, BUDGET, ENOUGH = "nothing else helps", "the time is up", "a search tries ten changes at most"
+BUDGET, ENOUGH = "the time is up", "a search tries ten changes at most"
+SHORT = "the budget left too little time for more"  # than a share of it, in which sides are measured alone
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes
@@ -36,6 +37,7 @@ class Search:
     _before: int = field(default=0, init=False)  # trainings of earlier sessions
     _pruned: list[list[str]] = field(default_factory=list, init=False)  # changes that were left out once
     _heard: int = field(default=0, init=False)  # how many of the sides that were measured have been asked for
+    _short: bool = field(default=False, init=False)  # whether there was no time to measure a side alone
 
     def run(self) -> None:
         """Search; the record is saved after each measurement."""
@@ -49,7 +51,7 @@ class Search:
                     break
                 tuning.advice = advice(record, tuning.header["over"])
                 if not self._improve(record) and tuning.ended is None:
-                    tuning.ended = NOTHING if self._left() > 0 else BUDGET
+                    tuning.ended = BUDGET if self._left() <= 0 else SHORT if self._short else NOTHING
                 self._prune()
             self._prove()
         except KeyboardInterrupt:
@@ -119,7 +121,10 @@ class Search:
         earlier, place = tuning.sides[: self._heard], self._heard
         most, spent = ALONE[side] * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
-            if base != tuning.header["given"] or spent > most or self._left() < most:
+            if base != tuning.header["given"]:
+                return None
+            if spent > most or self._left() < most:
+                self._short = True
                 return None
             self.display.begins(f"the {side} alone{': ' if changes else ''}{tuning.spelled(changes)}", self._left())
             began = self.clock()

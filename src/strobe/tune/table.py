@@ -17,7 +17,7 @@ from strobe.present.format import duration, interval, pace
 from strobe.present.terminal import say
 from strobe.records.run import Record
 from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, multiplies
-from strobe.tune.record import Tuning
+from strobe.tune.record import NOTHING, Tuning
 from strobe.tune.writing import first_probe, lines
 
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
@@ -55,15 +55,9 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
 
 def total(tuning: Tuning) -> str:
     """What all that was kept comes to."""
-    over, proof = tuning.header["over"], tuning.proof
+    proof = tuning.proof
     if not tuning.trials:
-        nothing = "Nothing was tried" if tuning.status == "interrupted" else "There was nothing to try"
-        given = (
-            f"tune.over=[{','.join(over or ())}]"
-            if tuning.header["script"] is None
-            else f"--over {','.join(over or ())}"
-        )
-        return f"Nothing in {given} applies here." if over else f"{nothing}."
+        return _untried(tuning)
     if not tuning.changes:
         return "Nothing that was tried is measurably faster."
     if proof is None and tuning.status == "interrupted":
@@ -73,6 +67,16 @@ def total(tuning: Tuning) -> str:
     if proof["verdict"] == "faster":
         return f"{times(proof['ratio'])} as fast as what you gave, measured again at the end."
     return f"Measured again at the end, it is not faster ({times(proof['ratio'])}): keep what you have."
+
+
+def _untried(tuning: Tuning) -> str:
+    """What it means that there was no trial."""
+    if tuning.ended != NOTHING:
+        return "Nothing was tried."
+    if not (over := ",".join(tuning.header["over"] or ())):
+        return "There was nothing to try."
+    given = f"tune.over=[{over}]" if tuning.header["script"] is None else f"--over {over}"
+    return f"Nothing in {given} promises to help here."
 
 
 def ending(tuning: Tuning) -> str:

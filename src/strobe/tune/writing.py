@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import difflib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ def lines(tuning: Tuning) -> list[str]:
     """The command with what is recommended, or what to write in a script and where; none where nothing is to change."""
     if tuning.header["script"] is None:
         return [command_of(tuning.recommended)]
-    return [edit.told for edit in edits(tuning.recommended, made(tuning))]
+    return list(dict.fromkeys(edit.told for edit in edits(tuning.recommended, made(tuning))))
 
 
 def made(tuning: Tuning) -> Made:
@@ -102,7 +103,7 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
 def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
     """A patch for ``git apply`` with those of the edits whose call can be changed, and why others are left out.
 
-    Files are named from the root of their repository, and without one from the working folder.
+    Files are named from the root of their repository, and without one from the working folder, or their own.
     """
     sources: dict[Path, list[Change]] = {}
     left_out = []
@@ -113,7 +114,17 @@ def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
             left_out.append(f"{edit.text} is not in the patch: {error}")
         else:
             sources.setdefault(path, []).extend(one for one in changes if one not in sources[path])
-    return "".join(_difference(path, changes) for path, changes in sources.items()), left_out
+    return "".join(_difference(path, changes) for path, changes in sources.items()), list(dict.fromkeys(left_out))
+
+
+def applying(file: Path, found: Sequence[Edit]) -> str:
+    """The command that applies such a patch; from the files' root, where git would not find them from here."""
+    noted = [edit.call for edit in found if edit.call is not None and not edit.call["constructor"]]
+    changed = [Path(call["file"]) for call in noted if "file" in call]
+    here, root = Path.cwd(), next(map(_root, changed), Path.cwd())
+    if here.is_relative_to(root) and all(path.is_relative_to(here) for path in changed):
+        return shlex.join(["git", "apply", str(file)])
+    return shlex.join(["git", "-C", str(root), "apply", str(file.absolute())])
 
 
 class _Source:
@@ -164,7 +175,7 @@ def _changes(edit: Edit) -> tuple[Path, list[Change]]:
     found: list[Change] = []
     new: list[str] = []
     for name, value in map(argument, edit.overrides):
-        node = written.get(name) or _positional(call, name)
+        node = written.get(name) or (None if about.get("passes") else _positional(call, name))
         if node is not None:
             found.append((source.start(node), source.end(node), value.encode()))
         elif name in about["given"]:
@@ -191,7 +202,8 @@ def _added(source: _Source, call: ast.Call, new: Sequence[str]) -> list[Change]:
     if last is None:
         return [(source.end(call) - 1, source.end(call) - 1, text)]
     if isinstance(last, ast.keyword) and (space := source.indentation(last)) is not None:
-        return [(source.start(last), source.start(last), text + b",\n" + space)]
+        end = b"\r\n" if b"\r\n" in source.text else b"\n"
+        return [(source.start(last), source.start(last), text + b"," + end + space)]
     return [(source.end(last), source.end(last), b", " + text)]
 
 
@@ -199,9 +211,14 @@ def _difference(path: Path, changes: Sequence[Change]) -> str:
     before = after = path.read_bytes()
     for start, end, text in sorted(changes, reverse=True):
         after = after[:start] + text + after[end:]
-    root = next((folder for folder in path.parents if (folder / ".git").exists()), Path.cwd())
-    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    name = path.relative_to(_root(path)).as_posix()
     return "".join(difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}"))
+
+
+def _root(path: Path) -> Path:
+    """The folder from which a patch names a file."""
+    outside = Path.cwd() if path.is_relative_to(Path.cwd()) else path.parent
+    return next((folder for folder in path.parents if (folder / ".git").exists()), outside)
 
 
 def _lines(text: bytes) -> list[str]:
