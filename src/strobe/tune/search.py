@@ -1,10 +1,11 @@
 """The search: go to the best combination of what was measured alone, leave out what it does not need, and prove it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.overrides import applied
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Alternative, Figure, Record, load_record
@@ -20,6 +21,7 @@ SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes
 ALONE = {"model": 0.2, "loader": 0.3}  # of the budget, that measuring sides alone has taken when no more is begun
+ALL_MODEL = 0.4  # the same where training hardly waits for its loader
 
 
 @dataclass
@@ -87,11 +89,13 @@ class Search:
         """Try what is proposed until something is kept, and then its rivals; whether something was."""
         tuning, base = self.tuning, list(self.tuning.best)
         first: Figure | None = None  # what was predicted of what is kept
+        step = step_of(record)
+        most = ALONE if step is None or step.waiting >= NOTABLE else ALONE | {"model": ALL_MODEL}
         offers = proposals(
             record,
             tuning.header["over"],
             budget=tuning.header["budget"],
-            measure=lambda side, changes: self._alone(base, side, changes),
+            measure=lambda side, changes: self._alone(base, side, changes, most),
         )
         for offer in offers:
             proposal = replace(offer, predicted=_over(offer.predicted, first)) if first and offer.predicted else offer
@@ -115,11 +119,11 @@ class Search:
                 tuning.best, first = after, proposal.predicted
         return tuning.best != base
 
-    def _alone(self, base: list[str], side: str, changes: Changes) -> Alternative | None:
-        """One side with changes, as measured; only from the given configuration, and for a part of the budget."""
+    def _alone(self, base: list[str], side: str, changes: Changes, shares: Mapping[str, float]) -> Alternative | None:
+        """One side with changes, as measured; only from the given configuration, and for a share of the budget."""
         tuning, asked = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
         earlier, place = tuning.sides[: self._heard], self._heard
-        most, spent = ALONE[side] * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
+        most, spent = shares[side] * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
             if base != tuning.header["given"]:
                 return None
