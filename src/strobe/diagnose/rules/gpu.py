@@ -194,25 +194,37 @@ def precision(record: Record, step: Step) -> Finding | None:
 
 
 def _slow_numbers(record: Record, step: Step) -> Finding | None:
-    """Double precision, or 16 bits that a processor emulates, not measured against another: at least half is lost."""
-    lost = sum(record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")) / 2
+    """Double precision, or 16 bits that a processor emulates, where no other precision was measured: bounds.
+
+    Double precision has twice the bytes. What emulating costs is not known: most of computing may be lost.
+    """
+    phases = [record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")]
     measured = any("trainer.precision" in entry.changes for entry in record.alternatives("model"))
     single = faster_precision(record) == "32-true"
     double = record.text("weights") == "float64" or str(record.setting("trainer.precision")).startswith("64")
+    lost = sum(phases) / 2 if double else sum(phases[:2])
     if measured or not (single or double) or lost < NOTABLE * step.seconds:
         return None
     most = without(step, compute=lost)
-    computing = f"computing takes {duration(2 * lost)} of each {duration(step.seconds)} step."
-    if double:
-        title = "The weights are in double precision"
-        evidence = f"Most of them are float64, of twice the bytes of float32; {computing}"
-        advice = "Make them and the batches float32 (model.float()), and compare the accuracy."
-    else:
-        title = f"This processor only emulates {record.setting('trainer.precision')}"
-        evidence = f"It has no instructions for 16-bit numbers; {computing}"
-        advice = "Train in single precision."
+    computing = f"computing takes {duration(sum(phases))} of each {duration(step.seconds)} step."
     overrides = ("trainer.precision=32-true",) if single else ()
-    return Finding("precision", title, evidence, advice, overrides, Figure(math.sqrt(most.median), 1.0, most.high))
+    if double:
+        return Finding(
+            "precision",
+            "The weights are in double precision",
+            f"Most of them are float64, of twice the bytes of float32; {computing}",
+            "Make them and the batches float32 (model.float()), and compare the accuracy.",
+            overrides,
+            Figure(math.sqrt(most.median), 1.0, most.high),
+        )
+    return Finding(
+        "precision",
+        f"This processor only emulates {record.setting('trainer.precision')}",
+        f"It has no instructions for 16-bit numbers; {computing}",
+        "Train in single precision.",
+        overrides,
+        Figure(most.median, 1.0, most.high),
+    )
 
 
 def _on_gpu(record: Record) -> bool:
