@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from strobe.diagnose.foreign import BY_WORKER, in_words, is_foreign
@@ -175,7 +175,7 @@ def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:
 
 
 def _table(tuning: Tuning) -> Table:
-    table = Table("", "change", *HEADS, title="tried", title_justify="left")
+    table = Table("", Column("change", overflow="fold", min_width=24), *HEADS, title="tried", title_justify="left")
     for trial, (change, why, promised, found, end) in zip(tuning.trials, rows(tuning), strict=True):
         name = Text(change, "bold" if trial["kept"] else "")
         end_ = Text(end, COLOURS.get(trial["verdict"], "yellow"))
