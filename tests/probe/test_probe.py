@@ -6,6 +6,7 @@ import signal
 import time
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ import torch
 from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from strobe.attach.probing import _staying
+from strobe.attach.probing import Probe, _staying
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
-from strobe.measure.timing import Meter
+from strobe.measure.timing import Meter, Rate
+from strobe.probe.asked import MODEL, Asked
 from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader
 from strobe.probe.model import ALONE, Again, measure_model
 from support.fitting import Model, trainer_with
@@ -208,3 +210,23 @@ def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
     assert [len(each) for each in (measured, *trained)] == [1, 1, 1]
     assert len({*measured, *trained[0], *trained[1]}) == 3
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("second", "kept"), [(120.0, 120.0), (50.0, 60.0)])
+def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
+    second: float, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(Probe, "_complete", lambda _, trainer: ended.append(trainer))
+    trainer = SimpleNamespace(accumulate_grad_batches=1, strategy=SimpleNamespace(root_device=CPU))
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours)
+        probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
+        probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
+        probe._end_replay(trainer, Rate(60.0, 50.0, 70.0, None))
+        assert probe._meter is probe._again.meter is not before
+        assert not ended
+        probe._end_replay(trainer, Rate(second, 0.9 * second, 1.1 * second, None))
+    assert ended == [trainer]
+    assert probe._ceilings["model"] == kept

@@ -241,13 +241,17 @@ class _Replay(LightningDataModule):
 
 
 class Again:
-    """Batches on a device endlessly, each as often as its kind came; copies, because hooks may change them in place."""
+    """Batches on a device endlessly, each as often as its kind came; copies, because hooks may change them in place.
+
+    Attributes:
+        meter: from which the time of copying is excluded.
+    """
 
     def __init__(self, kinds: Sequence[Kind], device: torch.device, meter: _Excluding) -> None:
         self._batches = [move_data_to_device(kind.batch, device) for kind in kinds]
         whole = sum(kind.count for kind in kinds)
         self._shares = [kind.count / whole for kind in kinds]
-        self._meter = meter
+        self.meter = meter
 
     def __iter__(self) -> Iterator[Any]:
         due = [0.0] * len(self._shares)
@@ -257,5 +261,5 @@ class Again:
             place = due.index(max(due))
             due[place] -= 1
             fresh = apply_to_collection(self._batches[place], Tensor, Tensor.clone)
-            self._meter.exclude(time.perf_counter() - began)
+            self.meter.exclude(time.perf_counter() - began)
             yield fresh
