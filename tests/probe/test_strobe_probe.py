@@ -292,7 +292,7 @@ def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: 
     (tmp_path / "train.py").write_text("raise SystemExit")
     with pytest.raises(SystemExit) as ended:
         command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
-    assert str(ended.value.code).startswith(f"There is no writing to {tmp_path / 'train.py'} (File exists); give")
+    assert str(ended.value.code).startswith(f"Cannot write to {tmp_path / 'train.py'} (File exists); give")
 
 
 def test_a_script_that_takes_too_long_is_told_with_the_time_of_all_of_it(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Turns:
         self.began = False
         self._seconds, self._ahead, self._multiple, self._first = 0.0, WARMUP, 1, True
         self._epoch: int | None = None  # its steps, if workers start anew in each
-        self._began_at, self._first_at = 0.0, 0.0  # training, and when its first step ended
+        self._training_since, self._first_step_at = 0.0, 0.0  # training, and when its first step ended
         self._size: int | None = None  # of the latest batch that showed it
         self._skipped = self._steps = self._images = 0
         self._phases: dict[str, float] = {}
@@ -72,7 +72,7 @@ class Turns:
                     self._epoch = int(epoch)
         self._multiple = accumulated
         self.began = True
-        self._began_at = time.perf_counter()
+        self._training_since = time.perf_counter()
         self._restart()
 
     def step(self, batch: Any) -> None:
@@ -80,7 +80,7 @@ class Turns:
         lap = self.clock.lap() if self.clock is not None else None
         self.trained += 1
         self._size = self._size_of(batch) or self._size
-        self._first_at = self._first_at or time.perf_counter()
+        self._first_step_at = self._first_step_at or time.perf_counter()
         if self._ahead:
             self._skipped += 1
             late = self._first and time.perf_counter() - self._began > PATIENT and self._skipped >= WARMUP
@@ -98,8 +98,8 @@ class Turns:
 
     def _starts_slowly(self, epoch: int) -> bool:
         """Whether starting workers is a part of each epoch's time that a turn of a few steps would have by chance."""
-        usual = (time.perf_counter() - self._first_at) / max(1, self._skipped - 1)
-        starting = self._first_at - self._began_at - usual
+        usual = (time.perf_counter() - self._first_step_at) / max(1, self._skipped - 1)
+        starting = self._first_step_at - self._training_since - usual
         return starting >= NOTABLE * epoch * usual and starting + epoch * usual <= EPOCH
 
     def spend(self, lap: Any) -> None:

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         folder = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
     except OSError as error:
-        sys.exit(f"There is no writing to {given.out or Path.cwd()} ({error.strerror}); give another folder by --out.")
+        sys.exit(f"Cannot write to {given.out or Path.cwd()} ({error.strerror}); give another folder by --out.")
     console = Console(stderr=True)
     say(console, "The script, until it trains")
     found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=lambda what: say(console, what))

@@ -123,7 +123,7 @@ def _bar(share: float, *small: str) -> Words:
 
 
 def figure_of(values: Mapping[str, float | None], name: str) -> str:
-    """A metric, empty where there is none; the record holds null for infinities and NaN."""
+    """A metric as text, empty if it was not recorded; the record holds null for infinities and NaN."""
     if name not in values:
         return ""
     if (value := values[name]) is None:

@@ -31,7 +31,7 @@ class Script:
 
     @property
     def source(self) -> str | None:
-        """The hash of its file, by which an edited one is told; None for a module that does not lie here."""
+        """The hash of its file, which shows whether it was edited; None for a module outside this folder."""
         file = file_of(self.words)
         return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 

@@ -126,7 +126,7 @@ def load(file: Path) -> list[Case]:
         ) from None
     for case in cases:
         if not case.file.is_file() or not {*case.remedy} <= {*ALL}:
-            raise DataError(f"{file}: {case.file.name} is missing, or its remedy is none of {', '.join(ALL)}")
+            raise DataError(f"{file}: {case.file.name} is missing, or its remedy is not one of {', '.join(ALL)}")
     return cases
 
 
