@@ -1,8 +1,10 @@
 """Ranks that measure together; here each is a thread, and their store a dictionary."""
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import pytest
@@ -101,3 +103,39 @@ def test_a_rank_that_hangs_or_ends_is_told_within_a_deadline(monkeypatch: pytest
     assert together(waiting, lambda ranks: time.sleep(1.0)) == [["rank 1 did not answer within 0.2 s"] * 2, None]
     assert together(waiting, lambda ranks: None) == [["rank 1 has ended"] * 2, None]
     assert together(lambda ranks: None, begun) == [None, "rank 0 has ended"]
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_ranks_end_their_training_at_the_same_step(ahead: int) -> None:
+    """They wait for each other in each update, of which the first one asks in its fifth step to end it."""
+    updated = threading.Barrier(2)
+
+    def train(ranks: Ranks) -> int:
+        begun(ranks)
+        for step in count(1):
+            if step % ahead == 0:
+                updated.wait(5)
+            time.sleep(0.002 * ranks.rank)
+            if ranks.is_last(step, enough=step >= 5, ahead=ahead):
+                return step
+        raise AssertionError
+
+    assert together(train, train) == [5 + ahead] * 2
+
+
+def test_a_rank_that_waits_for_nobody_is_told_so() -> None:
+    later = threading.Event()
+
+    def first(ranks: Ranks) -> bool:
+        begun(ranks)
+        last = ranks.is_last(1, enough=True, ahead=1)
+        later.set()
+        return last
+
+    def ahead(ranks: Ranks) -> bool:
+        begun(ranks)
+        assert later.wait(5)
+        return ranks.is_last(9, enough=False, ahead=1)
+
+    found = together(first, ahead)
+    assert found == [False, "rank 1 was ahead of the others: it does not wait for them in each update"]

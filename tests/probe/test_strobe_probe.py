@@ -233,7 +233,7 @@ def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
     [
         ("", {}, "ended before a Lightning Trainer's fit began"),
         ("trainer.fit(Net(), iter(batches))", {}, "the loader can be read only once"),
-        ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "it trains on 2 ranks"),
+        ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "its ranks begin by spawn; those of"),
         ("trainer.fit(Net(), Batches([1, 2]))", {}, "its training failed"),
         (f"Net.on_train_start = lambda net: {BEST}; trainer.fit(Net(), batches)", {}, "(checkpoints are off while"),
         (f"Net.on_train_start = lambda net: {VALIDATED}; trainer.fit(Net(), batches)", {}, "(validation is off while"),
@@ -247,6 +247,24 @@ def test_what_cannot_be_measured_is_told_in_a_sentence(
     assert reason is not None
     assert told in reason
     assert len(reason.splitlines()) == 1
+
+
+def test_all_ranks_take_part(tmp_path: Path) -> None:
+    path = script(tmp_path, STEPS, devices=2, strategy="ddp", use_distributed_sampler=False)
+    reason, record = probed(path, tmp_path / "out", seconds=0.2)
+    assert reason is None
+    assert record["world_size"] == 2
+    assert len(record["ranks"]["ranks"]) == 2
+    assert record["ceilings"]["reason"] is None
+    assert 0.7 * record["images_per_second"]["median"] < record["ceilings"]["model"] < record["ceilings"]["loader"]
+    assert record["ceilings"]["model"] <= 2 * 3 / 0.01  # each sleeps 10 ms for a batch of 3
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_is_named(tmp_path: Path) -> None:
+    fails = "Net.on_train_batch_end = lambda net, *_: net.global_rank and 1 / 0\ntrainer.fit(Net(), batches)"
+    reason, _ = probed(script(tmp_path, STEPS, fails, devices=2, strategy="ddp"), tmp_path / "out", seconds=0.2)
+    assert reason == "its training failed: rank 1: ZeroDivisionError: division by zero"
 
 
 def test_a_loader_in_the_hands_of_the_module_is_not_replayed(tmp_path: Path) -> None:
@@ -280,7 +298,11 @@ def test_what_a_script_does_outside_its_process_is_named(tmp_path: Path) -> None
 
 
 def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, told in (["none.py"], "there is no file none.py"), (["--seconds=0", "x.py"], "--seconds"):
+    for arguments, told in (
+        (["none.py"], "there is no file none.py"),
+        (["--seconds=0", "x.py"], "--seconds"),
+        (["-m", "torch.distributed.run", "x.py"], "starts a script in several ranks"),
+    ):
         with pytest.raises(SystemExit) as ended:
             command.main(arguments)
         assert ended.value.code == 2

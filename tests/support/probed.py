@@ -37,7 +37,7 @@ def probed(
 def _become(pipe: Connection, asked: dict[str, Any]) -> None:
     os.chdir(asked["scratch"])
     print_into(Path(asked["folder"]) / "output.txt")
-    os.environ[ASKED] = json.dumps(asked | {"pipe": pipe.fileno()})
+    os.environ[ASKED] = json.dumps(asked | {"pipe": pipe.fileno(), "process": os.getpid()})
     torch.set_num_threads(1)  # as in other tests
     sys.argv = list(asked["command"])
     runpy.run_path(sys.argv[0], run_name="__main__")

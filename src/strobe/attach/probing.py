@@ -26,11 +26,14 @@ from strobe.measure import contention
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import WARMUP_STEPS, Meter, Rate, clock
 from strobe.measure.untouched import let_go
+from strobe.present.format import duration
+from strobe.present.terminal import clock as clock_time
 from strobe.probe import takeover
 from strobe.probe.asked import LOADER, MODEL, STEPS, TRANSFER, Asked
 from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
 from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_transfer, samples_of
 from strobe.probe.model import ENDLESS, WARMUP, Again
+from strobe.probe.ranks import LostRankError, Ranks, meet
 from strobe.records.run import Record
 
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
@@ -41,7 +44,7 @@ _taken: set[str] = set()
 
 def attend(asked: Asked) -> None:
     """Take over the first training of this process, of each Lightning that it has imported."""
-    pipe = Connection(asked.pipe)
+    pipe = Connection(asked.pipe) if os.getpid() == asked.process else None  # of a rank that Lightning started
     for name in takeover.PACKAGES:
         if name in sys.modules and name not in _taken:
             _taken.add(name)
@@ -50,9 +53,13 @@ def attend(asked: Asked) -> None:
             takeover.on_fit(trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
 
 
-def _begin(asked: Asked, pipe: Connection, trainer: Any) -> None:
-    if trainer.world_size > 1:
-        _leave(pipe, f"it trains on {trainer.world_size} ranks, and only one can be probed: train on one device")
+def _begin(asked: Asked, pipe: Connection | None, trainer: Any) -> None:
+    if trainer.num_nodes > 1:
+        _leave(pipe, f"it trains on {trainer.num_nodes} nodes, and only one can be probed")
+    if trainer.world_size > 1 and (way := getattr(trainer.strategy.launcher, "_start_method", None)):
+        _leave(pipe, f'its ranks begin by {way}; those of Trainer(strategy="ddp") can be probed')
+    if pipe is None and trainer.global_rank == 0:
+        _leave(pipe, "another program starts its ranks; give the script itself, whose Trainer starts them")
     takeover.silence(trainer, asked.scratch)
     trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe)]
 
@@ -62,12 +69,15 @@ def _measures(callback: Any) -> bool:
     return isinstance(callback, Strobe) or type(callback).__module__.startswith("strobe.")
 
 
-def _ended(pipe: Connection, _: Any) -> None:
+def _ended(pipe: Connection | None, _: Any) -> None:
     _leave(pipe, "its training ended before it could be measured")
 
 
-def _leave(pipe: Connection, reason: str | None = None) -> NoReturn:
-    """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit."""
+def _leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
+    """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit.
+
+    A rank without the pipe ends with an error where there is a reason; rank 0 hears of it, or ends with it.
+    """
     try:
         for one in gc.get_objects():
             if type(one) is TemporaryDirectory:
@@ -76,9 +86,12 @@ def _leave(pipe: Connection, reason: str | None = None) -> NoReturn:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the script may have closed or replaced it
                 stream.flush()
-        pipe.send({"reason": reason})
+        if pipe is not None:
+            pipe.send({"reason": reason})
+        elif reason:
+            os.write(2, f"{reason}\n".encode())
     finally:
-        os._exit(0)
+        os._exit(int(pipe is None and reason is not None))
 
 
 @dataclass(frozen=True)
@@ -103,10 +116,11 @@ class Probe(Strobe):
     """Records a stretch of the training that it is added to, measures its sides, and ends the process.
 
     The stretch is ordinary training. Then, in the hook that ends its last step, the loader is drained, by an iterator
-    of its own; from there on Lightning's loop is given batches of before again and again.
+    of its own; from there on Lightning's loop is given batches of before again and again. Of several ranks each does
+    that with the others; rates are those of all, and rank 0 has the record.
     """
 
-    def __init__(self, asked: Asked, pipe: Connection) -> None:
+    def __init__(self, asked: Asked, pipe: Connection | None) -> None:
         super().__init__(asked.folder)
         self._asked, self._pipe = asked, pipe
         self._steps, self._told, self._counted = 0, 0, 0
@@ -119,6 +133,7 @@ class Probe(Strobe):
         self._config: dict[str, Any] = {}
         self._readings: list[contention.Reading] = []
         self._began = 0.0
+        self._ranks: Ranks | None = None  # of several
 
     @property
     def state_key(self) -> str:
@@ -128,6 +143,9 @@ class Probe(Strobe):
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Take over."""
         takeover.take_over(trainer, self._asked.scratch)
+        if trainer.world_size > 1:
+            self._ranks = meet(trainer)
+            self._begin_together(STEPS)
         if STEPS in self._asked.sides:
             super().on_fit_start(trainer, *given)
 
@@ -145,18 +163,18 @@ class Probe(Strobe):
         batch = given[2]
         if self._meter is not None:
             if self._meter.add(samples_of(batch)):
-                self._guarded(self._end_replay, trainer, self._scaled(self._meter.rate()))
+                self._guarded(self._end_replay, trainer, self._meter.rate())
             return
+        self._steps += 1
         self._told += self._recorder.batch_size or samples_of(batch)
         self._counted += samples_of(batch)
         super().on_train_batch_end(trainer, *given)
         takeover.go_on(trainer)
-        if self._is_enough(trainer):
-            self._guarded(self._measure, trainer)
+        self._guarded(self._go_on_or_measure, trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End with what is known: an error in a replayed step leaves the model's rate unknown."""
-        why = in_one_line(exception) + takeover.due(exception)
+        why = self._why(exception) + takeover.due(exception)
         if self._meter is not None:
             self._failures.append(f"{MODEL}: {why}")
             self._guarded(self._complete, trainer)
@@ -168,18 +186,44 @@ class Probe(Strobe):
 
     def _fail(self, trainer: Any, error: Exception) -> None:
         super()._fail(trainer, error)
-        _leave(self._pipe, f"an error of Strobe's own ended it: {in_one_line(error)}")
+        lost = isinstance(error, LostRankError)
+        _leave(self._pipe, self._why(error) if lost else f"an error of Strobe's own ended it: {in_one_line(error)}")
 
     def _say(self, what: str) -> None:
-        self._pipe.send(what)
+        if self._pipe is not None:
+            self._pipe.send(what)
+
+    def _begin_together(self, side: str) -> None:
+        if self._ranks:
+            self._ranks.begin([side])
+
+    def _of_all(self, rate: Rate) -> Rate:
+        """The rate of all ranks, at the pace of the slowest."""
+        own = self._scaled(rate)
+        return (self._ranks and self._ranks.slowest(own)) or own
+
+    def _why(self, error: BaseException) -> str:
+        """An error as a sentence, which the other ranks hear; or that of another rank, which it followed from."""
+        why = in_one_line(error)
+        return self._ranks.fail(why) if self._ranks else why
+
+    def _go_on_or_measure(self, trainer: Any) -> None:
+        enough = self._is_enough(trainer)
+        if self._ranks:
+            enough = self._ranks.is_last(self._steps, enough=enough, ahead=trainer.accumulate_grad_batches)
+        if enough:
+            self._measure(trainer)
 
     def _is_enough(self, trainer: Any) -> bool:
         if STEPS not in self._asked.sides:
             return True
-        self._steps += 1
         passed = time.perf_counter() - self._since
         if self._steps == WARMUP_STEPS and passed < self._asked.seconds:
             self._since = time.perf_counter()
+        if self._steps == 2 and (left := FEWEST_STEPS * passed / 2) > PATIENCE * self._asked.seconds:
+            self._say(
+                f"Steps take {duration(passed / 2)}: about {clock_time(left)} more, and the model alone as long again"
+            )
         patient = passed < PATIENCE * self._asked.seconds
         enough = self._steps >= WARMUP_STEPS + (STRETCH if patient else FEWEST_STEPS)
         return passed >= self._asked.seconds and enough and not (patient and self._begins_anew(trainer, passed))
@@ -200,14 +244,14 @@ class Probe(Strobe):
         self._keep_stretch(trainer)
         self._began = time.perf_counter()
         self._readings.append(contention.read())
-        device, loop = trainer.strategy.root_device, trainer.fit_loop
+        loop = trainer.fit_loop
         combined, trainer.callbacks = loop._combined_loader, [self]
         loop._data_fetcher.teardown()  # with its workers
         if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
             self._failures.append(ITSELF)
         elif any(hasattr(one, "__next__") for one in combined.flattened):
             self._failures.append(ONCE)
-        elif (kinds := self._measure_loading(combined, device)) and MODEL in self._asked.sides:
+        elif (kinds := self._measure_loading(trainer, combined)) and MODEL in self._asked.sides:
             self._replay(trainer, kinds)
             return
         self._complete(trainer)
@@ -218,28 +262,33 @@ class Probe(Strobe):
             self._each(trainer, "teardown", trainer.lightning_module, "fit")
         self._let_go()
         self.place = self._new_place()
+        if not trainer.is_global_zero:
+            return
         self._summary, self._config = self._known(trainer, "completed", None)
         self._summary["script"] = self._asked.line
 
-    def _measure_loading(self, combined: Any, device: Any) -> list[Kind]:
+    def _measure_loading(self, trainer: Any, combined: Any) -> list[Kind]:
         """What its batches are like; empty if it cannot be read."""
-        seconds, loader = self._asked.seconds, _Reading(combined)
+        seconds, loader, device = self._asked.seconds, _Reading(combined), trainer.strategy.root_device
         workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
         self._say("The loader alone")
         try:
             only_kinds = LOADER not in self._asked.sides
+            self._begin_together(LOADER)
             with _staying(combined.flattened):
-                found = measure_loader(loader, device=device, seconds=min(seconds, 1.0) if only_kinds else seconds)
+                short = min(seconds, 1.0) if only_kinds else seconds
+                found = measure_loader(loader, device=device, seconds=short, ranks=self._ranks)
                 combined.reset()  # what it holds of workers that stay
+            rate = self._of_all(found.rate)
             kinds = found.kinds
             if not only_kinds:
-                enter(self._ceilings, LOADER, self._scaled(found.rate))
-                self._ceilings["shared_cores"] = share_cores(device, ranks=1, workers=workers)
+                enter(self._ceilings, LOADER, rate)
+                self._ceilings["shared_cores"] = share_cores(device, ranks=trainer.num_devices, workers=workers)
                 tensors = [part for part in tree_leaves(found.batch) if isinstance(part, Tensor)]
                 self._ceilings["batch_bytes"] = sum(part.nbytes for part in tensors) or None
         except Exception as error:
             let_go(error)
-            self._failures.append(f"{LOADER}: {in_one_line(error)}")
+            self._failures.append(f"{LOADER}: {self._why(error)}")
             return []
         step = step_of(Record(self._summary))
         if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
@@ -248,10 +297,11 @@ class Probe(Strobe):
             self._say("Copies to the GPU alone")
             pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
             try:
-                rate = measure_transfer(kinds[0].batch, device, pinned=pinned, seconds=seconds)
-                enter(self._ceilings, TRANSFER, self._scaled(rate))
+                self._begin_together(TRANSFER)
+                rate = measure_transfer(kinds[0].batch, device, pinned=pinned, seconds=seconds, ranks=self._ranks)
+                enter(self._ceilings, TRANSFER, self._of_all(rate))
             except Exception as error:
-                self._failures.append(f"{TRANSFER}: {in_one_line(error)}")
+                self._failures.append(f"{TRANSFER}: {self._why(error)}")
         return kinds
 
     def _replay(self, trainer: Any, kinds: list[Kind]) -> None:
@@ -269,13 +319,23 @@ class Probe(Strobe):
         loop.epoch_loop.batch_progress.is_last_batch = False
 
     def _new_meter(self, trainer: Any) -> Meter:
-        multiple, device = trainer.accumulate_grad_batches, trainer.strategy.root_device
-        return Meter(self._asked.seconds, multiple=multiple, warmup=WARMUP, clock=clock(device))
+        self._begin_together(MODEL)
+        return Meter(
+            self._asked.seconds,
+            multiple=trainer.accumulate_grad_batches,
+            warmup=WARMUP,
+            clock=clock(trainer.strategy.root_device),
+            agree=self._ranks.in_step() if self._ranks else None,
+        )
 
     def _end_replay(self, trainer: Any, rate: Rate) -> None:
         """Enter the model's rate; where training was faster, the machine was slower just now: measure once more."""
+        rate = self._of_all(rate)
         trained = Record(self._summary).number("images_per_second", "low") or 0.0
-        if self._slow is None and self._again is not None and rate.high < trained:
+        slower = self._slow is None and rate.high < trained
+        if self._ranks:
+            slower = self._ranks.first("slower", slower)
+        if self._again is not None and slower:
             self._slow, self._meter = rate, self._new_meter(trainer)
             self._again.meter = self._meter
             return
@@ -293,6 +353,8 @@ class Probe(Strobe):
     def _complete(self, trainer: Any) -> None:
         """Write the record, and end."""
         assert self.place is not None
+        if not trainer.is_global_zero:
+            _leave(self._pipe)
         ceilings, summary = self._ceilings, self._summary
         if ceilings["shared_cores"]:
             ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)

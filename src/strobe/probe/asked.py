@@ -22,6 +22,7 @@ class Asked:
         seconds: of each side, at most.
         sides: of ``SIDES``.
         pipe: number of the open file that leads to who asks.
+        process: the one that has it; those that it starts as further ranks do not.
     """
 
     command: tuple[str, ...]
@@ -30,6 +31,7 @@ class Asked:
     seconds: float
     sides: tuple[str, ...]
     pipe: int = -1
+    process: int = -1
 
     @classmethod
     def read(cls) -> Self | None:

@@ -27,7 +27,7 @@ class LostRankError(StrobeError):
 
 
 class Ranks:
-    """All ranks of a training, after its end.
+    """All ranks of a training that stops for a measurement, or has ended.
 
     They talk through a store of their own, which outlives a collective that failed. Each measurement has a number;
     within it, ranks say things under names.
@@ -45,6 +45,7 @@ class Ranks:
         self.lost: str | None = None
         self._backend = backend
         self._store, self._processes, self._number = store, processes, 0
+        self._last: int | None = None
 
     def begin(self, what: list[str] | None = None) -> list[str]:
         """Begin the next measurement; returns what the first rank says that it is."""
@@ -127,6 +128,20 @@ class Ranks:
 
         return agree
 
+    def is_last(self, step: int, *, enough: bool, ahead: int) -> bool:
+        """Whether all ranks train no further than this step, once the first one has ``enough``.
+
+        It says so ``ahead`` steps before, among which the ranks must wait for each other: nobody waits to hear of it.
+        """
+        if self._last is None and self.rank == 0 and enough:
+            self._last = step + ahead
+            self._say("last", self._last)
+        elif self._last is None and self.rank and self._store.check([self._key("last", 0)]):
+            self._last = self.first("last", None)
+        if self._last is not None and step > self._last:
+            raise LostRankError(f"rank {self.rank} was ahead of the others: it does not wait for them in each update")
+        return step == self._last
+
     def leave(self) -> None:
         """This rank takes part in nothing more; one that did not answer is ended."""
         with suppress(RuntimeError):
@@ -171,7 +186,7 @@ def together(trainer: Trainer, *, wanted: bool = True) -> Iterator[Ranks | None]
     """
     ranks = None
     with suppress(RuntimeError):  # a rank has ended already
-        ranks = _meet(trainer, wanted=wanted) if trainer.world_size > 1 and dist.is_initialized() else None
+        ranks = meet(trainer, wanted=wanted) if trainer.world_size > 1 and dist.is_initialized() else None
     try:
         yield ranks
     finally:
@@ -179,14 +194,15 @@ def together(trainer: Trainer, *, wanted: bool = True) -> Iterator[Ranks | None]
             ranks.leave()
 
 
-def _meet(trainer: Trainer, *, wanted: bool) -> Ranks | None:
+def meet(trainer: Trainer, *, wanted: bool = True) -> Ranks | None:
+    """The ranks of a trainer whose process group stands; all call this at once. From here on they watch each other."""
     host, first, watched = os.environ["MASTER_ADDR"], trainer.global_rank == 0, list[Any]()
     store = TCPStore(host, 0, is_master=True, wait_for_workers=False) if first and wanted else None
     port: list[Any] = [store and store.port]
     dist.broadcast_object_list(port)
     if port[0] is None:
         return None
-    # Lightning watches over processes that it started, and kills all when one fails. Now training is complete.
+    # Lightning watches over processes that it started, and kills all when one fails.
     if procs := getattr(trainer.strategy.launcher, "procs", None):
         watched += procs
         procs.clear()

@@ -97,5 +97,6 @@ def _become(pipe: Connection, folder: str, asked: dict[str, Any], variables: dic
     os.chdir(folder)
     print_into(Path(output))
     os.set_inheritable(pipe.fileno(), True)
-    variables |= {ASKED: json.dumps(asked | {"pipe": pipe.fileno()}), "PYTHONDONTWRITEBYTECODE": "1"}
+    here = {"pipe": pipe.fileno(), "process": os.getpid()}
+    variables |= {ASKED: json.dumps(asked | here), "PYTHONDONTWRITEBYTECODE": "1"}
     os.execve(sys.executable, [sys.executable, driver.__file__, *asked["command"]], variables)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
-from strobe.diagnose.attribution import class_of, taken
+from strobe.diagnose.attribution import TAKEN, class_of, taken
 from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
@@ -79,7 +79,9 @@ def trust(record: Record) -> tuple[str, str]:
         return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
     if (others := record.number("machine", "others")) is None:
         return "", ""
-    return "good", f"Quiet: {counted(steps, 'step')} measured, and other processes used {percent(others)} of the cores."
+    measured, used = f"{counted(steps, 'step')} measured", f"other processes used {percent(others)} of the cores"
+    shared = f"Shared: {measured} while {used}; training hardly waited for a core."
+    return ("good", f"Quiet: {measured}, and {used}.") if others < TAKEN else ("fair", shared)
 
 
 def _too_few(record: Record, steps: int) -> str:

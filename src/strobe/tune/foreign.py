@@ -66,6 +66,9 @@ class Scripts(Comparing):
             self.failure = found.reason
             return None, "looks"
         record = load_record(found)
+        if (ranks := record.count("world_size") or 1) > 1:
+            self.failure = f"it trains on {ranks} ranks, and changes are tried on one: give devices=1"
+            return None, f"looks/{found.name}"
         if step_of(record) is None:
             self.failure = f"{self._seconds:g} s held no step to measure; give a larger --seconds"
             return None, f"looks/{found.name}"
