@@ -249,6 +249,28 @@ def test_what_cannot_be_measured_is_told_in_a_sentence(
     assert len(reason.splitlines()) == 1
 
 
+def test_validations_and_checkpoints_are_measured_alone(tmp_path: Path) -> None:
+    """Training has neither while it is measured, and nothing is left of them; a validation has 5 of 40 batches."""
+    text = STEPS.replace("enable_checkpointing=False, ", "callbacks=[pl.callbacks.ModelCheckpoint('saved')], ")
+    fit = """
+Net.validation_step = lambda net, batch: time.sleep(0.02)
+Net.on_save_checkpoint = lambda net, checkpoint: time.sleep(0.05)
+trainer.fit(Net(), batches, torch.utils.data.DataLoader(torch.rand(40, 4)))
+"""
+    settings = {"val_check_interval": 2, "limit_val_batches": 5}
+    path = script(tmp_path, f"import lightning.pytorch as pl\n{text}", fit, **settings)
+    reason, record = probed(path, tmp_path / "out")
+    assert reason is None
+    assert record["ceilings"]["reason"] is None
+    alone = record["ceilings"]["between"]
+    assert alone["validation"] >= 5 * 0.02 / 2
+    assert alone["checkpoints"] >= 0.05 / 20
+    assert record["between_seconds"]["validation"] == alone["validation"]
+    assert names(record, "validation")
+    assert not list(tmp_path.rglob("*.ckpt"))
+    assert not (tmp_path / "saved").exists()
+
+
 def test_all_ranks_take_part(tmp_path: Path) -> None:
     path = script(tmp_path, STEPS, devices=2, strategy="ddp", use_distributed_sampler=False)
     reason, record = probed(path, tmp_path / "out", seconds=0.2)

@@ -5,8 +5,8 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader
 
+from strobe.attach.between import Pauses, apply
 from strobe.attach.callback import Strobe
 from strobe.attach.record import complete, save
 from strobe.diagnose.predict import NOTABLE, step_of
@@ -29,9 +29,9 @@ from strobe.measure.untouched import let_go
 from strobe.present.format import duration
 from strobe.present.terminal import clock as clock_time
 from strobe.probe import takeover
-from strobe.probe.asked import LOADER, MODEL, STEPS, TRANSFER, Asked
+from strobe.probe.asked import BETWEEN, LOADER, MODEL, STEPS, TRANSFER, Asked
 from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
-from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_transfer, samples_of
+from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_transfer, samples_of, staying
 from strobe.probe.model import ENDLESS, WARMUP, Again
 from strobe.probe.ranks import LostRankError, Ranks, meet
 from strobe.records.run import Record
@@ -60,8 +60,9 @@ def _begin(asked: Asked, pipe: Connection | None, trainer: Any) -> None:
         _leave(pipe, f'its ranks begin by {way}; those of Trainer(strategy="ddp") can be probed')
     if pipe is None and trainer.global_rank == 0:
         _leave(pipe, "another program starts its ranks; give the script itself, whose Trainer starts them")
+    pauses = Pauses.of(trainer)
     takeover.silence(trainer, asked.scratch)
-    trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe)]
+    trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe, pauses)]
 
 
 def _measures(callback: Any) -> bool:
@@ -120,9 +121,10 @@ class Probe(Strobe):
     that with the others; rates are those of all, and rank 0 has the record.
     """
 
-    def __init__(self, asked: Asked, pipe: Connection | None) -> None:
+    def __init__(self, asked: Asked, pipe: Connection | None, pauses: Pauses) -> None:
         super().__init__(asked.folder)
-        self._asked, self._pipe = asked, pipe
+        self._asked, self._pipe, self._pauses = asked, pipe, pauses
+        self._callbacks: list[Any] = []  # of the script
         self._steps, self._told, self._counted = 0, 0, 0
         self._since = time.perf_counter()
         self._meter: Meter | None = None  # while batches are replayed
@@ -245,7 +247,8 @@ class Probe(Strobe):
         self._began = time.perf_counter()
         self._readings.append(contention.read())
         loop = trainer.fit_loop
-        combined, trainer.callbacks = loop._combined_loader, [self]
+        combined, self._callbacks = loop._combined_loader, trainer.callbacks
+        trainer.callbacks = [self]
         loop._data_fetcher.teardown()  # with its workers
         if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
             self._failures.append(ITSELF)
@@ -275,7 +278,7 @@ class Probe(Strobe):
         try:
             only_kinds = LOADER not in self._asked.sides
             self._begin_together(LOADER)
-            with _staying(combined.flattened):
+            with staying(combined.flattened):
                 short = min(seconds, 1.0) if only_kinds else seconds
                 found = measure_loader(loader, device=device, seconds=short, ranks=self._ranks)
                 combined.reset()  # what it holds of workers that stay
@@ -340,6 +343,13 @@ class Probe(Strobe):
             self._again.meter = self._meter
             return
         enter(self._ceilings, MODEL, max((rate, self._slow or rate), key=lambda one: one.median))
+        if BETWEEN in self._asked.sides and self._ranks is None:
+            self._say("Validation and checkpoints alone")
+            trainer.callbacks = [one for one in self._callbacks if one is not self]
+            asked = self._asked
+            found = self._pauses.measure(trainer, self._summary, asked.seconds, asked.scratch)
+            self._ceilings["between"] = found[0]
+            self._failures += found[1]
         self._complete(trainer)
 
     def _scaled(self, rate: Rate) -> Rate:
@@ -362,6 +372,8 @@ class Probe(Strobe):
         ceilings["reason"] = "; ".join(self._failures) or None
         ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
         summary["ceilings"] = ceilings
+        if ceilings["between"] and summary["overall_images_per_second"]:
+            apply(summary)
         if STEPS in self._asked.sides and self._before is not None:
             machine, threads = (self._before, self._readings[-1]), self._recorder.threads
             complete(summary, self._config, self.place, machine=machine, threads=threads, page=self.report)
@@ -370,19 +382,6 @@ class Probe(Strobe):
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]
         nothing = wanted and all(ceilings[side] is None for side in wanted)
         _leave(self._pipe, ceilings["reason"] if nothing else None)
-
-
-@contextmanager
-def _staying(loaders: Sequence[Any]) -> Iterator[None]:
-    """Let the workers of these loaders stay between epochs, each start of which would take its time and cores."""
-    anew = [one for one in loaders if isinstance(one, DataLoader) and one.num_workers and not one.persistent_workers]
-    for one in anew:
-        vars(one)["persistent_workers"] = True  # which torch lets nobody assign
-    try:
-        yield
-    finally:
-        for one in anew:
-            vars(one)["persistent_workers"], one._iterator = False, None
 
 
 def _parts(loader: Any, seconds: float) -> dict[str, Any] | None:

@@ -70,7 +70,11 @@ LOST = (
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
     *("upsampled", "swapping"),
 )
-AT_ENDS = ("validation", "epoch_checkpoint", "between")  # of epochs: a run without a whole epoch overstates them
+AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
+    "validation": "validation",
+    "epoch_checkpoint": "checkpoints",
+    "between": "between",
+}
 UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays less often
@@ -125,9 +129,8 @@ def diagnose(record: Record) -> list[Finding]:
     """
     if (step := step_of(record)) is None:
         return []
-    whole = of_an_epoch(record)
     shares = {
-        (part.cause, part.subject): part.share * (whole if part.cause in AT_ENDS else 1.0)
+        (part.cause, part.subject): part.share * (of_an_epoch(record, gap) if (gap := AT_ENDS.get(part.cause)) else 1.0)
         for part in attribution(record, step)
     }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]

@@ -73,8 +73,10 @@ def all_steps(record: Record) -> float:
     return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
 
 
-def of_an_epoch(record: Record) -> float:
+def of_an_epoch(record: Record, gap: str = "between") -> float:
     """Spread what each epoch's end costs over the steps of a whole epoch, even if the run had fewer."""
+    if record.number("ceilings", "between", gap) is not None:  # measured alone
+        return 1.0
     steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
     often = record.whole(EPOCHS) is None or times_an_epoch(interval, batches) > 1
     return steps / batches if batches and 0 < steps < batches and not often else 1.0

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 ASKED = "STROBE_PROBE"  # the variable of the environment: what is asked, as JSON
-STEPS, LOADER, MODEL, TRANSFER = "steps", "loader", "model", "transfer"
-SIDES = (STEPS, LOADER, TRANSFER, MODEL)  # what can be measured, in this order; steps are those of ordinary training
+STEPS, LOADER, MODEL, TRANSFER, BETWEEN = "steps", "loader", "model", "transfer", "between"
+# What can be measured, in this order: steps are those of ordinary training, and what else it does lies between them.
+SIDES = (STEPS, LOADER, TRANSFER, MODEL, BETWEEN)
 
 
 @dataclass(frozen=True)

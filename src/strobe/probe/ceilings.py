@@ -22,6 +22,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "joint": None,
         "batch_bytes": None,
         "loading": None,  # where the time of making a batch goes
+        "between": None,  # seconds per step of validations and checkpoints, where they were measured alone
         "image_size": None,  # height and width on which the network computed
         "drift": None,
         "alternatives": [],

@@ -6,7 +6,8 @@ import random
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from strobe.callbacks.batches import shapes_of, size_of
 from strobe.callbacks.lightnings import move_data_to_device
@@ -126,6 +128,19 @@ def measure_loader(
     finally:
         batches.close()  # ends threads
         del batches, loader  # ends worker processes
+
+
+@contextmanager
+def staying(loaders: Sequence[Any]) -> Iterator[None]:
+    """Let the workers of these loaders stay between epochs, each start of which would take its time and cores."""
+    anew = [one for one in loaders if isinstance(one, DataLoader) and one.num_workers and not one.persistent_workers]
+    for one in anew:
+        vars(one)["persistent_workers"] = True  # which torch lets nobody assign
+    try:
+        yield
+    finally:
+        for one in anew:
+            vars(one)["persistent_workers"], one._iterator = False, None
 
 
 def samples_of(batch: Any) -> int:

@@ -50,10 +50,11 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
     step = step_of(record)
     if step is None:
         return
+    whole, step = step, replace(step, between=step.between - _pauses(record) / step.images)
     wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
-    others = (*_prescribed(record, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
+    others = (*_prescribed(record, whole, step, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
     for proposal in (*composed, *(part for one in others if (part := _within(one, wanted)) is not None)):
         if (key := frozenset(proposal.overrides)) not in seen:
             yield proposal
@@ -121,11 +122,23 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
     ]
 
 
-def _prescribed(record: Record, *, asked: set[str]) -> Iterator[Proposal]:
-    """The findings' prescriptions."""
+def _prescribed(record: Record, whole: Step, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
+    """The findings' prescriptions; what they give ``whole``, the step with pauses, is more of ``step``."""
+    pause = whole.total - step.total
+
+    def of_steps(times: float) -> float:
+        return step.total / max(whole.total / max(times, 1e-9) - pause, 1e-3 * step.total)
+
     for found in record.items("findings"):
         if (remedy := _remedy(found)) and not _unsearched(record, remedy, asked):
-            yield _proposal(record, remedy, found["title"], Figure(**found["predicted_speedup"]))
+            told = Figure(**found["predicted_speedup"])
+            predicted = replace(told, median=of_steps(told.median), low=of_steps(told.low), high=of_steps(told.high))
+            yield _proposal(record, remedy, found["title"], predicted)
+
+
+def _pauses(record: Record) -> float:
+    """Seconds per step of validations and checkpoints that were measured alone: trainings in turns have none."""
+    return sum(record.mapping("ceilings", "between").values())
 
 
 def _remedy(found: Mapping[str, Any]) -> list[str]:

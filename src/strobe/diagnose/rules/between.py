@@ -110,7 +110,7 @@ def _saves_an_epoch(every: int, validated: int) -> float:
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
     """For work between steps: seconds per step, share of training, and how much less often to do it; None if short."""
-    seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record)
+    seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record, what)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
     factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
