@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +15,13 @@ import torch
 from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from strobe.attach.probing import Probe, _staying
+from strobe.attach.between import Pauses
+from strobe.attach.probing import Probe
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter, Rate
 from strobe.probe.asked import MODEL, Asked
-from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader
+from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader, staying
 from strobe.probe.model import ALONE, Again, measure_model
 from support.fitting import Model, trainer_with
 
@@ -56,19 +58,27 @@ class Images(TensorDataset):
         return super().__getitem__(index)
 
 
+class SleepingBatches:
+    def __iter__(self) -> Iterator[list[int]]:
+        time.sleep(0.05)
+        yield [0, 1, 2, 3]
+
+
 def sleeping_collate(items: list[Any]) -> Any:
     time.sleep(0.2)
     return default_collate(items)
 
 
 def test_the_parts_of_making_a_batch_are_told_apart_also_of_a_foreign_loader() -> None:
-    found = loading_parts(DataLoader(Images(*IMAGES.tensors), 4, collate_fn=sleeping_collate), seconds=0.01)
+    loader = DataLoader(Images(*IMAGES.tensors), batch_sampler=SleepingBatches(), collate_fn=sleeping_collate)
+    found = loading_parts(loader, seconds=0.01)
     assert found is not None
     assert found["batches"] == 1
     assert found["cores"] < 0.5  # asleep
     parts = found["parts"]
     assert 0.024 < parts["decode"] < parts["collate"]
     assert 0.008 < parts["read"] < parts["decode"]
+    assert parts["sampler"] >= 0.05
     assert sum(parts.values()) == pytest.approx(found["seconds"], rel=0.05)
     assert loading_parts([IMAGES[:]], seconds=0.01) is None  # no data set of items
     assert span("read") is span("decode")  # nobody records any more
@@ -204,7 +214,7 @@ class Makers(Dataset[int]):
 
 def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
     loader = DataLoader(Makers(), num_workers=1)
-    with _staying([loader]):
+    with staying([loader]):
         measured = {int(batch) for _ in range(2) for batch in loader}
     trained = [{int(batch) for batch in loader} for _ in range(2)]
     assert [len(each) for each in (measured, *trained)] == [1, 1, 1]
@@ -221,7 +231,7 @@ def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
     trainer = SimpleNamespace(accumulate_grad_batches=1, strategy=SimpleNamespace(root_device=CPU))
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours)
+        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses(0, ()))
         probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
         probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
         probe._end_replay(trainer, Rate(60.0, 50.0, 70.0, None))

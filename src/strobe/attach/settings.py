@@ -62,6 +62,8 @@ def loading_of(loader: Any) -> dict[str, Any]:
     loaders, found = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
     if len(loaders) == 1:
         found["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
+        context = getattr(loaders[0], "multiprocessing_context", None)
+        found["engine"]["multiprocessing_context"] = context and context.get_start_method()
         found["engine"]["iterable"] = isinstance(getattr(loaders[0], "dataset", None), IterableDataset)
     return found
 

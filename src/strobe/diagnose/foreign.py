@@ -7,7 +7,7 @@ from dataclasses import replace
 from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import worker_limit
+from strobe.diagnose.symptoms import loads_itself, worker_limit
 from strobe.overrides import split
 from strobe.records.run import Record
 
@@ -57,7 +57,8 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
     if finding.cause == "loader":
         limit = worker_limit(record, step)
-        if not overrides and record.has(WORKERS) and limit and limit.workers >= MORE * max(1, step.workers):
+        more = limit and limit.workers >= MORE * max(1, step.workers) and loads_itself(record, step) is None
+        if limit and more and not overrides and record.has(WORKERS):
             advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:

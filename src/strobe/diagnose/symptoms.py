@@ -17,6 +17,7 @@ ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
 FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
+BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
@@ -80,6 +81,15 @@ def of_an_epoch(record: Record, gap: str = "between") -> float:
     steps, batches, interval = all_steps(record), record.number("batches_per_epoch"), record.setting(INTERVAL)
     often = record.whole(EPOCHS) is None or times_an_epoch(interval, batches) > 1
     return steps / batches if batches and 0 < steps < batches and not often else 1.0
+
+
+def loads_itself(record: Record, step: Step) -> float | None:
+    """The share of waiting for workers in which the thread that trains computes, if that is most of it.
+
+    It draws the indices of batches, and unpacks what workers send; more workers do neither.
+    """
+    used = record.number("main_used", "data_wait") if step.workers else None
+    return used if used is not None and used >= BY_ITSELF else None
 
 
 def times_an_epoch(interval: Any, batches: float | None) -> float:

@@ -172,7 +172,12 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     try:
         folder.switch(True)
         count, began, cpu, idle = 0, time.monotonic_ns(), time.process_time(), contention.delayed() or 0.0
-        for indices in batches:
+        drawn = iter(batches)
+        while True:
+            with span("sampler"):
+                indices = next(drawn, None)
+            if indices is None:
+                break
             with span("rest"):
                 items = together(indices) if together else [dataset[index] for index in indices]
                 with span("collate"):

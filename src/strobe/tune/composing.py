@@ -146,7 +146,10 @@ class Composer:
             counts = [count for count in sorted(fitting) if count > threads or (many and count < threads)]
         values: tuple[list[Changes], ...] = (
             [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
-            [(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else [],
+            [
+                *([(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else []),
+                *self._benchmark(),
+            ],
             [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
             [(f"threads={count}",) for count in counts],
         )
@@ -156,6 +159,11 @@ class Composer:
         """TensorFloat-32, where the GPU would have bfloat16 too."""
         gpu, given = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
         return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
+
+    def _benchmark(self) -> list[Changes]:
+        """Letting cuDNN try its algorithms, where it is known not to."""
+        gpu = self.record.items("environment", "gpu_capability")
+        return [("trainer.benchmark=true",)] if gpu and self.record.setting("benchmark") is False else []
 
     def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
         """Larger and larger batches while an epoch keeps a few; gradients are accumulated of fewer of them.

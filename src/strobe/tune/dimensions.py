@@ -3,7 +3,7 @@
 OVER: dict[str, tuple[str, ...]] = {
     "loader": ("loader", "loader.batched", "loader.scale", "loader.threads"),
     "engine": ("engine",),
-    "workers": ("engine.num_workers", "engine.persistent_workers"),
+    "workers": ("engine.num_workers", "engine.persistent_workers", "engine.multiprocessing_context"),
     "prefetch": ("engine.prefetch_factor",),
     "batch_size": ("data.batch_size", "trainer.accumulate_grad_batches"),
     "precision": ("trainer.precision",),
@@ -15,6 +15,7 @@ OVER: dict[str, tuple[str, ...]] = {
 }
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "matmul": ("matmul_precision",),
+    "benchmark": ("trainer.benchmark",),
 }
 OWN = ("loader", "engine")  # and these only in the application
 ALL = OVER | OF_SCRIPTS

@@ -7,7 +7,7 @@ from typing import Any
 from strobe.diagnose.attribution import hooks
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.symptoms import steady_waiting
+from strobe.diagnose.symptoms import restarts, steady_waiting
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.records.run import Figure, Record
@@ -171,6 +171,11 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
         bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
+    context, anew = record.setting("engine.multiprocessing_context"), restarts(record, step)
+    if anew and context in ("spawn", "forkserver"):
+        why = f"Workers begin by {context} in each epoch, and import everything anew"
+        bound = Figure(1.0, 1.0, step.total / max(1e-3 * step.total, step.total - anew.seconds / step.images))
+        yield Proposal(("engine.multiprocessing_context=fork",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:
         yield Proposal(("model.compile=true",), "Asked for by name", None)
 

@@ -10,6 +10,7 @@ from strobe.diagnose.symptoms import (
     RELOAD,
     cores_of_a_rank,
     crowded,
+    loads_itself,
     restarts,
     steady_waiting,
     usual_wait,
@@ -30,10 +31,12 @@ _PARTS = {  # spans of loading, in words
     "open": "opening files",
     "scale": "scaling",
     "collate": "collating",
+    "sampler": "drawing its indices",
     "rest": "other work on the items",
 }
 _HINTS = {
     "collate": "Most of loading is collating: let the data set fill one tensor for the whole batch (__getitems__).",
+    "sampler": "Most of loading is the sampler, and no worker does that: draw the indices of many batches at once.",
     "read": "Most of loading is reading: pack the images into one file, or keep them on a faster disk.",
     "open": "Most of loading is opening files: pack the images into one file.",
     "scale": "Most of loading is scaling: leave integers as they are, and scale a whole batch on the device.",
@@ -58,7 +61,9 @@ def loader(record: Record, step: Step) -> Finding | None:
         for entry in record.alternatives("loader")
         if (found := estimate_of_loader(record, step, entry)) is not None
     ]
-    remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
+    itself = loads_itself(record, step)
+    if itself is None:
+        remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
     nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
     helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
     predicted, overrides, advice = max(helping, key=lambda remedy: remedy[0].median, default=nothing)
@@ -66,6 +71,8 @@ def loader(record: Record, step: Step) -> Finding | None:
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
+    if itself is not None:
+        told += f" In {percent(min(1.0, itself))} of that time the training process computes, not its workers."
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -177,6 +184,11 @@ def _parts(record: Record) -> tuple[str, str]:
 
 
 def _nothing_measured(record: Record, step: Step) -> str:
+    if loads_itself(record, step) is not None:
+        return (
+            "More workers would not help: make the sampler cheaper, for example by drawing the indices of many "
+            "batches at once, and let workers send tensors, which need no unpacking."
+        )
     tried = "No measured alternative loads faster" if record.alternatives("loader") else "No alternative was measured"
     if step.loader and step.wait > FAR * step.pace and not step.workers:
         return (
