@@ -82,10 +82,10 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
 
 @pytest.mark.parametrize("script", [None, "python train.py"])
 def test_more_workers_are_not_the_answer_to_a_slow_sampler(script: str | None) -> None:
-    record = example("loader", summary__ceilings__alternatives=[], summary__script=script)
-    record.summary |= {"num_workers": 2, "main_used": {"data_wait": 0.9}}
+    record = example("loader", summary__ceilings__alternatives=[])
+    record.summary.update(script=script, num_workers=2, main_used={"data_wait": 0.9})
     finding = next(one for one in diagnose(record) if one.cause == "loader")
-    assert "In 90% of that time the training process computes" in finding.evidence
+    assert "In 90% of that wait the training process computes" in finding.evidence
     assert "make the sampler cheaper" in finding.advice
     assert finding.overrides == finding.changes == ()
 

@@ -231,7 +231,7 @@ def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
     trainer = SimpleNamespace(accumulate_grad_batches=1, strategy=SimpleNamespace(root_device=CPU))
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses(0, ()))
+        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses())
         probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
         probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
         probe._end_replay(trainer, Rate(60.0, 50.0, 70.0, None))

@@ -3,123 +3,163 @@
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from strobe.callbacks.columns import GAPS
-from strobe.diagnose.symptoms import times_an_epoch
+from strobe.errors import StrobeError
 from strobe.probe.ceilings import in_one_line
 from strobe.probe.takeover import is_lightnings
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record
 
 VALIDATION, CHECKPOINTS, _ = GAPS
 ROOM = 0.5  # of the free disk, that a checkpoint may take
 STATES = 3  # times its weights, that a checkpoint with the state of an optimizer takes
 MORE = 4  # times as many batches are validated, until that takes long enough to tell
+COUNTS = {"sequential": sum, "min_size": min}  # the batches of several loaders; the most of one in other modes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pauses:
-    """What a Trainer would do between steps, as the script has set it; made before it is switched off."""
+    """What a Trainer would do between steps, as the script has set it; noted before it is switched off.
 
-    limit: int | float  # limit_val_batches
-    checkpoints: Sequence[Any]  # the ModelCheckpoint callbacks
+    Attributes:
+        limit: limit_val_batches.
+        most: steps of the training; infinite without a limit.
+        checkpoints: the ModelCheckpoint callbacks.
+    """
 
-    @classmethod
-    def of(cls, trainer: Any) -> "Pauses":
-        """Those of a Trainer."""
-        found = [one for one in trainer.callbacks if is_lightnings(one, ("ModelCheckpoint",))]
-        return cls(trainer.limit_val_batches, found)
+    limit: int | float = 0
+    most: float = math.inf
+    checkpoints: list[Any] = field(default_factory=list)
+
+    def note(self, trainer: Any) -> None:
+        """Note those of a Trainer whose ``fit`` begins; again when the module has added its callbacks."""
+        if trainer.fast_dev_run:
+            return
+        self.limit = self.limit or trainer.limit_val_batches
+        self.checkpoints += [one for one in trainer.callbacks if is_lightnings(one, ("ModelCheckpoint",))]
+
+    def limits(self, trainer: Any) -> None:
+        """Note how long a training is that begins."""
+        ends = (trainer.max_epochs, trainer.num_training_batches), (trainer.max_steps, trainer.accumulate_grad_batches)
+        self.most = min((times * steps for times, steps in ends if (times or -1) > 0), default=math.inf)
+
+    def often(self, trainer: Any, batches: float | None, step: float) -> dict[str, float]:
+        """How many of each there are in a step of a training with so many ``batches`` an epoch, of ``step`` seconds.
+
+        A checkpoint that watches a metric is saved when that has improved, which nobody knows: it is not counted.
+        """
+        validations = _validations(trainer, batches, step)
+        kept = [one for one in self.checkpoints if one.save_top_k == -1 or (one.save_top_k and one.monitor is None)]
+        saves = sum(_saves(one, trainer, batches, step, validations) * (1 + (one.save_last is True)) for one in kept)
+        found = {VALIDATION: validations, CHECKPOINTS: saves}
+        return {name: often if often * self.most >= 1 else 0.0 for name, often in found.items()}
 
     def measure(self, trainer: Any, summary: dict[str, Any], seconds: float, scratch: str) -> tuple[Any, list[str]]:
         """Seconds per step of each that is ever due, and why others are not known; training cannot go on afterwards.
 
         Args:
             trainer: within a hook of a training step.
-            summary: of its training: how many batches an epoch has, and what the Trainer is set to.
+            summary: of its training.
             seconds: about, for each.
             scratch: a folder for the checkpoint.
         """
-        batches = Record(summary).number("batches_per_epoch")
-        often = self._often(trainer, batches)
-        works: dict[str, Callable[[], float | None]] = {
+        record, found, failures = Record(summary), dict[str, float](), list[str]()
+        batches, step = record.number("batches_per_epoch"), record.number("step_seconds", "total") or 0.0
+        works: dict[str, Callable[[], float]] = {
             VALIDATION: lambda: self._validation(trainer, seconds),
-            CHECKPOINTS: lambda: _checkpoint(trainer, Path(scratch)),
+            CHECKPOINTS: lambda: self._checkpoint(trainer, Path(scratch)),
         }
-        found, failures = dict[str, float](), list[str]()
         for name, work in works.items():
             try:
-                if often[name] and (taken := work()) is not None:
-                    found[name] = taken * often[name]
+                trainer.limit_val_batches = self.limit
+                if often := self.often(trainer, batches, step)[name]:
+                    found[name] = often * work()
             except Exception as error:
                 failures.append(f"{name}: {in_one_line(error)}")
         return found or None, failures
 
-    def _often(self, trainer: Any, batches: float | None) -> dict[str, float]:
-        """How many of each there are in a step."""
-        epochs, accumulated = trainer.check_val_every_n_epoch, trainer.accumulate_grad_batches
-        validations = 0.0
-        if epochs is None:  # it counts batches across epochs
-            validations = 1 / trainer.val_check_interval
-        elif batches and (trainer.max_epochs is None or trainer.max_epochs < 0 or epochs <= trainer.max_epochs):
-            validations = times_an_epoch(trainer.val_check_interval, batches) / epochs / batches
-        saves = 0.0
-        for one in self.checkpoints:
-            kept = (one.save_top_k == -1 or (one.save_top_k and one.monitor is None)) + (one.save_last is True)
-            if (steps := as_number(getattr(one, "_every_n_train_steps", 0))) and steps > 0:
-                saves += kept / (steps * accumulated)
-            elif (each := as_number(getattr(one, "_every_n_epochs", 0))) and batches:
-                saves += kept / each / batches
-        return {VALIDATION: validations, CHECKPOINTS: saves}
-
-    def _validation(self, trainer: Any, seconds: float) -> float | None:
-        """Seconds of a validation, told by some of its batches if it is long; None without one, or if it has no end."""
-        loop = trainer.fit_loop.epoch_loop.val_loop
-        trainer.limit_val_batches, trainer.validating = self.limit, True
+    def _validation(self, trainer: Any, seconds: float) -> float:
+        """Seconds of a validation, told by some of its batches if it is long."""
+        trainer.validating, loop = True, trainer.fit_loop.epoch_loop.val_loop
         loop.setup_data()
-        whole = list(loop._max_batches) if isinstance(loop._max_batches, list) else [loop._max_batches]
-        if not sum(whole) or math.inf in whole:
-            return None
+        whole = list(loop._max_batches)
+        number = COUNTS.get(loop._combined_loader._mode, max)(whole)
+        if number == math.inf:
+            raise StrobeError("its data has no length")
 
         def run(most: int) -> tuple[int, float]:
             loop._max_batches = [min(count, most) for count in whole]
             began = time.perf_counter()
             loop.run()
-            return sum(loop._max_batches), time.perf_counter() - began
+            return loop.batch_progress.current.ready, time.perf_counter() - began
 
         run(1)  # pays for what is made once
         most, (fewest, start) = MORE, run(1)
-        while fewest < sum(whole):
+        count, taken = fewest, start
+        while count < number and taken - start < seconds / 2:
             count, taken = run(most)
-            if count == sum(whole):
-                return taken
-            if taken >= seconds / 2:
-                return start + max(0.0, taken - start) / (count - fewest) * (sum(whole) - fewest)
             most *= MORE
-        return start
+        return start + (taken - start) / max(1, count - fewest) * (number - fewest)
+
+    def _checkpoint(self, trainer: Any, scratch: Path) -> float:
+        """Seconds of saving one."""
+        size = STATES * sum(part.nbytes for part in trainer.lightning_module.parameters())
+        if size > ROOM * shutil.disk_usage(scratch).free:
+            raise StrobeError(f"{scratch} may have no room for one; TMPDIR=FOLDER gives another one")
+        taken, path, light = 0.0, scratch / "weights.ckpt", all(one.save_weights_only for one in self.checkpoints)
+        for _ in range(2):  # the first one pays for folders and imports
+            began = time.perf_counter()
+            type(trainer).save_checkpoint(trainer, path, weights_only=light)
+            taken = time.perf_counter() - began
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        return taken
 
 
 def apply(summary: dict[str, Any]) -> None:
     """Let a record whose training did nothing between steps tell of one that does what ``ceilings.between`` holds."""
-    added = Record(summary).mapping("ceilings", "between")
-    gaps = summary["between_seconds"]
+    added, gaps = Record(summary).mapping("ceilings", "between"), summary["between_seconds"]
     before = summary["step_seconds"]["total"] + sum(value or 0.0 for value in gaps.values())
     for name, seconds in added.items():
         gaps[name] = (gaps[name] or 0.0) + seconds
     summary["overall_images_per_second"] *= before / (before + sum(added.values()))
 
 
-def _checkpoint(trainer: Any, scratch: Path) -> float | None:
-    """Seconds of saving one; None where there may not be enough room for it."""
-    size = STATES * sum(part.nbytes for part in trainer.lightning_module.parameters())
-    if size > ROOM * shutil.disk_usage(scratch).free:
-        return None
-    taken, path = 0.0, scratch / "weights.ckpt"
-    for _ in range(2):  # the first one pays for folders and imports
-        began = time.perf_counter()
-        type(trainer).save_checkpoint(trainer, path)
-        taken = time.perf_counter() - began
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return taken
+def _validations(trainer: Any, batches: float | None, step: float) -> float:
+    """Of a step, as Lightning's training loop decides."""
+    interval, epochs, every = _time_interval(trainer), trainer.check_val_every_n_epoch, trainer.val_check_batch
+    if not trainer.enable_validation:
+        return 0.0
+    if interval is not None:
+        return float(step / interval)
+    if epochs is None:  # it counts batches across epochs
+        return float(1 / every)
+    if not batches:
+        return 0.0
+    times = math.floor(batches / every) if every and every < batches else 1
+    return times / epochs / batches
+
+
+def _saves(one: Any, trainer: Any, batches: float | None, step: float, validations: float) -> float:
+    """Of a step, as a ModelCheckpoint decides."""
+    if one._train_time_interval is not None:
+        return float(step / one._train_time_interval.total_seconds())
+    if one._every_n_train_steps:
+        return float(1 / one._every_n_train_steps / trainer.accumulate_grad_batches)
+    every, epochs = one._every_n_epochs, trainer.check_val_every_n_epoch
+    at_end = one._save_on_train_epoch_end
+    if at_end is None:
+        once = not validations or getattr(trainer, "val_check_interval", None) == 1.0
+        at_end = _time_interval(trainer) is None and epochs == 1 and once
+    if not every or not (batches or not at_end):
+        return 0.0
+    return 1 / every / batches if at_end and batches else validations * (epochs or 1) / math.lcm(epochs or 1, every)
+
+
+def _time_interval(trainer: Any) -> float | None:
+    """Seconds between validations, where the script has set them in time, as Lightning takes it since 2.6."""
+    found: float | None = getattr(trainer, "_val_check_time_interval", None)
+    return found

@@ -4,10 +4,10 @@ import gc
 import inspect
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,11 +31,12 @@ from strobe.present.terminal import clock as clock_time
 from strobe.probe import takeover
 from strobe.probe.asked import BETWEEN, LOADER, MODEL, STEPS, TRANSFER, Asked
 from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
-from strobe.probe.loader import Kind, loading_parts, measure_loader, measure_transfer, samples_of, staying
+from strobe.probe.loader import Kind, Reading, loading_parts, measure_loader, measure_transfer, samples_of, staying
 from strobe.probe.model import ENDLESS, WARMUP, Again
 from strobe.probe.ranks import LostRankError, Ranks, meet
 from strobe.records.run import Record
 
+LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 ONCE = "the loader can be read only once, and training reads it"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
@@ -58,9 +59,10 @@ def _begin(asked: Asked, pipe: Connection | None, trainer: Any) -> None:
         _leave(pipe, f"it trains on {trainer.num_nodes} nodes, and only one can be probed")
     if trainer.world_size > 1 and (way := getattr(trainer.strategy.launcher, "_start_method", None)):
         _leave(pipe, f'its ranks begin by {way}; those of Trainer(strategy="ddp") can be probed')
-    if pipe is None and trainer.global_rank == 0:
+    if pipe is None and os.getppid() != asked.process:
         _leave(pipe, "another program starts its ranks; give the script itself, whose Trainer starts them")
-    pauses = Pauses.of(trainer)
+    pauses = Pauses()
+    pauses.note(trainer)
     takeover.silence(trainer, asked.scratch)
     trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe, pauses)]
 
@@ -95,24 +97,6 @@ def _leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
         os._exit(int(pipe is None and reason is not None))
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """The loader of a training as Lightning reads it; each time from its start."""
-
-    combined: Any
-
-    @property
-    def num_workers(self) -> int:
-        return max((getattr(one, "num_workers", 0) for one in self.combined.flattened), default=0)
-
-    @property
-    def prefetch_factor(self) -> int:
-        return max((getattr(one, "prefetch_factor", None) or 0 for one in self.combined.flattened), default=0)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (batch for batch, _, _ in self.combined)
-
-
 class Probe(Strobe):
     """Records a stretch of the training that it is added to, measures its sides, and ends the process.
 
@@ -144,16 +128,19 @@ class Probe(Strobe):
 
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Take over."""
+        self._pauses.note(trainer)
         takeover.take_over(trainer, self._asked.scratch)
         if trainer.world_size > 1:
             self._ranks = meet(trainer)
             self._begin_together(STEPS)
+            threading.Thread(target=self._watch, daemon=True).start()
         if STEPS in self._asked.sides:
             super().on_fit_start(trainer, *given)
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Say so."""
         super().on_train_start(trainer, *given)
+        self._pauses.limits(trainer)
         if STEPS in self._asked.sides:
             self._say("Ordinary training")
         else:
@@ -209,10 +196,22 @@ class Probe(Strobe):
         why = in_one_line(error)
         return self._ranks.fail(why) if self._ranks else why
 
+    def _watch(self) -> None:
+        """End when another rank has failed, for which this one may wait in vain."""
+        while self._ranks is not None:
+            time.sleep(LOOKS)
+            if why := self._ranks.ended():
+                _leave(self._pipe, f"its training failed: {self._ranks.fail(why)}")
+
     def _go_on_or_measure(self, trainer: Any) -> None:
         enough = self._is_enough(trainer)
         if self._ranks:
-            enough = self._ranks.is_last(self._steps, enough=enough, ahead=trainer.accumulate_grad_batches)
+            device, ahead = trainer.strategy.root_device, trainer.accumulate_grad_batches
+            if device.type == "cuda":  # whose host runs ahead of the other ranks
+                ahead += SYNCHRONISED
+                if not trainer.is_global_zero and self._steps % SYNCHRONISED == 0:
+                    clock(device)()
+            enough = self._ranks.is_last(self._steps, enough=enough, ahead=ahead)
         if enough:
             self._measure(trainer)
 
@@ -255,8 +254,12 @@ class Probe(Strobe):
         elif any(hasattr(one, "__next__") for one in combined.flattened):
             self._failures.append(ONCE)
         elif (kinds := self._measure_loading(trainer, combined)) and MODEL in self._asked.sides:
-            self._replay(trainer, kinds)
-            return
+            try:
+                self._replay(trainer, kinds)
+            except LostRankError as error:
+                self._failures.append(f"{MODEL}: {error}")
+            else:
+                return
         self._complete(trainer)
 
     def _keep_stretch(self, trainer: Any) -> None:
@@ -272,7 +275,7 @@ class Probe(Strobe):
 
     def _measure_loading(self, trainer: Any, combined: Any) -> list[Kind]:
         """What its batches are like; empty if it cannot be read."""
-        seconds, loader, device = self._asked.seconds, _Reading(combined), trainer.strategy.root_device
+        seconds, loader, device = self._asked.seconds, Reading(combined), trainer.strategy.root_device
         workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
         self._say("The loader alone")
         try:

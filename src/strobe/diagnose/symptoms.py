@@ -74,7 +74,7 @@ def all_steps(record: Record) -> float:
     return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
 
 
-def of_an_epoch(record: Record, gap: str = "between") -> float:
+def of_an_epoch(record: Record, gap: str) -> float:
     """Spread what each epoch's end costs over the steps of a whole epoch, even if the run had fewer."""
     if record.number("ceilings", "between", gap) is not None:  # measured alone
         return 1.0

@@ -23,7 +23,7 @@ Examples
   strobe probe --seconds 10 --yes -m package.train --epochs 3
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
-LAUNCHERS = ("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch")
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 WARNING = "This runs {line} up to its first fit, and trains for some seconds."
 
 
@@ -44,12 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     script_arguments(parser)
     given = parser.parse_args(arguments)
     command = command_of(given)
+    if Path(given.script).name in LAUNCHERS:
+        parser.error(f"{given.script} starts a script in several ranks; give that script, whose Trainer starts them")
     if not given.module and not Path(given.script).is_file():
         parser.error(f"there is no file {given.script}; give the script that trains, or -m MODULE")
-    if Path(given.script).name in LAUNCHERS:
-        parser.error(
-            f"{given.script} starts other processes; give the script that trains, whose Trainer starts its ranks"
-        )
     agree(command, WARNING, yes=given.yes)
     # Only now, so that help and mistakes in the arguments are told at once.
     from rich.console import Console

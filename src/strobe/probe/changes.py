@@ -276,7 +276,8 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
         found["data"] = {"batch_size": loaders[0].batch_size}
     if is_convolutional(module):
         convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
-        found["benchmark"] = torch.backends.cudnn.benchmark
+        if not torch.are_deterministic_algorithms_enabled():
+            found["benchmark"] = torch.backends.cudnn.benchmark
         found["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
     found["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
         hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in module.modules()

@@ -130,6 +130,26 @@ def measure_loader(
         del batches, loader  # ends worker processes
 
 
+@dataclass(frozen=True)
+class Reading:
+    """The loader of a training as Lightning reads it; each time from its start."""
+
+    combined: Any
+
+    @property
+    def num_workers(self) -> int:
+        """Of the loader that has most."""
+        return max((getattr(one, "num_workers", 0) for one in self.combined.flattened), default=0)
+
+    @property
+    def prefetch_factor(self) -> int:
+        """Of the loader that has most."""
+        return max((getattr(one, "prefetch_factor", None) or 0 for one in self.combined.flattened), default=0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (batch for batch, _, _ in self.combined)
+
+
 @contextmanager
 def staying(loaders: Sequence[Any]) -> Iterator[None]:
     """Let the workers of these loaders stay between epochs, each start of which would take its time and cores."""

@@ -128,6 +128,11 @@ class Ranks:
 
         return agree
 
+    def ended(self) -> str | None:
+        """Which of the ranks that were started here has failed, in words."""
+        codes = enumerate((process.poll() for process in self._processes), start=1)
+        return next((f"rank {rank} has ended with code {code}" for rank, code in codes if code), None)
+
     def is_last(self, step: int, *, enough: bool, ahead: int) -> bool:
         """Whether all ranks train no further than this step, once the first one has ``enough``.
 

@@ -20,8 +20,8 @@ WRITING = (  # functions and methods by their last name
     *("to_csv", "to_parquet", "to_pickle"),
 )
 ISOLATED = """{what}
-Loggers, checkpoints and early stopping are off, and nothing after fit is run. But what the script does by itself
-happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
+Loggers, checkpoints and early stopping are off, and nothing after fit is run; its validation runs a few times. But what
+the script does by itself happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
 WITHOUT = "There is no terminal to ask in: add --yes to agree."
 
 

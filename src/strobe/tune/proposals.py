@@ -50,11 +50,11 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
     step = step_of(record)
     if step is None:
         return
-    whole, step = step, replace(step, between=step.between - _pauses(record) / step.images)
+    step = replace(step, between=step.between - _pauses(record) / step.images)
     wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
-    others = (*_prescribed(record, whole, step, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
+    others = (*_prescribed(record, step, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
     for proposal in (*composed, *(part for one in others if (part := _within(one, wanted)) is not None)):
         if (key := frozenset(proposal.overrides)) not in seen:
             yield proposal
@@ -122,12 +122,12 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
     ]
 
 
-def _prescribed(record: Record, whole: Step, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
-    """The findings' prescriptions; what they give ``whole``, the step with pauses, is more of ``step``."""
-    pause = whole.total - step.total
+def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
+    """The findings' prescriptions; what they give a step with its pauses is more of one without."""
+    pause = _pauses(record) / step.images
 
     def of_steps(times: float) -> float:
-        return step.total / max(whole.total / max(times, 1e-9) - pause, 1e-3 * step.total)
+        return step.total / max((step.total + pause) / max(times, 1e-9) - pause, 1e-3 * step.total)
 
     for found in record.items("findings"):
         if (remedy := _remedy(found)) and not _unsearched(record, remedy, asked):
@@ -172,8 +172,8 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
         bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
     context, anew = record.setting("engine.multiprocessing_context"), restarts(record, step)
-    if anew and context in ("spawn", "forkserver"):
-        why = f"Workers begin by {context} in each epoch, and import everything anew"
+    if anew and context in ("spawn", "forkserver") and "workers" in asked:  # the script may need it
+        why = f"Workers begin by {context} in each epoch, which takes longer"
         bound = Figure(1.0, 1.0, step.total / max(1e-3 * step.total, step.total - anew.seconds / step.images))
         yield Proposal(("engine.multiprocessing_context=fork",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:

@@ -34,7 +34,7 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
         return None
     seconds, share, factor = lost
     now, most = record.whole(SAVES), record.whole("trainer.max_epochs") or -1
-    if 0 < most <= max(1, now or 1):
+    if 0 < most <= max(1, now or 1) and record.number("ceilings", "between", "checkpoints") is None:
         return None  # they are saved once
     known = now is not None and now > 0
     now, validated = max(1, now or 1), max(1, record.whole(EPOCHS) or 1)
@@ -57,7 +57,7 @@ def between(record: Record, step: Step) -> list[Finding]:
     """Hooks at the starts and ends of epochs, by owner, and whatever else runs there."""
     found, anew = [], restarts(record, step)
     for name, each in after_steps(record).items():
-        seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record)
+        seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record, "between")
         if (share := seconds / step.images / step.total) >= NOTABLE:
             whole = duration(each * all_steps(record))
             found.append(

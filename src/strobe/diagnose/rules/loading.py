@@ -72,7 +72,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
     if itself is not None:
-        told += f" In {percent(min(1.0, itself))} of that time the training process computes, not its workers."
+        told += f" In {percent(min(1.0, itself))} of that wait the training process computes, not its workers."
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
