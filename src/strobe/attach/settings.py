@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset
 
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer
+from strobe.diagnose.rules.debugging import PROFILERS
 from strobe.probe.changes import described
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
@@ -51,6 +52,9 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     found = loading_of(getattr(trainer, "train_dataloader", None))
     found["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
     found["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
+    found["trainer"]["detect_anomaly"] = torch.is_anomaly_enabled() or bool(getattr(trainer, "_detect_anomaly", False))
+    own = getattr(trainer.profiler, "inner", trainer.profiler)  # the recorder's stands in for it
+    found["trainer"]["profiler"] = PROFILERS.get(type(own).__name__)
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
         found["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches

@@ -29,7 +29,7 @@ LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", 
 BESIDE_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 TRAINER = (
     *("precision", "accumulate_grad_batches", "log_every_n_steps", "benchmark"),
-    *("val_check_interval", "check_val_every_n_epoch"),
+    *("val_check_interval", "check_val_every_n_epoch", "detect_anomaly"),
 )
 MODEL = ("channels_last", "compile", "fused")
 THREADS, MATMUL, BATCH_SIZE = "threads", "matmul_precision", "data.batch_size"

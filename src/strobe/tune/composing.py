@@ -113,10 +113,10 @@ class Composer:
 
     def _compute(self) -> Changes:
         """The changes of the model's side with which an image takes least."""
-        precision, layout, fused, threads = self._binaries()
+        debugging, precision, layout, fused, threads = self._binaries()
         side = self.computing
         best: Changes = ()
-        axes = [[*precision, *layout, *_pairs(precision, layout)], fused, threads]
+        axes = [debugging, [*precision, *layout, *_pairs(precision, layout)], fused, threads]
         own, count = cores_of_a_rank(self.record), self.record.count("threads")
         if own and count and count > own:
             axes.insert(0, axes.pop())  # on too many threads the others take long, and tell little
@@ -133,7 +133,7 @@ class Composer:
         return best
 
     def _binaries(self) -> tuple[list[Changes], ...]:
-        """Precision, memory layout, fused update and threads: what else each of them can be."""
+        """Anomaly detection, precision, memory layout, fused update and threads: what else each of them can be."""
         record = self.record
         precision = faster_precision(record)
         last, own, threads = record.setting("model.channels_last"), cores_of_a_rank(record), record.count("threads")
@@ -145,6 +145,7 @@ class Composer:
             fitting = {max(1, math.floor(own)), max(1, math.floor(own) - beside)}
             counts = [count for count in sorted(fitting) if count > threads or (many and count < threads)]
         values: tuple[list[Changes], ...] = (
+            [("trainer.detect_anomaly=false",)] if record.setting("trainer.detect_anomaly") is True else [],
             [*([(f"trainer.precision={precision}",)] if precision else []), *self._matmul(precision)],
             [
                 *([(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else []),

@@ -16,6 +16,7 @@ OVER: dict[str, tuple[str, ...]] = {
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "matmul": ("matmul_precision",),
     "benchmark": ("trainer.benchmark",),
+    "debugging": ("trainer.detect_anomaly",),
 }
 OWN = ("loader", "engine")  # and these only in the application
 ALL = OVER | OF_SCRIPTS

@@ -4,9 +4,11 @@
                                        [--finalists 1] [--no-grid] [--keep FOLDER] [--seed N]
 
 CASES is a JSON file, such as ``tests/tune/programs/cases.json``: a list of ``{file, half, remedy, grid}``. ``remedy``
-names the dimensions of which one must be in what is recommended. ``grid`` has the axes of an exhaustive search, each a
-list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid trains in a fresh process,
-in random order, and the fastest take turns with what was recommended, as in :mod:`strobe.validation.search`.
+names the dimensions of which one must be in what is recommended, or the cause that must be told first where it lies
+between steps (``validation``, ``epoch_checkpoint``), which no search changes. ``grid`` has the axes of an exhaustive
+search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid trains in a
+fresh process, in random order, and the fastest take turns with what was recommended, as in
+:mod:`strobe.validation.search`.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from strobe.overrides import applied, key_of
 from strobe.present import terminal
 from strobe.present.terminal import say
 from strobe.probe.changes import WANTED
+from strobe.records.run import load_record
 from strobe.tune.dimensions import ALL, DIMENSIONS
 from strobe.tune.record import NAME
 from strobe.validation import search
@@ -34,6 +37,8 @@ from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, interval_of, scored
 
 AIM = 0.95  # of the grid's best
+REMEDIES = (*ALL, "validation", "epoch_checkpoint")
+TOLD = "told"  # the cause of the first finding before anything was changed
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Case:
     Attributes:
         file: the script.
         half: ``developed``, or ``held_out`` if it was kept aside while rules were written.
-        remedy: dimensions, of which each is a right recommendation.
+        remedy: dimensions, of which each is a right recommendation, and causes, of which each is a right verdict.
         grid: the axes of an exhaustive search.
     """
 
@@ -62,9 +67,10 @@ class Case:
         """The changes of each cell of the grid."""
         return [applied([], list(itertools.chain.from_iterable(values))) for values in itertools.product(*self.grid)]
 
-    def is_right(self, recommended: Sequence[str]) -> bool:
-        """Whether a recommendation has one of the remedies."""
-        return bool({DIMENSIONS.get(key_of(text)) for text in recommended} & {*self.remedy})
+    def is_right(self, tuning: Mapping[str, Any]) -> bool:
+        """Whether a search recommended one of the remedies, or told one of the causes first."""
+        recommended = {DIMENSIONS.get(key_of(text)) for text in tuning["recommended"]}
+        return bool({*recommended, tuning[TOLD]} & {*self.remedy})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -125,8 +131,8 @@ def load(file: Path) -> list[Case]:
             f"{file} cannot be read as a list of cases ({error!r}); see strobe.validation.scripts"
         ) from None
     for case in cases:
-        if not case.file.is_file() or not {*case.remedy} <= {*ALL}:
-            raise DataError(f"{file}: {case.file.name} is missing, or its remedy is not one of {', '.join(ALL)}")
+        if not case.file.is_file() or not {*case.remedy} <= {*REMEDIES}:
+            raise DataError(f"{file}: {case.file.name} is missing, or its remedy is not one of {', '.join(REMEDIES)}")
     return cases
 
 
@@ -135,7 +141,8 @@ def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
     words = ["--yes", "--budget", budget, "--out", str(folder), str(case.file)]
     subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=True)
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
-    return record
+    findings = load_record(folder / record["probes"][0]["directory"]).items("findings") if record["probes"] else []
+    return record | {TOLD: findings[0]["cause"] if findings else None}
 
 
 def begin_of(case: Case) -> search.Begin:
@@ -155,7 +162,7 @@ def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float
         tunings: of each script its ``tune.json``.
         shares: how many times as fast as its grid's best each recommendation is, as far as grids were measured.
     """
-    right = [case.name for case, tuning in tunings if case.is_right(tuning["recommended"])]
+    right = [case.name for case, tuning in tunings if case.is_right(tuning)]
     wrong = [case.name for case, _ in tunings if case.name not in right]
     trials = [
         (one["predicted"], one["measured"]["median"])
@@ -164,8 +171,9 @@ def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float
         if one["measured"] and one["predicted"] and not one["bounded"]
     ]
     good = sum(share >= AIM for share in shares)
+    sure = interval_of(len(right), len(tunings))
     return [
-        f"remedy recommended: {len(right)} of {len(tunings)} ({interval_of(len(right), len(tunings))}; aim 11 of 12)"
+        f"remedy recommended, or cause told first: {len(right)} of {len(tunings)} ({sure}; aim 11 of 12)"
         + (f"; not of {', '.join(wrong)}" if wrong else ""),
         scored(trials),
         f"at least {AIM} of the grid's best: {good} of {len(shares)}: {', '.join(f'{one:.2f}' for one in shares)}",
