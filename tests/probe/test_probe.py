@@ -222,7 +222,7 @@ def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize(("second", "kept"), [(120.0, 120.0), (50.0, 60.0)])
+@pytest.mark.parametrize(("second", "kept"), [(120.0, 120.0), (50.0, 60.0), (7.0, None)])
 def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
     second: float, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,9 +232,10 @@ def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
         probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses())
+        probe._told = probe._counted = 1
         probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
         probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
-        probe._end_replay(trainer, Rate(60.0, 50.0, 70.0, None))
+        probe._end_replay(trainer, Rate(60.0 if kept else 6.0, 5.0, 70.0 if kept else 8.0, None))
         assert probe._meter is probe._again.meter is not before
         assert not ended
         probe._end_replay(trainer, Rate(second, 0.9 * second, 1.1 * second, None))

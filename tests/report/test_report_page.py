@@ -144,7 +144,7 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
         ({"efficiency": math.nan, "first_step_seconds": math.inf}, "Training 1,463 images/s", "nan"),
         ({"verdict": "A title (measured 5 images/s). Try b=2."}, "A title. Try b=2.", "(measured"),
         ({"machine": {"others": 0.02, "stolen": 0.0, "idle": 0.5}}, "Quiet: 94 steps measured", "Noisy"),
-        ({"machine": {"others": 0.81, "stolen": 0.0, "idle": 0.0}}, "Shared: 94 steps measured while", "Quiet"),
+        ({"machine": {"others": 0.4, "stolen": 0.0, "idle": 0.3}}, "Shared: 94 steps measured while", "Quiet"),
         ({"machine": BUSY, "findings": [TAKEN]}, "It waited for a core.", "Noisy"),
         ({"machine": BUSY}, "Noisy: other processes (stress 1.5 cores) kept training from its cores for 30%", "Quiet"),
         (

@@ -18,7 +18,8 @@ VALIDATION, CHECKPOINTS, _ = GAPS
 ROOM = 0.5  # of the free disk, that a checkpoint may take
 STATES = 3  # times its weights, that a checkpoint with the state of an optimizer takes
 MORE = 4  # times as many batches are validated, until that takes long enough to tell
-COUNTS = {"sequential": sum, "min_size": min}  # the batches of several loaders; the most of one in other modes
+# The batches of several loaders, by the mode in which they are combined: in others the most of one.
+COUNTS: dict[str, Callable[[list[float]], float]] = {"sequential": sum, "min_size": min}
 
 
 @dataclass
@@ -110,6 +111,8 @@ class Pauses:
         size = STATES * sum(part.nbytes for part in trainer.lightning_module.parameters())
         if size > ROOM * shutil.disk_usage(scratch).free:
             raise StrobeError(f"{scratch} may have no room for one; TMPDIR=FOLDER gives another one")
+        for config in trainer.lr_scheduler_configs:
+            vars(config.scheduler).pop("step", None)  # the takeover's, which is no part of a checkpoint
         taken, path, light = 0.0, scratch / "weights.ckpt", all(one.save_weights_only for one in self.checkpoints)
         for _ in range(2):  # the first one pays for folders and imports
             began = time.perf_counter()
@@ -140,7 +143,7 @@ def _validations(trainer: Any, batches: float | None, step: float) -> float:
     if not batches:
         return 0.0
     times = math.floor(batches / every) if every and every < batches else 1
-    return times / epochs / batches
+    return float(times / epochs / batches)
 
 
 def _saves(one: Any, trainer: Any, batches: float | None, step: float, validations: float) -> float:

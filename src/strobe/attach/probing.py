@@ -37,6 +37,7 @@ from strobe.probe.ranks import LostRankError, Ranks, meet
 from strobe.records.run import Record
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
+BUSY = 2.0  # times as fast as the model alone training was: nothing is known of the model then
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 ONCE = "the loader can be read only once, and training reads it"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
@@ -263,8 +264,7 @@ class Probe(Strobe):
         self._complete(trainer)
 
     def _keep_stretch(self, trainer: Any) -> None:
-        recorded = STEPS in self._asked.sides
-        if recorded:
+        if STEPS in self._asked.sides:
             self._each(trainer, "teardown", trainer.lightning_module, "fit")
         self._let_go()
         self.place = self._new_place()
@@ -345,7 +345,11 @@ class Probe(Strobe):
             self._slow, self._meter = rate, self._new_meter(trainer)
             self._again.meter = self._meter
             return
-        enter(self._ceilings, MODEL, max((rate, self._slow or rate), key=lambda one: one.median))
+        rate = max((rate, self._slow or rate), key=lambda one: one.median)
+        if BUSY * rate.high < trained:
+            self._failures.append(f"{MODEL}: alone it was far slower than in training, so something else held it up")
+        else:
+            enter(self._ceilings, MODEL, rate)
         if BETWEEN in self._asked.sides and self._ranks is None:
             self._say("Validation and checkpoints alone")
             trainer.callbacks = [one for one in self._callbacks if one is not self]

@@ -138,7 +138,7 @@ def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Prop
 
 def _pauses(record: Record) -> float:
     """Seconds per step of validations and checkpoints that were measured alone: trainings in turns have none."""
-    return sum(record.mapping("ceilings", "between").values())
+    return float(sum(record.mapping("ceilings", "between").values()))
 
 
 def _remedy(found: Mapping[str, Any]) -> list[str]:
