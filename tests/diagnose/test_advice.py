@@ -71,10 +71,14 @@ def test_loader_without_measurements_says_how_far_workers_may_carry() -> None:
 def test_loader_without_a_remedy_names_what_is_full() -> None:
     record = example("loader", summary__ceilings__alternatives=[], summary__environment__usable_cores=2)
     record.summary["num_workers"], record.summary["ceilings"]["cpu_seconds"]["loader"] = 2, 2 / 280
+    assert (
+        "2 workers load no faster than one process does." in of("loader", record)[0].evidence
+    )  # 280/s, 120 ms a batch
+    record.summary["ceilings"]["loading"] = None
     finding = of("loader", record)[0]
     assert finding.overrides == ()
     assert finding.advice.startswith("No alternative was measured")
-    assert finding.advice.endswith("The cores allow no more than 2 workers per rank.")
+    assert finding.advice.endswith("The cores have room for 2 workers, and no more.")
     slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
     record.summary["ceilings"]["alternatives"].append(slower)
     assert of("loader", record)[0].advice.startswith("No measured alternative loads faster")
@@ -88,6 +92,15 @@ def test_more_workers_are_not_the_answer_to_a_slow_sampler(script: str | None) -
     assert "In 90% of that wait the training process computes" in finding.evidence
     assert "make the sampler cheaper" in finding.advice
     assert finding.overrides == finding.changes == ()
+
+
+def test_a_few_late_batches_are_told_from_a_slow_loader() -> None:
+    record = example("loader", summary__ceilings__alternatives=[])
+    wait, measured = record.summary["step_seconds"]["data_wait"], record.summary["steps"]["measured"]
+    record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 0.9 * wait}
+    assert f"3 of {measured} steps wait long, the others hardly" in of("loader", record)[0].evidence
+    record.summary["uneven"]["steps"] = measured - 1
+    assert "wait long" not in of("loader", record)[0].evidence
 
 
 def test_what_takes_most_of_loading_is_named() -> None:
@@ -219,7 +232,8 @@ def test_fewer_updates_where_no_fused_optimizer_is_faster() -> None:
 def test_a_callback_is_named_and_left_out_by_its_key(name: str, kind: str, overrides: tuple[str, ...]) -> None:
     hooks = [{"name": name, "kind": kind, "mean": 0.03, "longest": 0.05, "calls": 180}]
     finding = of("callback", example("callback", summary__callbacks=hooks))[0]
-    assert finding.title.startswith(f"{name.removesuffix(' 2')} takes")
+    who = f"Hooks of {name} itself take " if kind == "module" else f"{name.removesuffix(' 2')} takes "
+    assert finding.title.startswith(who)
     assert finding.overrides == overrides
 
 

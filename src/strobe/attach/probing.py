@@ -40,6 +40,7 @@ LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps betw
 BUSY = 2.0  # times as fast as the model alone training was: nothing is known of the model then
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 ONCE = "the loader can be read only once, and training reads it"
+UNLOGGED = "logging is off here, and the script logs by itself (logger.experiment): strobe run shows what that costs"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
 _taken: set[str] = set()
 
@@ -119,7 +120,7 @@ class Probe(Strobe):
         self._summary: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
         self._readings: list[contention.Reading] = []
-        self._began = 0.0
+        self._began, self._calls = 0.0, 0
         self._ranks: Ranks | None = None  # of several
 
     @property
@@ -142,6 +143,7 @@ class Probe(Strobe):
         """Say so."""
         super().on_train_start(trainer, *given)
         self._pauses.limits(trainer)
+        self._calls = takeover.Nothing.calls
         if STEPS in self._asked.sides:
             self._say("Ordinary training")
         else:
@@ -244,6 +246,8 @@ class Probe(Strobe):
     def _measure(self, trainer: Any) -> None:
         """Everything but the model, in a hook: nobody trains meanwhile."""
         self._keep_stretch(trainer)
+        if takeover.Nothing.calls > self._calls:
+            self._failures.append(UNLOGGED)
         self._began = time.perf_counter()
         self._readings.append(contention.read())
         loop = trainer.fit_loop

@@ -7,7 +7,7 @@ from dataclasses import replace
 from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import loads_itself, worker_limit
+from strobe.diagnose.symptoms import worker_limit, workers_in_vain
 from strobe.overrides import split
 from strobe.records.run import Record
 
@@ -24,6 +24,9 @@ _CALLS = {  # by the override's group, or the override itself
     "matmul_precision": "torch.set_float32_matmul_precision({})",
 }
 _WORDS = {  # what only this application has, and what there is for any training
+    "No alternative was measured: look at": "Look at",
+    "other work on the items": "the data set's items",
+    "val_check_interval=None": "val_check_interval=1.0",
     "Scaling the images": "Preparing batches (transfer hooks)",
     "Scaling and augmenting": "Preparing batches (transfer hooks)",
     "scaling and augmenting": "preparing batches (transfer hooks)",
@@ -57,7 +60,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     advice, predicted, overrides = finding.advice, finding.predicted_speedup, finding.overrides
     if finding.cause == "loader":
         limit = worker_limit(record, step)
-        more = limit and limit.workers >= MORE * max(1, step.workers) and loads_itself(record, step) is None
+        more = limit and limit.workers >= MORE * max(1, step.workers) and workers_in_vain(record, step) is None
         if limit and more and not overrides and record.has(WORKERS):
             advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted

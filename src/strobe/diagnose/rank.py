@@ -49,6 +49,7 @@ EXPLAINED = (
     ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
     ("single_thread", "threads", "threads without a core slow all but one"),
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
+    ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
     ("memory_layout", "background_thread", "the layouts were compared while it computed"),
     ("launch_bound", "stalled", "the host launches nothing while it waits"),
     ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
@@ -226,7 +227,7 @@ def gain(finding: Mapping[str, Any]) -> str:
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
     if not finding.get("overrides") and not is_measured(finding):
         lost = record.number("lost")  # which older records do not have
-        most = 1 / max(1e-3, 1 - lost) if lost is not None else high
+        most = max(high, 1 / max(1e-3, 1 - lost)) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
     if low <= 1 or high > WIDEST * low:
         return ""

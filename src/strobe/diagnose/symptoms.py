@@ -17,6 +17,7 @@ ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
 FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
+SHARED = 1.25  # times as fast as one process several workers load at most, if something that they share holds them
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
@@ -45,7 +46,9 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
         return None
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
-        busy = min(1.0, max(0.05, step.loader_cpu * step.loader.median / (step.ranks * max(1, step.workers))))
+        alone = record.number("ceilings", "loading", "cores") or 0.0  # of one process, which waits for no other
+        seen = step.loader_cpu * step.loader.median / (step.ranks * max(1, step.workers))
+        busy = min(1.0, max(0.05, seen, alone))
     fitting = (own if step.cores else own - 1) / busy
     most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
@@ -83,13 +86,24 @@ def of_an_epoch(record: Record, gap: str) -> float:
     return steps / batches if batches and 0 < steps < batches and not often else 1.0
 
 
-def loads_itself(record: Record, step: Step) -> float | None:
-    """The share of waiting for workers in which the thread that trains computes, if that is most of it.
+def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
+    """Why more workers would not load faster, as a sentence, and what to look at; None if they may.
 
-    It draws the indices of batches, and unpacks what workers send; more workers do neither.
+    The training process draws the indices of batches and unpacks what workers send, whatever their number. And where
+    several load no faster than one process, they share what holds them.
     """
-    used = record.number("main_used", "data_wait") if step.workers else None
-    return used if used is not None and used >= BY_ITSELF else None
+    if not step.workers:
+        return None
+    used, one = record.number("main_used", "data_wait"), record.number("ceilings", "loading", "seconds")
+    several = min(step.workers, cores_of_a_rank(record) or 1) >= 2
+    if used is not None and used >= BY_ITSELF:
+        told = f"In {min(1.0, used):.0%} of that wait the training process computes, not its workers."
+        look = "make the sampler cheaper, for example by drawing the indices of many batches at once, and let workers "
+        return told, f"More workers would not help: {look}send tensors, which need no unpacking."
+    if several and one and step.loader and step.loader.high * one < SHARED * step.images:
+        told = f"{step.workers} workers load no faster than one process does."
+        return told, "More workers would not help: look for what they share, such as a lock, a file or a server."
+    return None
 
 
 def times_an_epoch(interval: Any, batches: float | None) -> float:

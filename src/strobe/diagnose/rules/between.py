@@ -21,7 +21,7 @@ def validation(record: Record, step: Step) -> Finding | None:
     return Finding(
         "validation",
         f"Validation takes {percent(share)} of training",
-        f"Validation costs {duration(seconds)} per {duration(step.seconds)} step.",
+        f"Validation costs {duration(seconds)} beside each {duration(step.seconds)} step.",
         advice,
         overrides,
         without(step, between=seconds * (1 - left)),
@@ -44,7 +44,7 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
     return Finding(
         "epoch_checkpoint",
         f"Saving checkpoints takes {percent(share)} of training",
-        f"Saving costs {duration(seconds)} per {duration(step.seconds)} step.",
+        f"Saving costs {duration(seconds)} beside each {duration(step.seconds)} step.",
         f"Save every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
         if known
         else "Save less often, or to a faster disk.",

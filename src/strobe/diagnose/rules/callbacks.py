@@ -73,7 +73,8 @@ def _finding(
 ) -> Finding:
     """The finding about a hook; ``saved`` is in seconds of a mean step."""
     name = "Saving checkpoints" if hook.cause == "checkpoint" else hook.name
-    title = f"{name} takes {percent(hook.mean / step.seconds)} of each step"
+    who = f"Hooks of {name} itself take" if hook.kind == "module" else f"{name} takes"
+    title = f"{who} {percent(hook.mean / step.seconds)} of each step"
     measured = _measured(record)
     often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""

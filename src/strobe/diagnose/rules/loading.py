@@ -10,15 +10,16 @@ from strobe.diagnose.symptoms import (
     RELOAD,
     cores_of_a_rank,
     crowded,
-    loads_itself,
     restarts,
     steady_waiting,
     usual_wait,
     worker_limit,
+    workers_in_vain,
 )
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
+SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
 FAR = 3.0  # times as long as the loader alone takes
 PREFETCH = "engine.prefetch_factor"
@@ -61,8 +62,8 @@ def loader(record: Record, step: Step) -> Finding | None:
         for entry in record.alternatives("loader")
         if (found := estimate_of_loader(record, step, entry)) is not None
     ]
-    itself = loads_itself(record, step)
-    if itself is None:
+    in_vain = workers_in_vain(record, step)
+    if in_vain is None:
         remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
     nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
     helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
@@ -71,8 +72,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
-    if itself is not None:
-        told += f" In {percent(min(1.0, itself))} of that wait the training process computes, not its workers."
+    told += _seldom(record, step) + (f" {in_vain[0]}" if in_vain else "")
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -183,12 +183,19 @@ def _parts(record: Record) -> tuple[str, str]:
     return told, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
 
 
+def _seldom(record: Record, step: Step) -> str:
+    """A sentence where a few batches are waited for, and most are not; empty otherwise."""
+    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
+    extra = record.number("uneven", "extra_seconds") or 0.0
+    few = long < SELDOM * measured / max(1, step.workers)
+    if record.text("uneven", "phase") != "data_wait" or not few or extra < MOSTLY * step.wait * step.images:
+        return ""
+    return f" {long:.0f} of {measured:,.0f} steps wait long, the others hardly: some samples take far longer to make."
+
+
 def _nothing_measured(record: Record, step: Step) -> str:
-    if loads_itself(record, step) is not None:
-        return (
-            "More workers would not help: make the sampler cheaper, for example by drawing the indices of many "
-            "batches at once, and let workers send tensors, which need no unpacking."
-        )
+    if in_vain := workers_in_vain(record, step):
+        return in_vain[1]
     tried = "No measured alternative loads faster" if record.alternatives("loader") else "No alternative was measured"
     if step.loader and step.wait > FAR * step.pace and not step.workers:
         return (
@@ -197,6 +204,7 @@ def _nothing_measured(record: Record, step: Step) -> str:
     advice = f"{tried}: look at the storage, and at the time to decode an image."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:
-        room = "The cores allow" if limit.by == "cores" else f"{limit.by} has room for"
-        advice += f" {room} no more than {counted(limit.workers, 'worker')} per rank."
+        room = "The cores have" if limit.by == "cores" else f"{limit.by} has"
+        each = " of each rank" if step.ranks > 1 else ""
+        advice += f" {room} room for {counted(limit.workers, 'worker')}{each}, and no more."
     return advice

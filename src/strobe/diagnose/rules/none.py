@@ -61,7 +61,8 @@ def _largest(record: Record, scaling: str) -> str:
     total = record.number("step_seconds", "total")
     if largest is None or not total or (largest == "transfer" and scaling):
         return ""
-    return f" The largest part of a step is {_PHASES[largest]}, {percent(seconds[largest] / total)}."
+    share = percent(seconds[largest] / total)
+    return f" The largest part of a step is {_PHASES[largest]}, {share}: profiler=trace shows its operators."
 
 
 def _scaling(record: Record, step: Step) -> str:

@@ -88,7 +88,8 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
     quarters, phase = growth(record, step) or ([], "")
     if phase not in _PHASES:
         return None
-    most = step.seconds / min(step.seconds, quarters[0])
+    start = max(quarters[0] - max(0.0, quarters[1] - quarters[0]) / 2, quarters[0] / 2)  # of the first quarter
+    most = step.seconds / min(step.seconds, start)
     told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
