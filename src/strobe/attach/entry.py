@@ -17,7 +17,7 @@ def callbacks() -> list[Any]:
     In the process of a script that is probed (``strobe probe``) its training is taken over instead.
     """
     if (asked := Asked.read()) is not None:
-        from strobe.attach.probing import attend
+        from strobe.attach.attending import attend
 
         attend(asked)
         return []

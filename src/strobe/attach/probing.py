@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,43 +41,9 @@ STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as
 ONCE = "the loader can be read only once, and training reads it"
 UNLOGGED = "logging is off here, and the script logs by itself (logger.experiment): strobe run shows what that costs"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
-_taken: set[str] = set()
 
 
-def attend(asked: Asked) -> None:
-    """Take over the first training of this process, of each Lightning that it has imported."""
-    pipe = Connection(asked.pipe) if os.getpid() == asked.process else None  # of a rank that Lightning started
-    for name in takeover.PACKAGES:
-        if name in sys.modules and name not in _taken:
-            _taken.add(name)
-            trainer = sys.modules[name].Trainer
-            takeover.without_loggers(trainer, asked.scratch)
-            takeover.on_fit(trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
-
-
-def _begin(asked: Asked, pipe: Connection | None, trainer: Any) -> None:
-    if trainer.num_nodes > 1:
-        _leave(pipe, f"it trains on {trainer.num_nodes} nodes, and only one can be probed")
-    if trainer.world_size > 1 and (way := getattr(trainer.strategy.launcher, "_start_method", None)):
-        _leave(pipe, f'its ranks begin by {way}; those of Trainer(strategy="ddp") can be probed')
-    if pipe is None and os.getppid() != asked.process:
-        _leave(pipe, "another program starts its ranks; give the script itself, whose Trainer starts them")
-    pauses = Pauses()
-    pauses.note(trainer)
-    takeover.silence(trainer, asked.scratch)
-    trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe, pauses)]
-
-
-def _measures(callback: Any) -> bool:
-    """Whether it is one of Strobe's own, which would measure the measuring."""
-    return isinstance(callback, Strobe) or type(callback).__module__.startswith("strobe.")
-
-
-def _ended(pipe: Connection | None, _: Any) -> None:
-    _leave(pipe, "its training ended before it could be measured")
-
-
-def _leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
+def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
     """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit.
 
     A rank without the pipe ends with an error where there is a reason; rank 0 hears of it, or ends with it.
@@ -171,7 +136,7 @@ class Probe(Strobe):
             self._failures.append(f"{MODEL}: {why}")
             self._guarded(self._complete, trainer)
         super().on_exception(trainer, pl_module, exception)
-        _leave(self._pipe, f"its training failed: {why}")
+        leave(self._pipe, f"its training failed: {why}")
 
     def _new_place(self) -> Path:
         return Path(self._asked.folder)
@@ -179,7 +144,7 @@ class Probe(Strobe):
     def _fail(self, trainer: Any, error: Exception) -> None:
         super()._fail(trainer, error)
         lost = isinstance(error, LostRankError)
-        _leave(self._pipe, self._why(error) if lost else f"an error of Strobe's own ended it: {in_one_line(error)}")
+        leave(self._pipe, self._why(error) if lost else f"an error of Strobe's own ended it: {in_one_line(error)}")
 
     def _say(self, what: str) -> None:
         if self._pipe is not None:
@@ -204,7 +169,7 @@ class Probe(Strobe):
         while self._ranks is not None:
             time.sleep(LOOKS)
             if why := self._ranks.ended():
-                _leave(self._pipe, f"its training failed: {self._ranks.fail(why)}")
+                leave(self._pipe, f"its training failed: {self._ranks.fail(why)}")
 
     def _go_on_or_measure(self, trainer: Any) -> None:
         enough = self._is_enough(trainer)
@@ -375,7 +340,7 @@ class Probe(Strobe):
         """Write the record, and end."""
         assert self.place is not None
         if not trainer.is_global_zero:
-            _leave(self._pipe)
+            leave(self._pipe)
         ceilings, summary = self._ceilings, self._summary
         if ceilings["shared_cores"]:
             ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
@@ -392,7 +357,7 @@ class Probe(Strobe):
             save(summary, self.place)
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]
         nothing = wanted and all(ceilings[side] is None for side in wanted)
-        _leave(self._pipe, ceilings["reason"] if nothing else None)
+        leave(self._pipe, ceilings["reason"] if nothing else None)
 
 
 def _parts(loader: Any, seconds: float) -> dict[str, Any] | None:
