@@ -53,7 +53,7 @@ def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> N
     record = example("nothing", summary__callbacks=[CALLBACK])
     (finding,) = diagnose(record)
     text = verdict(record, [finding])
-    most = max(finding.predicted_speedup.high, 1 / (1 - finding.lost))
+    most = max(finding.predicted_speedup.median, 1 / (1 - finding.lost))
     assert text.endswith(f". Fixing this would make training up to {most:.2f}x as fast.")
     assert "Predicted" not in text
 

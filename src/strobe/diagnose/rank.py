@@ -227,7 +227,7 @@ def gain(finding: Mapping[str, Any]) -> str:
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
     if not finding.get("overrides") and not is_measured(finding):
         lost = record.number("lost")  # which older records do not have
-        most = max(high, 1 / max(1e-3, 1 - lost)) if lost is not None else high
+        most = max(median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
         return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
     if low <= 1 or high > WIDEST * low:
         return ""
