@@ -5,7 +5,7 @@
 
 CASES is a JSON file, such as ``tests/tune/programs/cases.json``: a list of ``{file, half, remedy, grid}``. ``remedy``
 names the dimensions of which one must be in what is recommended, or the cause that must be told first where it lies
-between steps (``validation``, ``epoch_checkpoint``), which no search changes. ``grid`` has the axes of an exhaustive
+beside steps (``validation``, ``epoch_checkpoint``, ``logging``), which no search changes. ``grid`` has the axes of an exhaustive
 search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid trains in a
 fresh process, in random order, and the fastest take turns with what was recommended, as in
 :mod:`strobe.validation.search`.
@@ -37,7 +37,7 @@ from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, interval_of, scored
 
 AIM = 0.95  # of the grid's best
-REMEDIES = (*ALL, "validation", "epoch_checkpoint")
+REMEDIES = (*ALL, "validation", "epoch_checkpoint", "logging")
 TOLD = "told"  # the cause of the first finding before anything was changed
 
 
