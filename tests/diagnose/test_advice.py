@@ -159,6 +159,13 @@ def test_a_processor_that_became_slower_explains_longer_steps() -> None:
     assert "cooling" in finding.advice
 
 
+def test_steps_that_get_slower_were_faster_still_at_the_very_start() -> None:
+    record = example("slowing_down")
+    first = record.summary["quarters"]["seconds"][0]
+    (finding,) = of("slowing_down", record)
+    assert finding.predicted_speedup.high > record.summary["step_seconds"]["total"] / first
+
+
 def test_the_knee_not_the_largest_batch() -> None:
     record = example("small_batch")
     entries = record.summary["ceilings"]["alternatives"]

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.candidates import MOST, Candidate, candidates
+from strobe.diagnose.predict import step_of
+from strobe.diagnose.symptoms import worker_limit
 from strobe.records.run import Record
 from support.recorded import CAUSES, example
 
@@ -71,6 +73,18 @@ def test_workers_are_counted_over_the_ranks_of_the_host() -> None:
 
     assert most(1) == 8
     assert most(2) == 4
+
+
+def test_workers_that_wait_for_each_other_have_no_room_for_more() -> None:
+    """They look idle; one of them alone computes all the time."""
+    record = example("loader", summary__num_workers=2, summary__environment__usable_cores=2)
+    record.summary["ceilings"]["cpu_seconds"]["loader"] = 0.5 / 280
+    step = step_of(record)
+    assert step is not None
+    assert (found := worker_limit(record, step)) is not None
+    record.summary["ceilings"]["loading"] |= {"cores": 1.0}
+    assert (alone := worker_limit(record, step)) is not None
+    assert alone.workers == 2 < found.workers
 
 
 def test_what_the_symptom_calls_for_comes_first() -> None:

@@ -241,3 +241,50 @@ def test_where_threads_outnumber_the_cores_all_else_is_measured_with_fewer() -> 
 
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert offered(Record({"schema": 1, "status": "failed"})) == []
+
+
+def test_what_was_left_on_to_find_a_bug_is_measured_without_first() -> None:
+    record, asked = concluded("debugging"), list[tuple[str, ...]]()
+
+    def measure(side: str, changes: tuple[str, ...]) -> Alternative | None:
+        asked.append(changes)
+        return None
+
+    list(proposals(record, None, budget=600.0, measure=measure))
+    assert asked[0] == ("trainer.detect_anomaly=false",)
+
+
+def test_cudnn_tries_its_algorithms_only_where_it_does_not_yet() -> None:
+    record = concluded("nothing")
+    assert "trainer.benchmark=true" not in measured(record)
+    record.summary["environment"]["gpu_capability"] = [8, 0]
+    record.config["benchmark"] = False
+    assert "trainer.benchmark=true" in measured(record)
+    record.config["benchmark"] = True
+    assert "trainer.benchmark=true" not in measured(record)
+
+
+def test_workers_that_are_spawned_are_forked_only_if_that_is_asked_for() -> None:
+    record = concluded("workers_restart")
+    record.config["engine"]["multiprocessing_context"] = "spawn"
+    forked = ("engine.multiprocessing_context=fork",)
+    assert forked not in [one.overrides for one in offered(record)]
+    (proposal,) = [one for one in offered(record, ["workers"]) if one.overrides == forked]
+    assert proposal.bounded
+    assert proposal.predicted is not None
+    assert proposal.predicted.high > 1
+
+
+def test_what_is_predicted_of_a_training_that_pauses_is_more_of_one_in_turns() -> None:
+    """Half of its time is validation, and there is none in turns."""
+    record = concluded("threads")
+    step = step_of(record)
+    assert step is not None
+    told = record.items("findings")[0]["predicted_speedup"]["median"]
+    pause = step.total * step.images
+    record.summary["ceilings"] |= {"between": {"validation": pause}}
+    record.summary["between_seconds"] = {"validation": pause}
+    record.summary["overall_images_per_second"] = None
+    (proposal,) = offered(record, ["threads"])
+    assert proposal.predicted is not None
+    assert proposal.predicted.median == pytest.approx(1 / (2 / told - 1), rel=0.05)
