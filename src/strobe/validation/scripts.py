@@ -141,7 +141,7 @@ def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
     words = ["--yes", "--budget", budget, "--out", str(folder), str(case.file)]
     subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=True)
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
-    findings = load_record(folder / record["probes"][0]["directory"]).items("findings") if record["probes"] else []
+    findings = load_record(folder / record["looks"][0]["directory"]).items("findings") if record["looks"] else []
     return record | {TOLD: findings[0]["cause"] if findings else None}
 
 
