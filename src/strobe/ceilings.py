@@ -83,7 +83,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
             if ranks:
                 ceilings.take_part()
             sys.exit()
-        seconds = 2 * (cfg.ceilings_seconds + BEGINNING)
+        seconds = (2 + (trainer.strategy.root_device.type == "cuda")) * (cfg.ceilings_seconds + BEGINNING)
         print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         return ceilings.measure(), cfg
 
@@ -96,7 +96,7 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
     title = f"batch {cfg.data.batch_size}, {workers} workers"
     if record["batch_bytes"] is not None:
         title += f", {record['batch_bytes'] / 1e6:,.2f} MB a batch"
-    table = Table("ceiling", "images/s", "95% interval", "core-ms an image", title=title)
+    table = Table("ceiling", "images/s", "95% interval", "CPU ms an image", title=title)
     for side, name in NAMES.items():
         if record[side] is None:
             continue
@@ -130,7 +130,7 @@ def explain(record: dict[str, Any], *, workers: int) -> list[str]:
 
         how = f"Loader and model share {counted(usable_cores(), 'core')}"
     if joint < rates[first]:
-        sentences.append(f"{how}: both ceilings cannot be reached together; {_rate(joint)} images/s can.")
+        sentences.append(f"{how}, so together they reach about {_rate(joint)} images/s.")
     else:
         sentences.append(f"{how}, which leave room for both.")
     return sentences

@@ -254,7 +254,7 @@ def test_an_interval_that_is_too_wide_to_tell_is_said_and_not_drawn() -> None:
     assert len(of_class(page.section("speedup"), "sign")) == len(of_class(whole.section("speedup"), "sign")) - 1
 
 
-@pytest.mark.parametrize(("width", "why"), [(1.5, "their intervals all hold 1"), (3.0, "they are too few, or differ")])
+@pytest.mark.parametrize(("width", "why"), [(1.5, "all intervals include 1"), (3.0, "they are too few, or differ")])
 def test_runs_that_cannot_tell_get_a_sentence_in_place_of_a_forest(width: float, why: str) -> None:
     record = comparison(24)
     for value in (cell[key] for cell in record["cells"] for key in ("images_per_second", "speedup") if cell[key]):

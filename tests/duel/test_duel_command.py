@@ -48,7 +48,7 @@ def test_steps_are_compared_where_a_side_does_not_show_the_size_of_its_batches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     _, text = said(capsys, "--quads", "4", "--", "rate=1", "--", "rate=2", "unsized", begin=Made)
-    assert "Steps are compared, whatever they hold: the batches of B do not show how many samples." in text
+    assert "The batches of B do not show how many samples they hold, so steps/s are compared." in text
     assert "steps/s, B " in text
 
 

@@ -184,8 +184,8 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
         'precision="bf16-mixed" computes in another precision: compare the accuracy before you rely on it.'
     )
     assert first_losses(tuning) == (
-        "Losses of the first 3 steps, from the same seed: from 2 to 1 as it is, from 2 to 1 with the changes; "
-        "they differ by 0.0% in the median, by 2.0% at most."
+        "From the same seed the loss goes from 2 to 1 as it is, from 2 to 1 with the changes (3 steps; "
+        "0.0% apart in the median, 2.0% at most)."
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
     larger = warning(tuning_of(tmp_path, "data.batch_size=64"))

@@ -200,7 +200,7 @@ class Probe(Strobe):
     def _begins_anew(self, trainer: Any, passed: float) -> bool:
         """Whether workers start anew in the next epoch, which is so near that it is worth seeing what that costs."""
         loop = trainer.fit_loop
-        loaders = loop._combined_loader.flattened if loop._combined_loader else ()
+        loaders = loop._combined_loader.flattened if loop._combined_loader is not None else ()
         anew = any(getattr(one, "num_workers", 0) and not getattr(one, "persistent_workers", True) for one in loaders)
         epoch = trainer.current_epoch
         if not anew or epoch > 1 or (epoch and loop.batch_idx >= WARMUP_STEPS):
@@ -226,10 +226,12 @@ class Probe(Strobe):
         elif (kinds := self._measure_loading(trainer, combined)) and MODEL in self._asked.sides:
             try:
                 self._replay(trainer, kinds)
-            except LostRankError as error:
-                self._failures.append(f"{MODEL}: {error}")
+            except Exception as error:
+                let_go(error)
+                self._failures.append(f"{MODEL}: {self._why(error)}")
             else:
                 return
+        self._pause(trainer)
         self._complete(trainer)
 
     def _keep_stretch(self, trainer: Any) -> None:
@@ -319,14 +321,18 @@ class Probe(Strobe):
             self._failures.append(f"{MODEL}: alone it was far slower than in training, so something else held it up")
         else:
             enter(self._ceilings, MODEL, rate)
-        if BETWEEN in self._asked.sides and self._ranks is None:
+        self._pause(trainer)
+        self._complete(trainer)
+
+    def _pause(self, trainer: Any) -> None:
+        """Measure validations and checkpoints; of a lone rank."""
+        asked = self._asked
+        if BETWEEN in asked.sides and self._ranks is None:
             self._say("Validation and checkpoints alone")
             trainer.callbacks = [one for one in self._callbacks if one is not self]
-            asked = self._asked
             found = self._pauses.measure(trainer, self._summary, asked.seconds, asked.scratch)
-            self._ceilings["between"] = found[0]
-            self._failures += found[1]
-        self._complete(trainer)
+            self._ceilings["between"], failures = found
+            self._failures += failures
 
     def _scaled(self, rate: Rate) -> Rate:
         """In the samples that the module tells by ``self.log(..., batch_size=7)``, where it does."""

@@ -249,8 +249,8 @@ def baseline(record: Mapping[str, Any]) -> Section:
     about: list[str | Text] = [
         "Against",
         Text(f"{record['baseline_file']}.", "code"),
-        f"Above 1{TIMES} is faster; no difference: the interval holds 1; with fewer than {FEWEST} trials there is no "
-        "verdict.",
+        f"Above 1{TIMES} is faster; no difference: the interval includes 1; with fewer than {FEWEST} trials there is "
+        "no verdict.",
     ]
     return Section("baseline", title, about, parts)
 

@@ -171,7 +171,7 @@ def speedups(compared: Comparison) -> kit.Section:
     if not cells:
         return kit.Section("speedup", title, "", [])
     if not any(cell.verdict in _SURE for cell in clear):
-        why = "their intervals all hold 1" if clear else "they are too few, or differ too much"
+        why = "all intervals include 1" if clear else "they are too few, or differ too much"
         nothing = f"These runs cannot tell {counted(len(cells), 'cell')} from {against}: {why}."
         return kit.Section(
             "speedup", title, "", [kit.Paragraph(f"{nothing} Train longer, or more often (sweep.repeats).")]

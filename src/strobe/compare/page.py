@@ -36,9 +36,9 @@ _METHOD = (
     "run resemble each other more than two runs do, so a single run's interval, over its steps, is too narrow to "
     "compare with.",
     "Cells of one sweep are compared repeat by repeat, so a slow minute that hits a whole repeat changes no speed-up. "
-    "A cell is faster or slower where the interval of its speed-up does not hold 1. The intervals allow for the number "
-    "of cells (Holm): among equals, 97 of 100 sweeps call none faster or slower. A single run gets no verdict. Tied "
-    "cells may be as fast as the fastest; in 95 of 100 sweeps the truly fastest is among them.",
+    "A cell is faster or slower where the interval of its speed-up does not include 1. The intervals allow for the "
+    "number of cells (Holm): among equals, 97 of 100 sweeps call none faster or slower. A single run gets no verdict. "
+    "Tied cells may be as fast as the fastest; in 95 of 100 sweeps the truly fastest is among them.",
     "A run is faster where its files already lie in memory (the page cache). Where runs differ in that, the top of "
     "this page says so.",
 )

@@ -106,7 +106,7 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     first.in_steps = second.in_steps = not (first.sized and second.sized)
     if first.in_steps:
         which = " and ".join(side.name for side in sides if not side.training.sized)
-        say(console, f"Steps are compared, whatever they hold: the batches of {which} do not show how many samples.")
+        say(console, f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
     about = clock(4 * options.quads * options.seconds)
     say(console, f"Taking turns for about {about}, longer where two steps take more than a turn")
     found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE)
@@ -120,7 +120,7 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
-        told = f"These turns cannot tell which is faster: the {ratio.n} quads differ too much; give more --quads."
+        told = f"These turns cannot tell which is faster: the turns differ too much; try --quads {2 * options.quads}."
     say(console, told)
     if limit is None:
         return 0

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.errors import ConfigError
+from strobe.process.launch import LAUNCHERS, MODULES
 
 EXAMPLE = "give a command such as python train.py ARGUMENTS"
-SEVERAL = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # start several processes
-MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 OWN = ("python", "python3", f"python3.{sys.version_info.minor}")
 _CLUSTER = re.compile(r"(-[bBdEhiIOPqsSuvVx]*)([cm])(.*)", re.DOTALL)  # options such as -um or -mMODULE
 _PYTHON = re.compile(r"python[\d.]*")
@@ -50,7 +49,7 @@ def program_of(command: Sequence[str], variables: Mapping[str, str], folder: Pat
     if not words:
         raise ConfigError(f"there is no command; {EXAMPLE}")
     name = Path(words[0]).name
-    if name in SEVERAL:
+    if name in LAUNCHERS:
         raise ConfigError(f"{name} starts several processes, and a duel is between single ones; {EXAMPLE}")
     if _PYTHON.fullmatch(name):
         options, rest = _options(words)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, positive_seconds, script_arguments
+from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments
 from strobe.process.signals import exit_code, interruptible
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
-alone, its model alone on batches that were loaded before, and on a GPU copies to it. Then the process ends: nothing
-that the script does after fit is run.
+alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
+checkpoint. Then the process ends: nothing that the script does after fit is run.
 """
 EXAMPLES = """
 The record goes to strobe-runs/DATE/TIME-SCRIPT, or to --out DIR, with the script's output in output.txt.
@@ -23,7 +23,6 @@ Examples
   strobe probe --seconds 10 --yes -m package.train --epochs 3
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 WARNING = "This runs {line} up to its first fit, and trains for some seconds."
 
 
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     script_arguments(parser)
     given = parser.parse_args(arguments)
     command = command_of(given)
-    if Path(given.script).name in LAUNCHERS:
+    if Path(given.script).name in (*LAUNCHERS, *MODULES):
         parser.error(f"{given.script} starts a script in several ranks; give that script, whose Trainer starts them")
     if not given.module and not Path(given.script).is_file():
         parser.error(f"there is no file {given.script}; give the script that trains, or -m MODULE")
@@ -52,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Only now, so that help and mistakes in the arguments are told at once.
     from rich.console import Console
 
-    from strobe.present.terminal import say
+    from strobe.present.terminal import clock, say
+    from strobe.probe.asked import SIDES
     from strobe.probe.script import OUTPUT, probe_script
     from strobe.process.fork import Failure
     from strobe.records.run import load_record
@@ -63,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"Cannot write to {given.out or Path.cwd()} ({error.strerror}); give another folder by --out.")
     console = Console(stderr=True)
-    say(console, "The script, until it trains")
+    about = clock(len(SIDES) * given.seconds)
+    say(console, f"Running the script until its first fit, then measuring for about {about}")
     found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=lambda what: say(console, what))
     if (folder / "summary.json").is_file():
         print_summary(load_record(folder).summary, folder, Console())

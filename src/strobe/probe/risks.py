@@ -10,18 +10,22 @@ MOST = 8  # that are named
 OUTSIDE = {  # modules whose import tells
     "network": (
         *("requests", "httpx", "aiohttp", "urllib", "socket", "boto3", "paramiko", "huggingface_hub"),
+        *("urllib3", "fsspec", "s3fs", "gcsfs", "google", "datasets"),
         *("wandb", "mlflow", "neptune", "comet_ml", "clearml"),
     ),
-    "a database": ("sqlite3", "psycopg", "psycopg2", "pymysql", "pymongo", "redis", "sqlalchemy"),
+    "a database": ("sqlite3", "psycopg", "psycopg2", "pymysql", "pymongo", "redis", "sqlalchemy", "duckdb"),
+    "other processes": ("subprocess",),
 }
 WRITING = (  # functions and methods by their last name
     *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "rmtree", "rmdir", "rename", "symlink_to"),
     *("save", "savez", "save_file", "save_checkpoint", "save_pretrained", "savefig", "dump"),
-    *("to_csv", "to_parquet", "to_pickle"),
+    *("to_csv", "to_parquet", "to_pickle", "tofile", "savetxt", "imwrite", "imsave", "copy2", "copyfile", "copytree"),
 )
+CALLS = ("os.remove", "os.replace", "os.system", "shutil.copy", "shutil.move")  # whose last names others have, too
 ISOLATED = """{what}
-Loggers, checkpoints and early stopping are off, and nothing after fit is run; its validation runs a few times. But what
-the script does by itself happens as in any run: files that it writes or removes, downloads, databases.{risks}"""
+Loggers, checkpoints and early stopping are off, and nothing after fit is run. Its validation runs a few times, and a
+checkpoint goes into a temporary folder. What the script does by itself happens as in any run: files that it writes or
+removes, downloads, databases.{risks}"""
 WITHOUT = "There is no terminal to ask in: add --yes to agree."
 
 
@@ -75,7 +79,7 @@ def _seen(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             last = name.rpartition(".")[2]
-            if last in WRITING or (last == "open" and _writes(node)):
+            if last in WRITING or name in CALLS or (last == "open" and _writes(node)):
                 yield node.lineno, name
 
 

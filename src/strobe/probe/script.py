@@ -11,10 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from strobe.measure.timing import Rate
 from strobe.probe import driver
 from strobe.probe.asked import ASKED, SIDES, Asked
 from strobe.probe.changes import WANTED
 from strobe.process.fork import Failure, FreshProcess, last_said, print_into
+from strobe.records.run import alternative_of
 
 OUTPUT = "output.txt"  # of the script, in the record's folder
 
@@ -73,15 +75,8 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
     ceilings = summary["ceilings"]
     if ceilings[side] is None:
         return None
-    return {
-        "overrides": list(changes),
-        "side": side,
-        "rate": ceilings[side],
-        "interval": ceilings["intervals"][side],
-        "ratio": None,
-        "cpu_seconds": ceilings["cpu_seconds"].get(side),
-        "images_per_step": summary["batch_size"],
-    }
+    rate = Rate(ceilings[side], *ceilings["intervals"][side], ceilings["cpu_seconds"].get(side))
+    return alternative_of(changes, side, rate, summary["batch_size"])
 
 
 def why_not(failure: Failure, folder: Path) -> str:

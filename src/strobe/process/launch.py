@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 LONGEST = 3600  # seconds that an option takes
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
+MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 
 
 def parser_of(command: str, text: str) -> argparse.ArgumentParser:

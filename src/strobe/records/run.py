@@ -6,12 +6,13 @@ something empty, for what is missing or of the wrong type.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strobe.errors import DataError
+from strobe.measure.timing import Rate
 from strobe.overrides import split
 
 T = TypeVar("T")
@@ -125,6 +126,24 @@ class Record:
         """The configuration's value of a key, if it is a whole number."""
         value = self.setting(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def alternative_of(
+    overrides: Sequence[str], side: str, rate: Rate, images: int | None, ratio: list[float | None] | None = None
+) -> dict[str, Any]:
+    """An entry of the record's ``alternatives``: a side with other settings, in steps of so many images.
+
+    ``ratio``: to the run's own, where they took turns.
+    """
+    return {
+        "overrides": list(overrides),
+        "side": side,
+        "rate": rate.median,
+        "interval": [rate.low, rate.high],
+        "ratio": ratio,
+        "cpu_seconds": rate.cpu_seconds,
+        "images_per_step": images,
+    }
 
 
 def load_record(run_dir: Path) -> Record:

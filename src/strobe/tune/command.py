@@ -24,6 +24,7 @@ from strobe.tune.session import broken_off, search
 from strobe.tune.table import print_tuning
 
 SEARCHED = [name for name in ALL if name not in OWN]
+STARTING = 5.0  # seconds, about, until a script trains
 TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
 WARNING = "This runs {line} up to its first fit, many times, and trains for some seconds each time."
 EPILOG = f"""
@@ -62,6 +63,12 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         raise ConfigError(f"--patch {options.patch} is not a file in a folder that exists; give another one")
     command = shlex.join(["strobe", "tune", *arguments])
     budget = seconds(options.budget, "--budget ")
+    least = STARTING + 3 * options.seconds + 2 * (STARTING + TURNS * options.turn_seconds)
+    if budget < least:
+        told = (
+            f"one probe and one comparison take about {least:.0f} s; give --budget {math.ceil(2 * least / 60)}m or more"
+        )
+        raise ConfigError(f"--budget {options.budget} is too little: {told}")
     agree(script.words, WARNING, yes=options.yes)
     of = {"script": script.line, "source": script.source}
     tuning = _tuning(begin(_folder(options.out, script), [], over, command=command, budget=budget, **of), options.out)
@@ -81,17 +88,24 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     print_tuning(console, tuning)
     page = write_page(tuning)
     if options.patch is not None:
-        found = writing.edits(tuning.recommended, writing.made(tuning))
-        told, left_out = writing.patch(found)
-        say(console, *left_out)
-        if told:
-            try:
-                options.patch.write_text(told, encoding="utf-8")
-            except OSError as error:
-                why = f"--patch {options.patch} cannot be written ({error.strerror or error})"
-                raise DataError(f"{why}; {page} has what to write") from error
-            say(console, writing.applying(options.patch, found))
+        _write_patch(options.patch, tuning, page, console)
     say(console, str(page))
+
+
+def _write_patch(path: Path, tuning: Tuning, page: Path, console: Console) -> None:
+    """Write what is recommended; without anything an older file goes, which would otherwise be applied."""
+    found = writing.edits(tuning.recommended, writing.made(tuning))
+    told, left_out = writing.patch(found)
+    say(console, *left_out)
+    try:
+        if told:
+            path.write_text(told, encoding="utf-8")
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        why = f"--patch {path} cannot be written ({error.strerror or error})"
+        raise DataError(f"{why}; {page} has what to write") from error
+    say(console, writing.applying(path, found) if told else f"There is nothing to patch: {path} was not written.")
 
 
 def _folder(wanted: Path | None, script: Script) -> Path:

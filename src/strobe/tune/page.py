@@ -80,9 +80,9 @@ def _tiles(tuning: Tuning) -> list[kit.Tile]:
     spread = interval(ratio["low"], ratio["high"], factor) if ratio else ""
     kept = sum(trial["kept"] and not trial.get("left_out") for trial in tuning.trials)
     return [
-        *([kit.Tile("Found against given", factor(ratio["median"]), note=spread)] if ratio else []),
+        *([kit.Tile("Speed-up", factor(ratio["median"]), note=spread)] if ratio else []),
         kit.Tile("Trials", f"{len(tuning.trials)}", note=f"{kept} kept"),
-        kit.Tile("Measured alone", f"{len(tuning.sides)}", note="settings of loader or model"),
+        kit.Tile("Settings measured", f"{len(tuning.sides)}", note="of loader or model alone"),
         kit.Tile("Time", duration(tuning.seconds), note=f"of {duration(budget)}"),
     ]
 

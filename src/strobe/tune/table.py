@@ -13,7 +13,7 @@ from strobe.diagnose.predict import step_of
 from strobe.measure import WIDEST
 from strobe.measure.statistics import Interval
 from strobe.overrides import key_of
-from strobe.present.format import duration, interval, pace
+from strobe.present.format import counted, duration, interval, pace
 from strobe.present.terminal import say
 from strobe.records.run import Record
 from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, multiplies
@@ -125,8 +125,8 @@ def first_losses(tuning: Tuning) -> str:
         f"from {each[0]:.4g} to {each[-1]:.4g} {how}" for each, how in zip(zip(*pairs, strict=True), SIDES, strict=True)
     ]
     return (
-        f"Losses of the first {len(pairs)} steps, from the same seed: {', '.join(ends)}; they differ by "
-        f"{statistics.median(away):.1%} in the median, by {max(away):.1%} at most."
+        f"From the same seed the loss goes {', '.join(ends)} ({counted(len(pairs), 'step')}; "
+        f"{statistics.median(away):.1%} apart in the median, {max(away):.1%} at most)."
     )
 
 

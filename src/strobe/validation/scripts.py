@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if options.names and case.name not in options.names:
                 continue
             tunings.append((case, tune(case, folder / case.name / "tune", options.budget)))
-            if options.grid:
+            if options.grid and "given" in tunings[-1][1]:
                 place = folder / case.name
                 shares += search.compare([tunings[-1][1]], case.cells, place, console, options, begin=begin_of(case))
             say(console, *lines(tunings, shares))
@@ -137,9 +137,10 @@ def load(file: Path) -> list[Case]:
 
 
 def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
-    """The record of ``strobe tune`` of a script; what it prints is shown."""
+    """The record of ``strobe tune`` of a script, with nothing in it if that fails; what it prints is shown."""
     words = ["--yes", "--budget", budget, "--out", str(folder), str(case.file)]
-    subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=True)
+    if subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=False).returncode:
+        return {"recommended": [], "trials": [], TOLD: None}
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
     findings = load_record(folder / record["looks"][0]["directory"]).items("findings") if record["looks"] else []
     return record | {TOLD: findings[0]["cause"] if findings else None}

@@ -34,6 +34,7 @@ from strobe.probe.ceilings import in_one_line as sentence
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
 from strobe.probe.model import Standing, measure_model, note_input
 from strobe.probe.ranks import Ranks
+from strobe.records.run import alternative_of
 
 log = logging.getLogger(__name__)
 
@@ -153,15 +154,7 @@ class Ceilings:
         if rate is None:
             log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self._failures) or "no GPU")
             return None
-        return {
-            "overrides": list(overrides),
-            "side": side,
-            "rate": rate.median,
-            "interval": [rate.low, rate.high],
-            "ratio": ratio,
-            "cpu_seconds": rate.cpu_seconds,
-            "images_per_step": images,
-        }
+        return alternative_of(overrides, side, rate, images, ratio)
 
     def settle(self, record: dict[str, Any]) -> None:
         """Add what the run's own model reached in its turns, and compute the others' rates from their ratios to it."""
