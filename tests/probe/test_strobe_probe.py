@@ -205,6 +205,19 @@ def test_batches_of_varying_shape_are_replayed(tmp_path: Path) -> None:
     assert record["ceilings"]["loader"] < record["ceilings"]["model"]
 
 
+def test_a_stream_without_length_is_probed_though_its_workers_start_anew(tmp_path: Path) -> None:
+    stream = """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self): return iter(torch.rand(60, 4))
+batches = torch.utils.data.DataLoader(Stream(), batch_size=3, num_workers=1)
+trainer.fit(Net(), batches)
+"""
+    reason, record = probed(script(tmp_path, STEPS, stream), tmp_path / "out", seconds=0.2)
+    assert reason is None
+    assert record["ceilings"]["loader"] > 0
+    assert record["ceilings"]["model"] > 0
+
+
 def test_a_script_of_lightning_cli_is_probed(tmp_path: Path) -> None:
     given = ["fit", "--trainer.accelerator=cpu", "--trainer.max_epochs=1", "--trainer.callbacks=__main__.Fetch"]
     reason, record = probed(FOLDER / "cli.py", tmp_path / "out", *given)

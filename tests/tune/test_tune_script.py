@@ -209,6 +209,7 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
             "--over loader cannot be searched in a script; choose from workers",
         ),
         (["--patch", "no/found.diff", "train.py"], "--patch no/found.diff is not a file in a folder that exists"),
+        (["--budget", "10s", "train.py"], "--budget 10s is too little: one probe and one comparison take about"),
         (["--budget", "soon", "train.py"], "--budget soon is not a length of time; give one such as --budget 120s"),
     ],
 )

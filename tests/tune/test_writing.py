@@ -178,4 +178,7 @@ def test_what_stands_nowhere_is_written_all_the_same() -> None:
         'Trainer(precision="bf16-mixed")',
         "Optimizer(..., fused=True)",
     ]
-    assert patch([Edit("x", ())]) == ("", ["x is not in the patch: its place was not found"])
+    assert patch([Edit("x", ())]) == (
+        "",
+        ["x is not in the patch: it is a line of its own, to write before the Trainer is made"],
+    )

@@ -1,11 +1,13 @@
 """``strobe tune SCRIPT.py``: what makes somebody else's training faster, measured without an edit."""
 
 import argparse
+import math
 import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.present.terminal import console as output
@@ -22,6 +24,9 @@ from strobe.tune.record import NAME, Tuning, begin, resumed
 from strobe.tune.script import Script, seconds
 from strobe.tune.session import broken_off, search
 from strobe.tune.table import print_tuning
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SEARCHED = [name for name in ALL if name not in OWN]
 STARTING = 5.0  # seconds, about, until a script trains
@@ -92,7 +97,7 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
     say(console, str(page))
 
 
-def _write_patch(path: Path, tuning: Tuning, page: Path, console: Console) -> None:
+def _write_patch(path: Path, tuning: Tuning, page: Path, console: "Console") -> None:
     """Write what is recommended; without anything an older file goes, which would otherwise be applied."""
     found = writing.edits(tuning.recommended, writing.made(tuning))
     told, left_out = writing.patch(found)

@@ -163,7 +163,9 @@ class _Source:
 def _changes(edit: Edit) -> tuple[Path, list[Change]]:
     """The file of an edit, and the changes to it; raises a ValueError that says why it cannot be made."""
     about = edit.call
-    if about is None or "file" not in about:
+    if about is None:
+        raise ValueError("it is a line of its own, to write before the Trainer is made")
+    if "file" not in about:
         raise ValueError("its place was not found")
     if about["constructor"]:
         raise ValueError(f"{about['call']} at {edit.place} has a constructor of its own; change it there")
