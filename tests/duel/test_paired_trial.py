@@ -67,6 +67,34 @@ def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
     assert "too few runs" not in verdicts
 
 
+class Bursty(Made):
+    """Each 20th step loads for all of them, for as long as 30 others take."""
+
+    def __init__(self, machine: Machine, name: str, rate: float) -> None:
+        super().__init__(machine, name, rate, step=1 / rate)
+        self.done = 0
+
+    def turn(self, seconds: float) -> Block | Failure:
+        steps, passed = 0, 0.0
+        while passed < seconds or steps < 2:
+            self.done, steps = self.done + 1, steps + 1
+            passed += self.step * (30 if self.done % 20 == 0 else 1)
+        self.machine.turns.append((self.name, seconds))
+        return Block(steps, passed, steps)
+
+
+def test_turns_become_longer_where_samples_come_in_bursts() -> None:
+    machine = Machine(lambda _: 1.0)
+    found = duel(Bursty(machine, "A", 30), Bursty(machine, "B", 60), seconds=1.0, early=False, seed=3)
+    assert isinstance(found, Duel)
+    assert found.ratio.middle == pytest.approx(2.0, rel=0.2)
+    assert not found.ratio.wide
+    assert [seconds for _, seconds in machine.turns] == [1.0] * 6 + [4.0] * (len(machine.turns) - 6)
+    even = Machine(lambda _: 1.0)
+    duel(Made(even, "A", 30), Made(even, "B", 60), seconds=1.0, early=False, seed=3)
+    assert {seconds for _, seconds in even.turns} == {1.0}
+
+
 @pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower")])
 def test_what_differs_is_told_apart_and_soon_if_it_is_clear(ratio: float, verdict: str) -> None:
     duels = [made(noisy(seed, 0.1, heavy=False), ratio, seed=seed) for seed in range(50)]

@@ -13,7 +13,7 @@ from strobe.measure.timing import Block
 from strobe.process.fork import Failure, FreshProcess
 
 STEPS = 2  # that fit into a turn of either side
-UNCOUNTED = 2  # turns before the first quad
+UNEVEN, LONGER, LONGEST = 1.5, 4.0, 5.0  # times a side's slowest turn, from where all are so much longer; seconds
 FALSE = 0.025  # of duels of equals that are to be told may find the one side faster, and as many the other
 
 Side = Literal["incumbent", "candidate"]
@@ -105,8 +105,9 @@ def duel(
     """Let two trainings take turns, and compare them in quads of turns: A B B A, or B A A B, at random.
 
     A steady drift of the machine cancels out within a quad. A pair before the first quad is not counted: one side
-    may have been warm for long, while the other has trained only a few steps. After ``turns`` of each side, and
-    after twice and four times as many, :func:`strobe.measure.statistics.sequential` decides.
+    may have been warm for long, while the other has trained only a few steps. Where the first turns of a side differ
+    widely, such as by samples that come in bursts, all turns become longer, and counting begins anew. After ``turns``
+    of each side, and after twice and four times as many, :func:`strobe.measure.statistics.sequential` decides.
 
     Args:
         incumbent: A, warm.
@@ -122,20 +123,27 @@ def duel(
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
     random, planned = Random(seed), max(FEWEST, -(-turns // 2))
     asked = looks(planned) if early else looks(planned)[1:2]
-    for quad in range(asked[-1]):
+    quad, begun = 0, False
+    while quad < asked[-1]:
         if quad >= FEWEST and deadline is not None and time.monotonic() >= deadline:
             break
         first, second = random.sample(list(sides), 2)
-        for number, side in enumerate([*([first, second] if quad == 0 else []), first, second, second, first]):
+        before = [] if begun else [first, second]  # turns that are not counted
+        for side in [*before, first, second, second, first]:
             turn = sides[side].turn(seconds)
             if isinstance(turn, Failure):
                 return Defeat(turn.reason, turn.memory, side)
-            if quad or number >= UNCOUNTED:
-                rates[side].append(turn.rate)
+            rates[side].append(turn.rate)
             seconds = max(seconds, STEPS * turn.seconds / turn.steps)
-        if quad + 1 in asked and is_over(
-            sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha), asked
-        ):
+        if not begun:
+            begun = True
+            if LONGER * seconds <= LONGEST and any(max(some) > UNEVEN * min(some) for some in rates.values()):
+                seconds *= LONGER
+                rates = {"incumbent": [], "candidate": []}
+                continue
+            rates = {side: some[1:] for side, some in rates.items()}
+        quad += 1
+        if quad in asked and is_over(sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha), asked):
             break
     ratio = sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha)
     return Duel(ratio, rates["candidate"], rates["incumbent"])
