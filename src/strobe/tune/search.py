@@ -20,8 +20,11 @@ SHORT = "the budget left too little time for more"  # than a share of it, in whi
 SLACK = 0.8  # of what an action took before, that must be left for the next one
 PROPOSALS = 10  # trials of a search, that share the false alarms that it may have
 PROOF = 1.5  # times as long as a usual trial it takes
-ALONE = {"model": 0.2, "loader": 0.3}  # of the budget, that measuring sides alone has taken when no more is begun
-ALL_MODEL = 0.4  # the same where training hardly waits for its loader
+# Of the budget, that measuring each side alone has taken when no more of it is begun: where training hardly waits for
+# its loader, where it waits, and where it waits for much of the time.
+COMPUTING = {"model": 0.4, "loader": 0.1}
+ALONE = {"model": 0.2, "loader": 0.2}
+WAITING, MUCH = {"model": 0.15, "loader": 0.3}, 0.3
 
 
 @dataclass
@@ -90,7 +93,8 @@ class Search:
         tuning, base = self.tuning, list(self.tuning.best)
         first: Figure | None = None  # what was predicted of what is kept
         step = step_of(record)
-        most = ALONE if step is None or step.waiting >= NOTABLE else ALONE | {"model": ALL_MODEL}
+        waiting = NOTABLE if step is None else step.waiting
+        most = COMPUTING if waiting < NOTABLE else ALONE if waiting < MUCH else WAITING
         offers = proposals(
             record,
             tuning.header["over"],
@@ -123,7 +127,8 @@ class Search:
         """One side with changes, as measured; only from the given configuration, and for a share of the budget."""
         tuning, asked = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
         earlier, place = tuning.sides[: self._heard], self._heard
-        most, spent = shares[side] * tuning.header["budget"], sum(float(one["seconds"]) for one in earlier)
+        most = shares[side] * tuning.header["budget"]
+        spent = sum(float(one["seconds"]) for one in earlier if one["side"] == side)
         if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
             if base != tuning.header["given"]:
                 return None
