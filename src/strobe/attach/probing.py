@@ -39,7 +39,7 @@ LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps betw
 BUSY = 2.0  # times as fast as the model alone training was: nothing is known of the model then
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 ONCE = "the loader can be read only once, and training reads it"
-UNLOGGED = "Logging is off here, and the script logs by itself (logger.experiment): strobe run shows what that costs"
+UNLOGGED = "the script's own logging (logger.experiment), which is off here: strobe run shows what it costs"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
 
 

@@ -113,14 +113,15 @@ def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
 
 
 def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
-    """What the findings say that no proposal tries, such as to leave a callback out."""
-    asked = set(over or ())
-    return [
+    """What the findings say that no proposal tries, such as to leave a callback out, and what a probe left out."""
+    asked, reason = set(over or ()), record.text("ceilings", "reason")
+    told = [
         f"{found['title']}{f' ({promised})' if (promised := gain(found)) else ''}. {found['advice']}"
         for found in record.items("findings")
         if found["cause"] != "nothing"
         and (_unsearched(record, _remedy(found), asked) or (is_foreign(record) and not _remedy(found)))
     ]
+    return [*told, f"Not measured: {reason}"] if reason and is_foreign(record) else told
 
 
 def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
