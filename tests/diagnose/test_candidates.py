@@ -79,6 +79,7 @@ def test_workers_that_wait_for_each_other_have_no_room_for_more() -> None:
     """They look idle; one of them alone computes all the time."""
     record = example("loader", summary__num_workers=2, summary__environment__usable_cores=2)
     record.summary["ceilings"]["cpu_seconds"]["loader"] = 0.5 / 280
+    record.summary["ceilings"]["loading"] |= {"cores": 0.2}
     step = step_of(record)
     assert step is not None
     assert (found := worker_limit(record, step)) is not None

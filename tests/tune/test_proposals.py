@@ -275,16 +275,24 @@ def test_workers_that_are_spawned_are_forked_only_if_that_is_asked_for() -> None
     assert proposal.predicted.high > 1
 
 
-def test_what_is_predicted_of_a_training_that_pauses_is_more_of_one_in_turns() -> None:
-    """Half of its time is validation, and there is none in turns."""
-    record = concluded("threads")
-    step = step_of(record)
+@pytest.mark.parametrize("cause", ["threads", "optimizer", "loader"])
+def test_pauses_that_no_turn_has_change_no_prediction(cause: str) -> None:
+    """Half of the time is validation."""
+    plain = concluded(cause)
+    step = step_of(plain)
     assert step is not None
-    told = record.items("findings")[0]["predicted_speedup"]["median"]
     pause = step.total * step.images
-    record.summary["ceilings"] |= {"between": {"validation": pause}}
-    record.summary["between_seconds"] = {"validation": pause}
-    record.summary["overall_images_per_second"] = None
-    (proposal,) = offered(record, ["threads"])
-    assert proposal.predicted is not None
-    assert proposal.predicted.median == pytest.approx(1 / (2 / told - 1), rel=0.05)
+    pausing = concluded(cause, summary__between_seconds={"validation": pause})
+    pausing.summary["ceilings"] |= {"between": {"validation": pause}}
+    pausing.summary["overall_images_per_second"] = 1 / (2 * step.total)
+    pausing.summary["findings"] = [finding.as_dict() for finding in diagnose(pausing)]
+    plain.summary["between_seconds"] = {}
+    plain.summary["overall_images_per_second"] = 1 / step.total
+    plain.summary["findings"] = [finding.as_dict() for finding in diagnose(plain)]
+    before, after = (
+        {one.overrides: one.predicted.median for one in offered(record) if one.predicted and not one.bounded}
+        for record in (plain, pausing)
+    )
+    shared = before.keys() & after.keys()
+    assert shared
+    assert {each: after[each] for each in shared} == pytest.approx({each: before[each] for each in shared}, rel=0.02)

@@ -75,7 +75,8 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
     ceilings = summary["ceilings"]
     if ceilings[side] is None:
         return None
-    rate = Rate(ceilings[side], *ceilings["intervals"][side], ceilings["cpu_seconds"].get(side))
+    low, high = ceilings["intervals"][side]
+    rate = Rate(ceilings[side], low, high, ceilings["cpu_seconds"].get(side))
     return alternative_of(changes, side, rate, summary["batch_size"])
 
 

@@ -1,4 +1,5 @@
 """Classify roadside objects (pole, car, tree, pedestrian, sign, wall) from lidar point clouds."""
+
 import lightning as L
 import numpy as np
 import torch
@@ -78,8 +79,15 @@ class Scans(Dataset):
 class PointNet(L.LightningModule):
     def __init__(self):
         super().__init__()
-        self.point = nn.Sequential(nn.Conv1d(7, 64, 1), nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 128, 1),
-                                   nn.BatchNorm1d(128), nn.ReLU(), nn.Conv1d(128, 512, 1))
+        self.point = nn.Sequential(
+            nn.Conv1d(7, 64, 1),
+            nn.BatchNorm1d(64),
+            nn.ReLU(),
+            nn.Conv1d(64, 128, 1),
+            nn.BatchNorm1d(128),
+            nn.ReLU(),
+            nn.Conv1d(128, 512, 1),
+        )
         self.head = nn.Sequential(nn.Linear(512, 128), nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, len(KINDS)))
         self.acc = torchmetrics.Accuracy(task="multiclass", num_classes=len(KINDS))
 

@@ -1,4 +1,5 @@
 """Causal language model over SMILES strings, used later to propose candidate molecules."""
+
 import math
 import random
 

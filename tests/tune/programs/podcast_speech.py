@@ -3,6 +3,7 @@
 Each recording is read whole, because loudness and the noise floor are taken
 from the whole recording, and is then cut into overlapping one-second clips.
 """
+
 import os
 import random
 import tempfile
@@ -75,7 +76,7 @@ class Podcasts(IterableDataset):
                 rng.shuffle(starts)
                 for s in starts:
                     label = (int(path.stem[-3:]) * 31 + s // 800) % len(CLASSES)
-                    yield torch.from_numpy(frames[s:s + CLIP].copy()), label
+                    yield torch.from_numpy(frames[s : s + CLIP].copy()), label
 
 
 class Detector(L.LightningModule):

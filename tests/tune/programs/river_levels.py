@@ -1,4 +1,5 @@
 """Forecast tomorrow's river levels from the past week at the gauges of a catchment."""
+
 import argparse
 
 import lightning as L
@@ -39,8 +40,8 @@ class Windows(Dataset):
 
     def __getitem__(self, i):
         g, t = self.index[i]
-        past = self.series[g, :, t:t + PAST]
-        future = self.series[g, 0, t + PAST:t + PAST + AHEAD]
+        past = self.series[g, :, t : t + PAST]
+        future = self.series[g, 0, t + PAST : t + PAST + AHEAD]
         return torch.from_numpy(past), torch.from_numpy(future)
 
 
@@ -69,7 +70,11 @@ class TCN(L.LightningModule):
         self.save_hyperparameters()
         layers, width = [], 2
         for dilation in (1, 2, 4, 8, 16):
-            layers += [nn.Conv1d(width, hidden, 3, padding=dilation, dilation=dilation), nn.BatchNorm1d(hidden), nn.ReLU()]
+            layers += [
+                nn.Conv1d(width, hidden, 3, padding=dilation, dilation=dilation),
+                nn.BatchNorm1d(hidden),
+                nn.ReLU(),
+            ]
             width = hidden
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(hidden * 2, AHEAD)

@@ -3,6 +3,7 @@
 The coefficients of a store are separate parameters, so that a store can be
 frozen, exported or added without touching the others.
 """
+
 import lightning as L
 import pandas as pd
 import torch
@@ -17,15 +18,17 @@ def sales_table(days, seed):
     gen = torch.Generator().manual_seed(seed)
     rows = days * STORES
     day = torch.arange(days).repeat_interleave(STORES)
-    frame = pd.DataFrame({
-        "store": torch.arange(STORES).repeat(days).numpy(),
-        "product": torch.randint(PRODUCTS, (rows,), generator=gen).numpy(),
-        "weekday": (day % 7).numpy(),
-        "price": (1 + 0.2 * torch.randn(rows, generator=gen)).numpy(),
-        "promo": (torch.rand(rows, generator=gen) < 0.1).float().numpy(),
-        "year": torch.sin(day * 2 * torch.pi / 365).numpy(),
-        "temp": (15 - 9 * torch.cos(day * 2 * torch.pi / 365) + 3 * torch.randn(rows, generator=gen)).numpy() / 10,
-    })
+    frame = pd.DataFrame(
+        {
+            "store": torch.arange(STORES).repeat(days).numpy(),
+            "product": torch.randint(PRODUCTS, (rows,), generator=gen).numpy(),
+            "weekday": (day % 7).numpy(),
+            "price": (1 + 0.2 * torch.randn(rows, generator=gen)).numpy(),
+            "promo": (torch.rand(rows, generator=gen) < 0.1).float().numpy(),
+            "year": torch.sin(day * 2 * torch.pi / 365).numpy(),
+            "temp": (15 - 9 * torch.cos(day * 2 * torch.pi / 365) + 3 * torch.randn(rows, generator=gen)).numpy() / 10,
+        }
+    )
     rate = 2 + frame.promo * 1.5 - 1.2 * (frame.price - 1) + 0.3 * (frame.weekday > 4) + (frame.store % 9) * 0.1
     frame["sold"] = torch.poisson(torch.tensor(rate.clip(0).to_numpy()).exp(), generator=gen).numpy()
     return frame

@@ -1,4 +1,5 @@
 """Small DCGAN that learns fabric textures (or CIFAR images if STROBE_DATA points at them)."""
+
 import os
 import pickle
 from pathlib import Path
@@ -39,10 +40,21 @@ class TextureGAN(L.LightningModule):
         super().__init__()
         self.save_hyperparameters()
         self.automatic_optimization = False
-        self.G = nn.Sequential(nn.ConvTranspose2d(z, 4 * width, 4), nn.ReLU(True), up(4 * width, 4 * width),
-                               up(4 * width, 2 * width), nn.ConvTranspose2d(2 * width, 3, 4, 2, 1), nn.Tanh())
-        self.D = nn.Sequential(nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2, True), down(width, 2 * width),
-                               down(2 * width, 4 * width), nn.Conv2d(4 * width, 1, 4))
+        self.G = nn.Sequential(
+            nn.ConvTranspose2d(z, 4 * width, 4),
+            nn.ReLU(True),
+            up(4 * width, 4 * width),
+            up(4 * width, 2 * width),
+            nn.ConvTranspose2d(2 * width, 3, 4, 2, 1),
+            nn.Tanh(),
+        )
+        self.D = nn.Sequential(
+            nn.Conv2d(3, width, 4, 2, 1),
+            nn.LeakyReLU(0.2, True),
+            down(width, 2 * width),
+            down(2 * width, 4 * width),
+            nn.Conv2d(4 * width, 1, 4),
+        )
         self.register_buffer("fixed_z", torch.randn(16, z, 1, 1))
 
     def training_step(self, batch, batch_idx):
