@@ -66,7 +66,7 @@ def test_the_table_names_what_bounds_what() -> None:
     bounds, shares = explain(record, workers=2)
     assert "The loader bounds training" in bounds
     assert "4.0 times" in bounds
-    assert "cannot be reached together" in shares
+    assert "so together they reach about" in shares
     assert "40.0 images/s" in shares
     console = Console(width=100, record=True)
     cfg = OmegaConf.create({"data": {"batch_size": 4}, "engine": {"num_workers": 2}})
