@@ -14,6 +14,7 @@ EPOCHS = "trainer.check_val_every_n_epoch"
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: tolerance for measurement error
+FAR_ABOVE = 1.2  # times a ceiling, however uncertain that is
 SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
 FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
@@ -257,7 +258,7 @@ def _pixels(record: Record, *path: str) -> float | None:
 
 
 def too_low(record: Record) -> str | None:
-    """A ceiling that training exceeded, beyond both intervals, so it is wrong; None if there is none.
+    """A ceiling that training exceeded, beyond both intervals or by far, so it is wrong; None if there is none.
 
     ``joint`` is computed from the others, and as uncertain as the less certain of them.
     """
@@ -270,4 +271,8 @@ def too_low(record: Record) -> str | None:
     if joint := record.number("ceilings", "joint"):
         highs["joint"] = joint * wide
     lowest = min(highs, key=lambda name: highs[name], default=None)
-    return lowest if lowest and measured and measured > ABOVE * highs[lowest] else None
+    middles = {name: rate.median for name, rate in rates.items()} | ({"joint": joint} if joint else {})
+    if lowest is None or not measured:
+        return None
+    least = min(middles, key=lambda name: middles[name])
+    return lowest if measured > ABOVE * highs[lowest] else least if measured > FAR_ABOVE * middles[least] else None

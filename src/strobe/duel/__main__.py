@@ -108,7 +108,7 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
         which = " and ".join(side.name for side in sides if not side.training.sized)
         say(console, f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
     about = clock(4 * options.quads * options.seconds)
-    say(console, f"Taking turns for about {about}, longer where two steps take more than a turn")
+    say(console, f"Taking turns for about {about}, longer where steps are long or turns differ widely")
     found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE)
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")

@@ -100,6 +100,7 @@ def duel(
     early: bool = True,
     alpha: float = FALSE_ALARM,
     deadline: float | None = None,
+    until: float | None = None,
     seed: int | None = None,
 ) -> Duel | Defeat:
     """Let two trainings take turns, and compare them in quads of turns: A B B A, or B A A B, at random.
@@ -117,6 +118,7 @@ def duel(
         early: whether it may end before the last check; a ratio to be reported is checked once, at the end.
         alpha: the share of trials of equals that may find the candidate faster.
         deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
+        until: of ``time.monotonic()``, when longer turns must have ended, or they stay as they are.
         seed: for the order.
     """
     sides: dict[Side, TakesTurns] = {"incumbent": incumbent, "candidate": candidate}
@@ -137,7 +139,9 @@ def duel(
             seconds = max(seconds, STEPS * turn.seconds / turn.steps)
         if not begun:
             begun = True
-            if LONGER * seconds <= LONGEST and any(max(some) > UNEVEN * min(some) for some in rates.values()):
+            ends = time.monotonic() + 4 * LONGER * seconds * (FEWEST if early else asked[-1])
+            fit = LONGER * seconds <= LONGEST and (until is None or ends <= until)
+            if fit and any(max(some) > UNEVEN * min(some) for some in rates.values()):
                 seconds *= LONGER
                 rates = {"incumbent": [], "candidate": []}
                 continue

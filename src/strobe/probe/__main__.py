@@ -1,6 +1,8 @@
 """The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
 
 import argparse
+import functools
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(stderr=True)
     about = clock(len(SIDES) * given.seconds)
     say(console, f"Running the script until its first fit, then measuring for about {about}")
-    found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=lambda what: say(console, what))
+    try:
+        tell = functools.partial(say, console)
+        found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=tell)
+    except KeyboardInterrupt:
+        if not (folder / "summary.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+        say(console, "Interrupted: nothing was measured.")
+        raise
     if (folder / "summary.json").is_file():
         print_summary(load_record(folder).summary, folder, Console())
     else:

@@ -14,7 +14,8 @@ def main() -> None:
     try:
         with interruptible():
             given = sys.argv[1:]
-            if is_script(given, APPLICATION) or not (APPLICATION.is_file() or any("=" in word for word in given)):
+            here = APPLICATION.is_file() and (given or Path.cwd() == APPLICATION.parent)  # else it is a script's folder
+            if is_script(given, APPLICATION) or not (here or any("=" in word for word in given)):
                 from strobe.tune.command import main as of_a_script
 
                 of_a_script()

@@ -103,6 +103,7 @@ class Comparing:
                 early=not proof,
                 alpha=FALSE_ALARM / among,
                 deadline=None if proof else self._deadline,
+                until=self._deadline,
             )
             if not isinstance(found, Defeat) or found.side == "candidate" or attempt == 2:
                 break
