@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from torch.utils.data import DataLoader
 
-from strobe.attach.between import CHECKPOINTS, VALIDATION, Pauses, apply
+from strobe.attach.between import CHECKPOINTS, VALIDATION, Pauses, count_pauses
 from strobe.diagnose.symptoms import of_an_epoch
 from strobe.records.run import Record
 
@@ -118,7 +118,7 @@ def test_a_record_tells_of_a_training_that_pauses() -> None:
         "steps": {"measured": 5},
         "batches_per_epoch": 50,
     }
-    apply(summary)
+    count_pauses(summary)
     assert math.isclose(summary["overall_images_per_second"], 20.0)
     assert summary["between_seconds"][VALIDATION] == 0.3
     record = Record(summary)

@@ -122,7 +122,7 @@ class Pauses:
         return taken
 
 
-def apply(summary: dict[str, Any]) -> None:
+def count_pauses(summary: dict[str, Any]) -> None:
     """Let a record whose training did nothing between steps tell of one that does what ``ceilings.between`` holds."""
     added, gaps = Record(summary).mapping("ceilings", "between"), summary["between_seconds"]
     before = summary["step_seconds"]["total"] + sum(value or 0.0 for value in gaps.values())
@@ -157,9 +157,11 @@ def _saves(one: Any, trainer: Any, batches: float | None, step: float, validatio
     if at_end is None:
         once = not validations or getattr(trainer, "val_check_interval", None) == 1.0
         at_end = _time_interval(trainer) is None and epochs == 1 and once
-    if not every or not (batches or not at_end):
+    if not every or (at_end and not batches):
         return 0.0
-    return 1 / every / batches if at_end and batches else validations * (epochs or 1) / math.lcm(epochs or 1, every)
+    if at_end and batches:
+        return float(1 / every / batches)
+    return validations * (epochs or 1) / math.lcm(epochs or 1, every)
 
 
 def _time_interval(trainer: Any) -> float | None:

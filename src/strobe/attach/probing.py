@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from strobe.attach.between import Pauses, apply
+from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.record import complete, save
 from strobe.diagnose.predict import NOTABLE, step_of
@@ -355,7 +355,7 @@ class Probe(Strobe):
         ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
         summary["ceilings"] = ceilings
         if ceilings["between"] and summary["overall_images_per_second"]:
-            apply(summary)
+            count_pauses(summary)
         if STEPS in self._asked.sides and self._before is not None:
             machine, threads = (self._before, self._readings[-1]), self._recorder.threads
             complete(summary, self._config, self.place, machine=machine, threads=threads, page=self.report)
