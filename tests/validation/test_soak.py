@@ -1,6 +1,5 @@
 """The campaign of faults sees what is lost, hung, left behind, and said wrongly."""
 
-import signal
 from pathlib import Path
 from random import Random
 
@@ -80,7 +79,3 @@ def test_each_fault_is_tried_once_however_short_the_time_and_what_fails_is_told(
 def test_a_real_training_survives(tmp_path: Path, name: str) -> None:
     tried = FAULTS[name](Bench(tmp_path), tmp_path / "try", Random(1))
     assert tried.untried or (tried.tries and not tried.failed), tried
-
-
-def test_requests_to_end_are_faults_alone_and_with_two_ranks() -> None:
-    assert {f"{one.name}{end}" for one in (signal.SIGTERM, signal.SIGKILL) for end in ("", ", two ranks")} <= set(FAULTS)
