@@ -162,7 +162,7 @@ def test_workers_may_stay_where_each_short_epoch_begins_new_ones_that_are_waited
     own = {"summary__num_workers": 1, "config__engine__num_workers": 1, "config__engine__persistent_workers": False}
     stay = ("engine.persistent_workers=true",)
     short = concluded("loader", summary__batches_per_epoch=4, **own)
-    assert [one.overrides for one in offered(short, ["workers"])] == [stay]
+    assert stay in [one.overrides for one in offered(short, ["workers"])]
     long = concluded("loader", summary__batches_per_epoch=1_000_000, **own)
     assert stay not in [one.overrides for one in offered(long, ["workers"])]
 
