@@ -245,8 +245,8 @@ def checkpoint_with_code(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """A checkpoint that would run code when it is loaded."""
     tried, mark, path = Tried(), folder / "ran", folder / "evil.ckpt"
     torch.save({"state_dict": {}, "more": _Runs(mark)}, path)
-    key = rolled.choice(["ckpt_path", "model.weights"])
-    bench.train(folder, f"{key}={path}").end(tried, [1, 2], bench.usual() + PATIENCE)
+    key, network = rolled.choice(["ckpt_path", "model.weights"]), "strobe.app.model.classifier.ImageClassifier"
+    bench.train(folder, f"{key}={path}", f"model._target_={network}").end(tried, [1, 2], bench.usual() + PATIENCE)
     if mark.exists():
         tried.fail("lost", f"{key}={path} ran its code")
     return tried

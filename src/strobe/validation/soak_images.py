@@ -11,9 +11,9 @@ from PIL import Image
 
 from strobe.app.build.instantiate import build_data
 from strobe.app.config.compose import composed
-from strobe.app.config.register import composing
 from strobe.app.data.synthetic import generate
 from strobe.errors import StrobeError
+from strobe.process.fork import print_into
 
 LOADERS = {
     "tiles": ("native", "rasterio", "skimage", "tifffile"),
@@ -42,12 +42,11 @@ def damaged(content: bytes, rolled: Random) -> bytes:
 def read(pipe: Connection, kind: str, loader: str, folder: Path, seed: int) -> None:
     """The body of a process: damage one image after the other, read it, and send how many, and what else came."""
     rolled = Random(seed)
+    print_into(folder.with_suffix(".txt"))
     root = generate(folder, tiles_per_class=4, seed=1) if kind == "tiles" else photos(folder, rolled)
-    with composing():
-        cfg = composed([f"data={DATA[kind]}", f"loader={loader}", f"data.root={root}"])
-        data = build_data(cfg)
-        data.prepare_data()
-        data.setup()
+    data = build_data(composed([f"data={DATA[kind]}", f"loader={loader}", f"data.root={root}"]))
+    data.prepare_data()
+    data.setup()
     dataset, words = data.datasets["train"], []
     paths = data.training_files(1 << 30)
     for number in range(MOST):
