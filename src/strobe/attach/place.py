@@ -9,6 +9,7 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
+from strobe.records.files import ROOM
 from strobe.records.places import ATTACHED
 
 _stopped = False
@@ -74,6 +75,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
+            (place / ROOM).unlink(missing_ok=True)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))

@@ -51,6 +51,7 @@ from strobe.report.terminal import print_summary
 log = logging.getLogger(__name__)
 
 ASKING = 0.03  # seconds, in which that is asked
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk, or what the user may have of it
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
@@ -88,8 +89,8 @@ def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | N
         return lacking
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None and cfg is not None:
-        return _no_space(run_dir, cfg)
+    if isinstance(error, OSError) and error.errno in FULL and run_dir is not None and cfg is not None:
+        return DataError(f"The disk is full: {_no_space(run_dir, cfg)}")
     return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
