@@ -9,6 +9,7 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
+from strobe.process.output import note
 from strobe.records.files import ROOM
 from strobe.records.places import ATTACHED
 
@@ -83,10 +84,8 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     said = has_stopped()
     stop()
     if not said and rank == 0:
-        with contextlib.suppress(Exception):
-            reason = " ".join(str(error).split())
-            print(
-                f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
-                f"Your training is not affected.{where}",
-                file=sys.stderr,
-            )
+        reason = " ".join(str(error).split())
+        note(
+            f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
+            f"Your training is not affected.{where}"
+        )

@@ -21,10 +21,7 @@ def whole(path: Path) -> Iterator[Path]:
     It lies beside ``path``, and its bytes are on the disk before it takes that name: whatever ends this process, or the
     machine, the file that was there stays until the new one stands. What killed processes left there is removed.
     """
-    for left in path.parent.glob(_PARTIAL.format("*", "[0-9]*")):
-        with suppress(OSError), left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or it is being written
-            left.unlink()
+    remove_left(path.parent)
     partial = path.with_name(_PARTIAL.format(path.name, os.getpid()))
     try:
         with _held(partial) as file:
@@ -34,6 +31,14 @@ def whole(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder, if there is one."""
+    for left in folder.glob(_PARTIAL.format("*", "[0-9]*")):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or it is being written
+            left.unlink()
 
 
 def _held(path: Path) -> BinaryIO:

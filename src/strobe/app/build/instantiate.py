@@ -23,6 +23,7 @@ from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
+from strobe.records.files import remove_left
 
 FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
 
@@ -51,6 +52,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         callbacks=callbacks,
         use_distributed_sampler=False,  # ours deal out each index once
     )
+    remove_left(run_dir / CHECKPOINTS)
     write_whole(trainer, hold=run_dir / CHECKPOINTS if wanted(cfg) == "auto" else None)
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
