@@ -42,7 +42,7 @@ def test_the_application_names_the_rank_that_was_killed(
     (parent if rank == 0 else other).kill()
     said, _ = process.communicate(timeout=600)
     assert process.returncode == (1 if rank else -signal.SIGKILL), said
-    assert said.count(f"{told}. The record is in {run}") == 1
+    assert said.count(f"{told}. The record is in {run}") == 1, said
     assert "Traceback" not in said
     assert is_whole(run)
     summary = read_summary(run / "summary.json")

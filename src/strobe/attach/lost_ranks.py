@@ -43,8 +43,8 @@ class LostRanks(Callback):
         self._local, launcher = trainer.local_rank, trainer.strategy.launcher
         self._first = trainer.global_rank - self._local  # of this machine
         self._others = [one for one in getattr(launcher, "procs", ()) if hasattr(one, "poll")]
-        environment = type(getattr(trainer.strategy, "cluster_environment", None)).__name__
-        if self._local and launcher is None and environment == "LightningEnvironment":
+        started = [type(one).__name__ for one in (launcher, getattr(trainer.strategy, "cluster_environment", None))]
+        if self._local and started == ["_SubprocessScriptLauncher", "LightningEnvironment"]:
             self._parent = os.getppid()  # the first one
         for thread in threading.enumerate() if self._others else ():
             if thread.name == "child-process-observer" and (end := getattr(thread, "_terminate_all", None)):

@@ -23,7 +23,7 @@ from strobe.records.files import whole
 
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
 BEST, LAST = "best.ckpt", "last.ckpt"
-MEGABYTES = {"none": 2, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
+MEGABYTES = {"none": 4, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 
 log = logging.getLogger(__name__)
 
