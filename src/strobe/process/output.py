@@ -39,7 +39,7 @@ def lasting_output() -> None:
 def lost_output() -> str | None:
     """Why part of standard output was dropped that somebody wants to read; None if none was."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return raw.lost and raw.lost.strerror if isinstance(raw, _Lasting) else None
+    return str(raw.lost.strerror) if isinstance(raw, _Lasting) and raw.lost else None
 
 
 def note(line: str) -> None:
