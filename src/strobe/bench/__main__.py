@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
-from strobe.process.launch import quieten_kineto
+from strobe.process.launch import quieten_kineto, start
 from strobe.process.signals import exit_code, interruptible
 
 codes: list[int] = []
@@ -54,4 +54,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments
-from strobe.process.signals import exit_code, interruptible
+from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments, start
+from strobe.process.signals import interruptible
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
@@ -85,8 +85,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        with interruptible():
-            main()
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
+    with interruptible():
+        start(main)

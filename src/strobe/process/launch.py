@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from strobe.process.output import lasting_output, lost_output
+from strobe.process.signals import exit_code
+
 LONGEST = 3600  # seconds that an option takes
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
@@ -43,11 +46,15 @@ def command_of(given: argparse.Namespace) -> list[str]:
 
 
 def start(main: Callable[[], None]) -> None:
-    """Run a command; Ctrl-C ends it without a traceback."""
+    """Run a command; Ctrl-C ends it without a traceback, and it fails if what it prints does not fit on a disk."""
+    lasting_output()
     try:
         main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as interrupt:
+        sys.exit(exit_code(interrupt))
+    finally:
+        if (why := lost_output()) is not None:
+            sys.exit(f"Not all could be printed ({why})")
 
 
 def rank() -> int:

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from strobe.process.launch import start
 from strobe.process.signals import exit_code, interruptible
 from strobe.tune.script import is_script
 
@@ -29,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)
