@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from strobe.process.output import note
-from strobe.records.files import ROOM
+from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
 _stopped = False
@@ -76,7 +76,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
-            (place / ROOM).unlink(missing_ok=True)
+            make_room(place)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))
