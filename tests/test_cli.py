@@ -74,7 +74,7 @@ WRONG = {  # a command line for each command, and what is said of it
     "clean": (["--remove"], "--remove needs an age"),
     "ceilings": (["data.batchsize=3"], "data.batchsize is not a key"),
     "bench": (["suite=moon"], "suite=moon is not a choice"),
-    "native": (["--instal"], "--instal"),
+    "native": (["--nothing"], "--nothing is not an option of python -m strobe.native; --help lists the options"),
 }
 BROKEN = ("view", "report", "compare")  # of a folder whose record is damaged
 

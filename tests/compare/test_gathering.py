@@ -96,7 +96,7 @@ def test_runs_on_a_busy_machine_are_named(tmp_path: Path) -> None:
     assert note in Page(render(compared(folder))).text
     again = write_sweep(tmp_path / "quiet", [native])
     assert compared(again)["notes"] == []
-    assert "during loader=pil (1 of 2 runs) in " in compared(again, baseline=str(folder))["notes"][0]
+    assert f"during loader=pil in {folder} (1 of 2 runs)" in compared(again, baseline=str(folder))["notes"][0]
 
 
 def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_run_of_the_same_overrides_is_a_baseline_of_its_own(tmp_path: Path) ->
 
 
 def test_a_sweep_is_no_baseline_of_itself_nor_of_other_overrides(tmp_path: Path, sweep: Path) -> None:
-    with pytest.raises(DataError, match="holds all runs that would be compared with it; name one run or cell"):
+    with pytest.raises(ConfigError, match="holds all runs that would be compared with it; name one run or cell"):
         compared(sweep, baseline=str(sweep))
     other = write_sweep(tmp_path / "earlier", [(f"{cell} data.root=x", [1, 2]) for cell, _ in CELLS[:2]])
-    with pytest.raises(DataError, match=r"no cell of the same overrides as any .* they differ in data\.root; give"):
+    with pytest.raises(ConfigError, match=r"no cell of the same overrides as any .* they differ in data\.root; give"):
         compared(sweep, baseline=str(other), limit=0.05)
 
 

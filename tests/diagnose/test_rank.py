@@ -235,7 +235,7 @@ def test_what_sleeps_is_named_beside_other_processes_too() -> None:
 def test_an_update_that_waits_for_a_core_is_no_fault_of_the_optimizers() -> None:
     def found(used: float, delayed: float) -> list[str]:
         record = example("optimizer", summary__ceilings__alternatives=[])
-        record.summary["machine"] |= BESIDE | {"delayed": delayed}
+        record.summary["machine"] = BESIDE | {"delayed": delayed}
         record.summary["cores_used"] = {"optimizer": used}
         return causes(record)
 
@@ -243,7 +243,7 @@ def test_an_update_that_waits_for_a_core_is_no_fault_of_the_optimizers() -> None
     assert "optimizer" in found(0.1, 0.15)  # mostly it waits for something else
     assert "optimizer" in found(0.9, 0.3)  # it computes
     alternative = example("optimizer")  # whose fused update was measured
-    alternative.summary["machine"] |= BESIDE | {"delayed": 0.5}
+    alternative.summary["machine"] = BESIDE | {"delayed": 0.5}
     assert "optimizer" in causes(alternative)
 
 

@@ -5,9 +5,9 @@ import os
 import sys
 from types import TracebackType
 
-from strobe.attach.entry import BEGUN, MEMORY
 from strobe.probe import running
 
+BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, not empty once a record was begun
 NOTHING = "Strobe: nothing was trained with Lightning's Trainer.fit or in a strobe.watch loop, so there is no record."
 
 

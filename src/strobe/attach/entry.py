@@ -8,7 +8,6 @@ from strobe.probe.asked import Asked
 from strobe.process.launch import rank
 
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
-BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, not empty once a record was begun
 GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory")
 
 

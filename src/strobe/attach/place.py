@@ -10,7 +10,7 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
-from strobe.attach.entry import BEGUN, MEMORY
+from strobe.attach.driver import BEGUN, MEMORY
 from strobe.records.places import ATTACHED
 
 _stopped = False

@@ -23,8 +23,8 @@ class Parser(argparse.ArgumentParser):
     ``epilog`` holds ``Examples``, of which the first is shown to who left out what the command needs.
     """
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, formatter_class=argparse.RawDescriptionHelpFormatter, **named)
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named | {"formatter_class": argparse.RawDescriptionHelpFormatter})
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end."""

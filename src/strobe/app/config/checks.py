@@ -20,7 +20,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from strobe.app.config.lightning import check_trainer
 from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
-from strobe.errors import ConfigError, DataError
+from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
 from strobe.process.launch import refuse
@@ -136,7 +136,7 @@ def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
     own = run_dir / CHECKPOINTS / "last.ckpt"
     found = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime)
     if not own.is_file() and not found:
-        raise DataError(
+        raise ConfigError(
             f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "
             "with checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
         )

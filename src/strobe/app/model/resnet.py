@@ -48,7 +48,7 @@ def _published() -> dict[str, Tensor]:
 
 def _from_file(name: str) -> dict[str, Tensor]:
     if not Path(name).is_file():
-        raise DataError(f"model.weights={name} is not a file; give a file, imagenet, or null for a random start")
+        raise ConfigError(f"model.weights={name} is not a file; give a file, imagenet, or null for a random start")
     try:
         content: Any = torch.load(name, map_location="cpu", weights_only=True)
     except Exception as error:
