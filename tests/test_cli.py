@@ -72,6 +72,7 @@ WRONG = {  # a command line for each command, and what is said of it
     "report": (["nowhere"], "nowhere is not a directory"),
     "compare": (["nowhere"], "nowhere is not a directory"),
     "clean": (["--remove"], "--remove needs an age"),
+    "doctor": (["--hepl"], "--hepl is not an option of python -m strobe.doctor; did you mean --help?"),
     "ceilings": (["data.batchsize=3"], "data.batchsize is not a key"),
     "bench": (["suite=moon"], "suite=moon is not a choice"),
     "native": (["--nothing"], "--nothing is not an option of python -m strobe.native; --help lists the options"),

@@ -12,6 +12,7 @@ from omegaconf import DictConfig
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing, workers_beside
+from strobe.measure.environment import usable_cores
 from strobe.present.format import counted, interval
 from strobe.present.terminal import clock, say
 from strobe.process.launch import parser_of, quieten_kineto, start
@@ -125,8 +126,6 @@ def explain(record: dict[str, Any], *, workers: int) -> list[str]:
         return sentences
     joint, how = record["joint"], "The training process loads and computes one after the other"
     if workers:
-        from strobe.measure.environment import usable_cores  # which imports torch
-
         how = f"Loader and model share {counted(usable_cores(), 'core')}"
     if joint < rates[first]:
         sentences.append(f"{how}, so together they reach about {_rate(joint)} images/s.")

@@ -6,6 +6,7 @@ import sys
 from types import TracebackType
 
 from strobe.probe import running
+from strobe.process.output import note
 
 BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, not empty once a record was begun
 NOTHING = "Strobe: nothing was trained with Lightning's Trainer.fit or in a strobe.watch loop, so there is no record."
@@ -19,7 +20,7 @@ def main() -> None:
 
     def tell() -> None:
         if os.getpid() == home and not os.fstat(begun).st_size:
-            print(NOTHING, file=sys.stderr)
+            note(NOTHING)
 
     atexit.register(tell)  # the first one is called last
     del sys.orig_argv[1]  # this file

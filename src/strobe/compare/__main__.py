@@ -1,6 +1,5 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -78,13 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     new = Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
     folder = tidy(given.out) if given.out else runs[0] if one_sweep else new
     asked = Asked(runs, folder, command, given.baseline, limit, parse)
-    try:
-        code = compare(asked, strict=given.strict)
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries once more at its exit
-        sys.exit(f"The comparison cannot be printed ({error.strerror or error}); see the files in {folder}")
-    sys.exit(code)
+    sys.exit(compare(asked, strict=given.strict))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from strobe.errors import ConfigError, StrobeError
+from strobe.process.output import lasting_output, lost_output
 from strobe.process.signals import exit_code
 
 LONGEST = 3600  # seconds that an option takes
@@ -80,13 +81,20 @@ def command_of(given: argparse.Namespace) -> list[str]:
 
 
 def start(main: Callable[[], None]) -> None:
-    """Run a command; a user's mistake and Ctrl-C end it without a traceback. docs/exit-codes.md has the codes."""
+    """Run a command; a user's mistake and Ctrl-C end it without a traceback. docs/exit-codes.md has the codes.
+
+    It fails if what it prints does not fit on a disk.
+    """
+    lasting_output()
     try:
         main()
     except StrobeError as error:
         refuse(error)
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))
+    finally:
+        if (why := lost_output()) is not None:
+            sys.exit(f"Not all could be printed ({why})")
 
 
 def refuse(error: StrobeError) -> NoReturn:
