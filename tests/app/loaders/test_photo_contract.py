@@ -181,6 +181,16 @@ def test_an_unreadable_photo_is_named(
         assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_a_png_with_other_bytes_in_its_pixels_is_refused_and_crashes_nothing(name: str, tmp_path: Path) -> None:
+    path = Path(save(tmp_path / "bad.png", photograph(64, 80)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    text = refusal(lambda: made(name, photo_source([str(path)], CropPolicy("resize", 32)), tmp_path)[0])
+    assert f"{path} cannot be read" in text
+
+
 SIZES = {"random_crop": 128, "random_resized_crop": 224, "resize": 224}
 
 
