@@ -1,5 +1,10 @@
 """The command ``python -m strobe.ceilings``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import json
 import sys
 from collections.abc import Sequence
@@ -14,7 +19,7 @@ from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
 from strobe.present.format import counted, interval
 from strobe.present.terminal import clock, say
-from strobe.process.launch import parser_of, quieten_kineto, start
+from strobe.process.launch import parser_of, quieten_kineto
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -141,4 +146,4 @@ def _rate(value: float) -> str:
 
 
 if __name__ == "__main__":
-    start(main)
+    main()

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.clean``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import json
 import re
@@ -14,7 +19,7 @@ from typing import Any
 
 from strobe.errors import ConfigError
 from strobe.present.format import counted, size
-from strobe.process.launch import parser_of, start
+from strobe.process.launch import parser_of
 from strobe.process.locks import alone_in
 from strobe.records.files import BEGUN, statuses
 from strobe.records.places import ATTACHED, OUTPUTS, TUNED
@@ -160,4 +165,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    main()

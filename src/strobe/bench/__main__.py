@@ -1,5 +1,10 @@
 """The command ``python -m strobe.bench``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from contextlib import nullcontext
 
@@ -13,7 +18,6 @@ from omegaconf import DictConfig
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto
-from strobe.process.signals import exit_code, interruptible
 
 codes: list[int] = []
 
@@ -34,7 +38,7 @@ def measure(cfg: DictConfig) -> None:
 
 
 def main() -> None:
-    """List the suites, or measure; exits with the largest of the suites' codes, or 128 plus a signal's number."""
+    """List the suites, or measure; exits with the largest of the suites' codes."""
     register()
     if "--list" in sys.argv[1:]:
         from strobe.bench.command import show
@@ -45,11 +49,8 @@ def main() -> None:
         except StrobeError as error:
             sys.exit(str(error))
         return
-    try:
-        with interruptible(), command("bench"):
-            measure()
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
+    with command("bench"):
+        measure()
     sys.exit(max(codes, default=0))
 
 

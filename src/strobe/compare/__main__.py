@@ -1,5 +1,10 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import os
 import shlex
 import sys
@@ -10,7 +15,7 @@ from pathlib import Path
 
 from strobe.errors import StrobeError
 from strobe.overrides import Parse, as_typed
-from strobe.process.launch import parser_of, start
+from strobe.process.launch import parser_of
 
 HELP = """Compares runs and sweeps: prints a table, and writes comparison.html, comparison.json and comparison.csv.
 
@@ -94,4 +99,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    main()

@@ -6,6 +6,11 @@
 B is compared with A. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import contextlib
 import functools
@@ -34,7 +39,6 @@ from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.launch import positive_seconds
-from strobe.process.signals import exit_code, interruptible
 
 FLAG = "--fail-if-slower "
 EXAMPLES = """
@@ -78,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None
     try:
         limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
         commands = _commands(given[first:], options.commit)
-        with interruptible(), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
             train = functools.partial(begin, timeout=float(options.timeout))
             sides = list(
@@ -92,8 +96,6 @@ def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None
     except StrobeError as error:
         print(error, file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
 
 
 def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, console: Console) -> int:

@@ -1,5 +1,10 @@
 """The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import functools
 import shutil
@@ -10,7 +15,6 @@ from pathlib import Path
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
 from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments
-from strobe.process.signals import exit_code, interruptible
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
@@ -85,8 +89,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        with interruptible():
-            main()
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
+    main()

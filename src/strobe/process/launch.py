@@ -3,8 +3,6 @@
 import argparse
 import math
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 LONGEST = 3600  # seconds that an option takes
@@ -40,14 +38,6 @@ def positive_seconds(text: str) -> float:
 def command_of(given: argparse.Namespace) -> list[str]:
     """What was given so, as it follows ``python``."""
     return [*(["-m"] if given.module else []), given.script, *given.arguments]
-
-
-def start(main: Callable[[], None]) -> None:
-    """Run a command; Ctrl-C ends it without a traceback."""
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def rank() -> int:
