@@ -59,7 +59,7 @@ class Ending(Callback):
         if self._store is None or self._last is not None:
             self._requests.check()
 
-    on_test_batch_end = on_validation_batch_end
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
 
     def look(self, number: int | None) -> int | None:
         """Tell the other ranks of a request, or hear of theirs; called in a thread, several times a second."""
