@@ -99,7 +99,6 @@ class Requests:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
         threading.Thread(target=self._watch, args=(late, look, deadline), daemon=True, name="requests to end").start()
 
     def close(self) -> None:
@@ -234,6 +233,18 @@ def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | 
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def _in_child() -> None:
+    """A child that was forked is ended by its parent, which may need it for the step that it ends first."""
+    numbers = _heeded()
+    if any(getattr(signal.getsignal(number), "__module__", None) == __name__ for number in numbers):
+        signal.set_wakeup_fd(-1)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _end_children() -> None:
