@@ -16,8 +16,8 @@ from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, PH
 from .threads import ThreadsBeside
 from .waits import Waits
 
-AT_ONCE = 64  # rows
-FLUSH_SECONDS = 5  # at most so much is lost when the process is killed
+AT_ONCE = 64  # rows, of a single process
+FLUSH_SECONDS = 5  # at most so much of it is lost when it is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
 PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
@@ -51,6 +51,7 @@ class StepRows:
     ) -> None:
         self._owners = [OWNED + owner for owner in owners]
         self._between, self._no_after = between, ",0.0" * len(between)
+        self._at_once = 1 if ranks else AT_ONCE  # where one dies the others tell at which step
         self._device = (*DEVICE, *[EXPOSED] * ranks) if device else ()
         self._line = _STEP + "%s%s" + _SECONDS + "%s" + _SECONDS * len(owners) + "%s\r\n"
         self._waiting: deque[Row] = deque()
@@ -88,14 +89,14 @@ class StepRows:
 
         ``now`` is by time.monotonic.
         """
-        if not last and len(self._waiting) < AT_ONCE and now - self._flushed <= FLUSH_SECONDS:
+        if not last and len(self._waiting) < self._at_once and now - self._flushed <= FLUSH_SECONDS:
             return
         while self._waiting:
             row = self._waiting[0]
             if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
                 break
             self._file.write(self._written(self._waiting.popleft()))
-        if now - self._flushed > FLUSH_SECONDS:
+        if now - self._flushed > FLUSH_SECONDS or self._at_once == 1:
             self._file.flush()
             self._flushed = now
 

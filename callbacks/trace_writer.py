@@ -2,12 +2,14 @@
 
 import errno
 import gzip
+import json
 import logging
 import os
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -94,7 +96,8 @@ class TraceWriter:
             _log.info("Writing a trace of %d steps; training waits for it", len(steps))
         try:
             with without_gc():
-                trace = self._export(profiler)
+                with self._exported(profiler) as plain:
+                    trace = read_trace(plain)
                 trace["traceName"] = path.name
                 trace["traceEvents"] = [e for e in trace["traceEvents"] if drop is None or e.get("name") != drop]
                 clock = clock_of(trace)
@@ -117,18 +120,23 @@ class TraceWriter:
 
     def weigh(self, profiler: Any) -> int:
         """About how many bytes the recording takes in a file."""
-        with TemporaryDirectory() as scratch:
-            plain = Path(scratch, "trace.json")
-            profiler.export_chrome_trace(str(plain))
+        with self._exported(profiler) as plain:
             return len(gzip.compress(plain.read_bytes(), compresslevel=6))
 
-    def _export(self, profiler: Any) -> Trace:
-        with TemporaryDirectory(prefix=".trace-", dir=self.directory) as scratch:
-            plain = Path(scratch, "trace.json")
-            profiler.export_chrome_trace(str(plain))
-            if not plain.exists():  # torch only prints why
+    @contextmanager
+    def _exported(self, profiler: Any) -> Iterator[Path]:
+        """The recording as torch writes it, on the disk of traces unless its path would have to be escaped in JSON.
+
+        For torch writes the path into the file as it is.
+        """
+        beside = str(self.directory.absolute())
+        plain = json.dumps(beside) == f'"{beside}"'
+        with TemporaryDirectory(prefix=".trace-", dir=beside if plain else None) as scratch:
+            path = Path(scratch, "trace.json")
+            profiler.export_chrome_trace(str(path))
+            if not path.exists():  # torch only prints why
                 raise OSError(errno.EIO, "torch.profiler exported nothing")
-            return read_trace(plain)
+            yield path
 
     def _fit(self, path: Path, trace: Trace, steps: int) -> None:
         """Shorten a file that is larger than allowed, and remember the size of a step."""

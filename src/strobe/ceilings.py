@@ -17,9 +17,10 @@ from omegaconf import DictConfig
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.app.config.register import composing, workers_beside
+from strobe.measure.environment import usable_cores
 from strobe.present.format import counted, interval
 from strobe.present.terminal import clock, say
-from strobe.process.launch import parser_of, quieten_kineto
+from strobe.process.launch import parser_of, quieten_kineto, start
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,8 +132,6 @@ def explain(record: dict[str, Any], *, workers: int) -> list[str]:
         return sentences
     joint, how = record["joint"], "The training process loads and computes one after the other"
     if workers:
-        from strobe.measure.environment import usable_cores  # which imports torch
-
         how = f"Loader and model share {counted(usable_cores(), 'core')}"
     if joint < rates[first]:
         sentences.append(f"{how}, so together they reach about {_rate(joint)} images/s.")
@@ -146,4 +145,4 @@ def _rate(value: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -19,7 +19,7 @@ from typing import Any
 
 from strobe.errors import ConfigError
 from strobe.present.format import counted, size
-from strobe.process.launch import parser_of
+from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
 from strobe.records.files import BEGUN, statuses
 from strobe.records.places import ATTACHED, OUTPUTS, TUNED
@@ -165,4 +165,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -162,6 +162,14 @@ def test_an_error_passes_and_its_step_is_in_the_trace(tmp_path: Path, fail_at: i
     assert len(profiler.steps) == max(0, fail_at - 2)
 
 
+def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
+    folder = tmp_path / 'a "quoted" \\, a tab\t and two\nlines'
+    profiler = TraceProfiler(folder, **TWO, max_mb=100)
+    fit(profiler)
+    assert written(profiler) == [[2, 3]]
+    assert list(folder.iterdir()) == profiler.traces
+
+
 def test_a_trace_that_cannot_be_written_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Remove(Callback):
         def on_train_batch_start(self, *_: Any) -> None:

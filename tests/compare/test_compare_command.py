@@ -125,7 +125,7 @@ def test_a_full_device_is_told_in_a_sentence(sweep: Path) -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("The comparison cannot be printed (No space left on device)")
+    assert done.stderr.startswith("Not all could be printed (No space left on device)")
     assert done.stderr.count("\n") == 1
 
 

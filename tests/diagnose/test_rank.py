@@ -362,6 +362,8 @@ def test_a_knee_is_not_moved_by_noise() -> None:
     assert diagnose(record)[0].overrides == ("data.batch_size=64",)
     record.summary["ceilings"]["alternatives"][-1]["interval"] = [985.0, 995.0]
     assert diagnose(record)[0].overrides == ("data.batch_size=128",)
+    record.summary["ceilings"]["alternatives"][-1] |= {"rate": 1300.0, "interval": [890.0, 1710.0]}
+    assert diagnose(record)[0].overrides == ("data.batch_size=128",)
 
 
 def test_others_are_named_where_nobody_tells_how_long_training_stood_ready() -> None:

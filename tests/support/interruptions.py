@@ -2,8 +2,10 @@
 
 import contextlib
 import logging
+import os
 import resource
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -65,3 +67,23 @@ def full_disk(limit: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextlib.contextmanager
+def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
+    """A disk of that size in a new folder; skips the test where nobody may mount one."""
+    place.mkdir()
+    options = ("-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place))
+    if os.geteuid() or subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        pytest.skip("intended: no disk can be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no free byte on it."""
+    with contextlib.suppress(OSError), (disk / "filler").open("ab", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.compiler import is_compiling
 
+from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
 from strobe.attach.record import asked_to_end, begin, complete, summarise, tell_verdict
@@ -59,6 +60,7 @@ class Strobe(Callback):
         self._parts: list[Any] = []
         self._recorder = StepRecorder(Path(), loggers=False)
         self._results: Any = None
+        self._others: LostRanks | None = None
         self._before: contention.Reading | None = None
 
     @property
@@ -132,6 +134,8 @@ class Strobe(Callback):
             return
         if trainer.world_size > 1:
             self.on_before_backward = self._among_ranks  # type: ignore[method-assign, assignment]
+            self._others = LostRanks(place)
+            self._others.on_fit_start(trainer)
         skip_idle(self, trainer)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
@@ -168,6 +172,8 @@ class Strobe(Callback):
         self._each(trainer, hook, pl_module, ended_by)
         self._let_go()
         error = ended_by if isinstance(ended_by, BaseException) else None
+        if error and self._others:
+            self._others.on_exception(trainer, pl_module, error)
         if not trainer.is_global_zero:
             if isinstance(error, Exception):
                 note_failure(self.place, trainer.global_rank, error)

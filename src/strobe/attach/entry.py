@@ -6,6 +6,7 @@ from typing import Any
 
 from strobe.probe.asked import Asked
 from strobe.process.launch import rank
+from strobe.process.output import note
 
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
 GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory")
@@ -47,10 +48,9 @@ class FabricNote:
         self._said = True
         loops = sys.modules.get("strobe.attach.loops")
         if (loops is None or not loops.is_recording()) and rank() == 0:
-            print(
+            note(
                 "Strobe does not see the batches of this Fabric training. Write: "
-                "for batch in strobe.watch(loader, optimizer=optimizer)",
-                file=sys.stderr,
+                "for batch in strobe.watch(loader, optimizer=optimizer)"
             )
 
 

@@ -9,6 +9,8 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
+from strobe.process.output import note
+from strobe.records.files import ROOM
 from strobe.records.places import ATTACHED
 
 _stopped = False
@@ -74,6 +76,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
+            (place / ROOM).unlink(missing_ok=True)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))
@@ -81,10 +84,8 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     said = has_stopped()
     stop()
     if not said and rank == 0:
-        with contextlib.suppress(Exception):
-            reason = " ".join(str(error).split())
-            print(
-                f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
-                f"Your training is not affected.{where}",
-                file=sys.stderr,
-            )
+        reason = " ".join(str(error).split())
+        note(
+            f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
+            f"Your training is not affected.{where}"
+        )

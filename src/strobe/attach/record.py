@@ -1,6 +1,7 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.environment import usable_cores
 from strobe.process.signals import what_ended
-from strobe.records.files import BEGUN, size_of, write_summary
+from strobe.records.files import BEGUN, ROOM, ROOM_BYTES, size_of, write_summary
 from strobe.records.joining import IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.ranks import rank_files
 from strobe.records.run import SCHEMA, Record
@@ -116,8 +117,9 @@ def weights_of(module: torch.nn.Module) -> str | None:
 
 
 def save(summary: dict[str, Any], run_dir: Path) -> None:
-    """Write ``summary.json``; what keeps it from being written is logged."""
+    """Write ``summary.json``, in the room that was kept for it; what keeps it from being written is logged."""
     try:
+        (run_dir / ROOM).unlink(missing_ok=True)
         write_summary(run_dir / "summary.json", summary)
         (run_dir / BEGUN).unlink(missing_ok=True)
     except OSError as failure:
@@ -125,12 +127,16 @@ def save(summary: dict[str, Any], run_dir: Path) -> None:
 
 
 def begin(summary: dict[str, Any], run_dir: Path) -> None:
-    """Keep what is known of a training that begins, for a report where it is killed; see ``strobe.records.joining``."""
+    """Keep what is known of a training that begins, for a report where it is killed; see ``strobe.records.joining``.
+
+    Also keep room for its record.
+    """
     with suppress(OSError):  # which the record's own writing will tell
         for rank, path in rank_files(run_dir).items():
             if rank >= (summary["world_size"] or 1):  # of an earlier training with more ranks
                 path.unlink()
         write_summary(run_dir / BEGUN, summary)
+        (run_dir / ROOM).write_bytes(os.urandom(ROOM_BYTES))  # which no file system makes smaller
 
 
 def report(

@@ -1,7 +1,6 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 import gc
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer
 from strobe.diagnose.rules.debugging import PROFILERS
 from strobe.probe.changes import described
+from strobe.process.output import note
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 
@@ -113,7 +113,7 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
         not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found
     )
     if keeps:
-        print("Strobe records no trace: the script uses torch.profiler itself.", file=sys.stderr)
+        note("Strobe records no trace: the script uses torch.profiler itself.")
     return keeps
 
 

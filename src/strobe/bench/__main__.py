@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
-from strobe.process.launch import quieten_kineto
+from strobe.process.launch import quieten_kineto, start
 
 codes: list[int] = []
 
@@ -55,4 +55,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

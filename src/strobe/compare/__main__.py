@@ -5,7 +5,6 @@ from strobe.process.signals import listen
 if __name__ == "__main__":
     listen()  # before libraries are imported
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from strobe.errors import StrobeError
 from strobe.overrides import Parse, as_typed
-from strobe.process.launch import parser_of
+from strobe.process.launch import parser_of, start
 
 HELP = """Compares runs and sweeps: prints a table, and writes comparison.html, comparison.json and comparison.csv.
 
@@ -88,15 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = tidy(given.out) if given.out else runs[0] if one_sweep else new
     asked = Asked(runs, folder, command, given.baseline, limit, parse)
     try:
-        code = compare(asked, strict=given.strict)
-        sys.stdout.flush()
+        sys.exit(compare(asked, strict=given.strict))
     except StrobeError as error:
         sys.exit(str(error))
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries once more at its exit
-        sys.exit(f"The comparison cannot be printed ({error.strerror or error}); see the files in {folder}")
-    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -38,7 +38,7 @@ from strobe.present.format import estimate, milliseconds, rate
 from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
-from strobe.process.launch import positive_seconds
+from strobe.process.launch import positive_seconds, start
 
 FLAG = "--fail-if-slower "
 EXAMPLES = """
@@ -279,4 +279,4 @@ def _count(text: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

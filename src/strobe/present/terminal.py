@@ -1,13 +1,11 @@
 """Progress in a terminal: what is being done, how much of it is done, the time left; and lines that stay."""
 
-import contextlib
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
-UNHEARD = (OSError, SystemExit)  # the terminal is gone; what rich raises when a pipe is closed
 
 
 def console() -> Console:
@@ -59,8 +57,7 @@ class ProgressDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(*UNHEARD):
-            self._progress.stop()
+        self._progress.stop()
 
     def begins(self, text: str, left: float | None) -> None:
         """Show what is being done now, and the seconds left."""
@@ -72,5 +69,4 @@ class ProgressDisplay:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        with contextlib.suppress(*UNHEARD):
-            say(self._console, text)
+        say(self._console, text)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from strobe.attach.place import new_directory
 from strobe.probe.risks import agree
-from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments
+from strobe.process.launch import LAUNCHERS, MODULES, command_of, positive_seconds, script_arguments, start
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
@@ -89,4 +89,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -3,7 +3,11 @@
 import argparse
 import math
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from strobe.process.output import lasting_output, lost_output
 
 LONGEST = 3600  # seconds that an option takes
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
@@ -38,6 +42,16 @@ def positive_seconds(text: str) -> float:
 def command_of(given: argparse.Namespace) -> list[str]:
     """What was given so, as it follows ``python``."""
     return [*(["-m"] if given.module else []), given.script, *given.arguments]
+
+
+def start(main: Callable[[], None]) -> None:
+    """Run a command, which fails if what it prints does not fit on a disk."""
+    lasting_output()
+    try:
+        main()
+    finally:
+        if (why := lost_output()) is not None:
+            sys.exit(f"Not all could be printed ({why})")
 
 
 def rank() -> int:

@@ -1,25 +1,65 @@
 """Files that appear whole or not at all."""
 
+import fcntl
 import json
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 BEGUN = "begun.json"  # a run's record as far as it is known when training begins; gone when the record is written
+ROOM, ROOM_BYTES = ".room", 2 << 20  # kept for that record, on a disk that fills while training goes on
+_PARTIAL = ".{}.{}.partial"
 
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` at the end of the block, or is removed if the block raises."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """A temporary path that becomes ``path`` at the end of the block, or is removed if the block raises.
+
+    It lies beside ``path``, and its bytes are on the disk before it takes that name: whatever ends this process, or the
+    machine, the file that was there stays until the new one stands. What killed processes left there is removed.
+    """
+    remove_left(path.parent)
+    partial = path.with_name(_PARTIAL.format(path.name, os.getpid()))
     try:
-        yield partial
+        with _held(partial) as file:
+            yield partial
+            os.fsync(file.fileno())
         partial.replace(path)
+        _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder, if there is one."""
+    for left in folder.glob(_PARTIAL.format("*", "[0-9]*")):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or it is being written
+            left.unlink()
+
+
+def _held(path: Path) -> BinaryIO:
+    """A new file, locked until it is closed or this process ends."""
+    while True:
+        file = path.open("wb")
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_nlink:  # or another process took it for one that was left
+            return file
+        file.close()
+
+
+def _sync(folder: Path) -> None:
+    """Let the names in a folder reach the disk."""
+    with suppress(OSError):  # a file system that cannot
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def statuses(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

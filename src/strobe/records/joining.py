@@ -21,6 +21,7 @@ EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"^Dist\w*Error|gloo|NCCL|ProcessGroup|c10d")  # in an error by which a rank learns of another's end
 WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
 MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
+NOTES = "*-error.json"  # of ranks that failed
 TAIL = 1 << 16  # bytes, which hold a row
 
 
@@ -73,10 +74,22 @@ def _last_step(path: Path) -> int | None:
     return None
 
 
+def says_gone(error: BaseException) -> bool:
+    """Whether an error only says that another rank has gone."""
+    return GONE.search(f"{type(error).__name__}: {error}") is not None
+
+
 def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
     """Leave a note of the error that ended training on a rank that writes no record."""
     path = run_dir / FOLDER / f"{rank}-error.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"type": type(error).__name__, "message": str(error), "time": time.time()}) + "\n")
+
+
+def forget_failures(run_dir: Path) -> None:
+    """Remove the notes of an earlier training."""
+    for path in (run_dir / FOLDER).glob(NOTES):
+        path.unlink(missing_ok=True)
 
 
 def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, Any] | None:
@@ -85,14 +98,15 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
     An error that only says that another rank has gone is not the cause: unless a note says more, it names the ranks
     whose rows end early.
     """
-    gone = error is not None and GONE.search(f"{type(error).__name__}: {error}")
+    gone = error is not None and says_gone(error)
     notes = []
-    for path in (run_dir / FOLDER).glob("*-error.json"):
+    for path in (run_dir / FOLDER).glob(NOTES):
         with suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads(path.read_text())
             rank, message = int(path.name.partition("-")[0]), str(note["message"])
             if not GONE.search(f"{note['type']}: {message}"):
-                known = {"type": note["type"], "message": f"{message} (on rank {rank})", "rank": rank}
+                message += "" if message.startswith(f"Rank {rank} ") else f" (on rank {rank})"
+                known = {"type": note["type"], "message": message, "rank": rank}
                 notes.append((float(note["time"]), known))
     if notes and (error is None or gone):
         return min(notes, key=lambda each: each[0])[1]

@@ -12,7 +12,7 @@ from pathlib import Path
 from strobe.diagnose.rank import conclude
 from strobe.errors import DataError
 from strobe.present.page import open_browser
-from strobe.process.launch import parser_of
+from strobe.process.launch import parser_of, start
 from strobe.records.joining import is_whole, join_ranks, recover
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
@@ -73,4 +73,4 @@ def _runs(path: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

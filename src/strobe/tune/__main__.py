@@ -8,6 +8,7 @@ if __name__ == "__main__":
 import sys
 from pathlib import Path
 
+from strobe.process.launch import start
 from strobe.tune.script import is_script
 
 APPLICATION = Path(__file__).parents[3] / "train.py"
@@ -29,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
-from strobe.process.launch import parser_of
+from strobe.process.launch import parser_of, start
 from strobe.records.places import ATTACHED, OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
@@ -107,4 +107,4 @@ def _print_run(run: Path, *, alone: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

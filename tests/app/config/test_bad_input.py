@@ -193,13 +193,19 @@ def rewrite(tiles: Path, content: np.ndarray) -> None:
     ("damage", "words"),
     [
         (lambda tiles: shutil.copytree(tiles, tiles.parent / "other"), ["other, own", "data.root"]),
-        (lambda tiles: add_class(tiles, 0), ["OWN/Few", "no .tif file", "remove"]),
+        (lambda tiles: add_class(tiles, 0), ["OWN/Few", "no .tif, .tiff file", "remove"]),
         (lambda tiles: add_class(tiles, 1), ["OWN/Few", "1 tile", "at least 3"]),
         (lambda tiles: add_class(tiles, 2), ["OWN/Few", "2 tile", "at least 3"]),
         (lambda tiles: min(tiles.glob("*/*.tif")).write_text("no image"), ["OWN/", "cannot be read as a tile"]),
         (lambda tiles: rewrite(tiles, np.zeros((64, 64, 13), np.float32)), ["float32 pixels", "uint16", "convert"]),
-        (lambda tiles: rewrite(tiles, np.zeros((32, 32, 13), np.uint16)), ["13 bands of 64x64", "OWN/", "has shape"]),
-        (lambda tiles: rewrite(tiles, np.zeros((64, 64, 4), np.uint16)), ["13 bands of 64x64", "OWN/", "has shape"]),
+        (
+            lambda tiles: rewrite(tiles, np.zeros((32, 32, 13), np.uint16)),
+            ["has 13 bands of 64x64", "OWN/", "has 13 bands of 32x32"],
+        ),
+        (
+            lambda tiles: rewrite(tiles, np.zeros((64, 64, 4), np.uint16)),
+            ["has 13 bands of 64x64", "OWN/", "has 4 bands of 64x64"],
+        ),
         (lambda tiles: [shutil.rmtree(kind) for kind in sorted(tiles.glob("*/"))[1:]], ["one class", "at least two"]),
     ],
     ids=["sets", "empty", "one", "two", "no image", "type", "size", "bands", "class"],

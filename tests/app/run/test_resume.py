@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.fabric.plugins.io import TorchCheckpointIO
 
 from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, unkept, wanted, write_held
 from strobe.app.config.compose import composed, in_sweep
@@ -115,7 +114,7 @@ def test_a_short_run_tests_its_best_weights_and_writes_none(train: Train, monkey
     monkeypatch.setattr(
         Held, "load_checkpoint", lambda self, path, **how: loaded.append(path) or load(self, path, **how)
     )
-    monkeypatch.delattr(TorchCheckpointIO, "save_checkpoint")  # which writes
+    monkeypatch.setattr("strobe.app.build.checkpoint.whole", lambda path: pytest.fail(f"it writes {path}"))
     ended = train("trainer.max_epochs=2", CHECKPOINTS, "test=true")
     assert ended.code == 0, ended.output
     assert [Path(path).name for path in loaded] == ["best.ckpt"]

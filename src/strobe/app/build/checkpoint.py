@@ -19,10 +19,11 @@ from strobe.app.config.checks import OUTPUTS, last_checkpoint
 from strobe.app.config.compose import in_sweep
 from strobe.errors import ConfigError, DataError
 from strobe.present.format import counted
+from strobe.records.files import whole
 
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
 BEST, LAST = "best.ckpt", "last.ckpt"
-MEGABYTES = {"none": 2, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
+MEGABYTES = {"none": 4, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,27 @@ class Checkpoints(ModelCheckpoint):
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
 
 
-class Held(TorchCheckpointIO):
+class Whole(TorchCheckpointIO):
+    """Writes each checkpoint beside its place, so that an earlier one stays until the new one stands.
+
+    Lightning writes to the folder for temporary files first. Where that lies on another disk, moving the file from
+    there empties the earlier one, and is not done at once.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write the file, whole or not at all; a URL is left to Lightning. Raises an OSError, also of a full disk."""
+        if storage_options is not None or "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with whole(Path(path)) as partial, partial.open("wb") as file:
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # of ending an archive that could not be written
+                raise (full if isinstance(full := error.__context__, OSError) else error) from None
+
+
+class Held(Whole):
     """Keeps Strobe's own checkpoints in memory and writes them once a minute, so a short run never waits for the disk.
 
     Those are ``best.ckpt`` and ``last.ckpt`` in ``folder``; what a user's callback saves is written at once.
@@ -83,10 +104,13 @@ class Held(TorchCheckpointIO):
         self._written = time.monotonic()
 
 
-def hold(trainer: Trainer, folder: Path) -> None:
-    """Keep checkpoints in memory first. Not with several ranks, where only one saves but all load."""
-    if trainer.world_size == 1 and type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
-        trainer.strategy.checkpoint_io = Held(folder)
+def write_whole(trainer: Trainer, *, hold: Path | None) -> None:
+    """Let all checkpoints be written whole, those in the folder ``hold`` from memory.
+
+    Not with several ranks, where only one saves but all load.
+    """
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = Held(hold) if hold and trainer.world_size == 1 else Whole()
 
 
 def write_held(trainer: Trainer, *, but: Collection[str] = ()) -> None:

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from strobe.app.build.checkpoint import checkpoints, hold, wanted
+from strobe.app.build.checkpoint import checkpoints, wanted, write_whole
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config.checks import CHECKPOINTS, check_single
@@ -23,6 +23,7 @@ from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
+from strobe.records.files import remove_left
 
 FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
 
@@ -51,8 +52,8 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         callbacks=callbacks,
         use_distributed_sampler=False,  # ours deal out each index once
     )
-    if wanted(cfg) == "auto":
-        hold(trainer, run_dir / CHECKPOINTS)
+    remove_left(run_dir / CHECKPOINTS)
+    write_whole(trainer, hold=run_dir / CHECKPOINTS if wanted(cfg) == "auto" else None)
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher")
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1 and trainer.strategy.launcher is not None:
         raise ConfigError(

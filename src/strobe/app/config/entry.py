@@ -13,18 +13,17 @@ from hydra.types import RunMode
 from strobe.app.config.help import text
 from strobe.app.config.mistakes import MISTAKES, sentence
 from strobe.errors import StrobeError
+from strobe.process.output import lasting_output
 
 
 @contextmanager
 def command(name: str) -> Iterator[None]:
     """Wraps a function of ``hydra.main`` with the configuration ``name``: prints help, and mistakes as one sentence."""
+    lasting_output()
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises what it would print
     try:
         if {"-h", "--help"} & set(sys.argv[1:]):
-            try:
-                print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]), flush=True)
-            except BrokenPipeError:  # such as of `--help | head`
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
             sys.exit(0)
         yield
     except MISTAKES as error:

@@ -38,22 +38,25 @@ from strobe.app.run.after_training import measure_ceilings, report, summarise, t
 from strobe.app.run.ending import Ending
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
+from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
-from strobe.errors import ConfigError, DataError
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
 from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.process.launch import rank
 from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
+from strobe.records.joining import forget_failures, what_failed
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)
 
 ASKING = 0.03  # seconds, in which that is asked
+FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk, or what the user may have of it
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
@@ -92,8 +95,10 @@ def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | N
         return lacking
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC and run_dir is not None and cfg is not None:
-        return _no_space(run_dir, cfg)
+    if isinstance(error, OSError) and error.errno in FULL and run_dir is not None and cfg is not None:
+        return DataError(f"The disk is full: {_no_space(run_dir, cfg)}")
+    if run_dir is not None and (failed := what_failed(run_dir, error)) and "rank" in failed:
+        return StrobeError(f"{failed['message']}. The record is in {run_dir}")
     return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
@@ -133,7 +138,9 @@ class Run:
         if parts.data.generated:
             log.info("The data is generated, so figures say nothing about real images")
         self.page_cache = pagecache.resident(parts.data.training_files(MOST_FILES), seconds=ASKING)
+        parts.trainer.callbacks.append(LostRanks(self.run_dir, told=True))  # type: ignore[attr-defined]
         if rank() == 0:
+            forget_failures(self.run_dir)
             begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
         parts.trainer.callbacks.append(self.ending)  # type: ignore[attr-defined]
         look = self.ending.look if parts.trainer.world_size > 1 else None
