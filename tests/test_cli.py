@@ -16,6 +16,8 @@ from strobe import cli
 from strobe.app import needed
 from support.places import ROOT
 
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+
 
 def called(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", ["strobe", *arguments])
@@ -53,9 +55,51 @@ def test_help_names_each_command(
     assert all(f"\n  {name} " in said for name in cli.COMMANDS)
 
 
-def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="strobe look is not a command; give one of run, probe, tune, duel, view"):
+def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
         called(monkeypatch, "look")
+    told = "strobe look is not a command; give one of run, probe, tune, duel, view"
+    assert capsys.readouterr().err.startswith(told)
+
+
+WRONG = {  # a command line for each command, and what is said of it
+    "run": (["none.py"], "there is no file none.py"),
+    "probe": (["--secnds", "3", "none.py"], "--secnds is not an option of strobe probe; did you mean --seconds?"),
+    "tune": (["none.py"], "there is no file none.py"),
+    "duel": (["--", "python", "none.py"], "a duel takes two commands, not 1"),
+    "view": (["nowhere"], "nowhere does not exist"),
+    "report": (["nowhere"], "nowhere is not a directory"),
+    "compare": (["nowhere"], "nowhere is not a directory"),
+    "clean": (["--remove"], "--remove needs an age"),
+    "doctor": (["--hepl"], "--hepl is not an option of python -m strobe.doctor; did you mean --help?"),
+    "ceilings": (["data.batchsize=3"], "data.batchsize is not a key"),
+    "bench": (["suite=moon"], "suite=moon is not a choice"),
+    "native": (["--nothing"], "--nothing is not an option of python -m strobe.native; --help lists the options"),
+}
+BROKEN = ("view", "report", "compare")  # of a folder whose record is damaged
+
+
+@pytest.mark.parametrize("name", [*cli.COMMANDS, "train.py"])
+def test_a_wrong_command_line_exits_with_2_and_one_sentence(name: str, tmp_path: Path) -> None:
+    given, said = WRONG.get(name, (["data.batchsize=3"], "data.batchsize is not a key"))
+    line = [str(ROOT / "train.py")] if name == "train.py" else ["-m", f"strobe.{name}"]
+    done = subprocess.run(
+        [sys.executable, *line, *given], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(said)
+    assert done.stderr.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_failed_exits_with_1_and_one_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "summary.json").write_text("{")
+    line = [sys.executable, "-m", f"strobe.{name}", "run"]
+    done = subprocess.run(line, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # Sends a signal to the command that this process becomes, when it imports a library.

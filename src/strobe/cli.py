@@ -34,9 +34,11 @@ def main() -> None:
             print(f"\n{title}")
             print("\n".join(f"  {command:<10}{told}" for command, told in commands.items()))
         print("\nThese, like python train.py, need a checkout of Strobe's repository: run make setup there")
+        print("Exit code 1: it failed; 2: the command line is wrong. docs/exit-codes.md has the others")
         return
     if name not in COMMANDS:
-        sys.exit(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}")
+        print(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}", file=sys.stderr)
+        sys.exit(2)
     listen()
     sys.argv[1:2] = []
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as python -m does: a configuration may name classes there

@@ -82,6 +82,7 @@ def attaches(python: Path, folder: Path, lightning: str | None = None) -> None:
     done = run(folder, python, "-m", "strobe.run", "--out", "here", "train.py", "--out", "other", "--trace")
     assert (done.returncode, done.stdout) == (7, "['--out', 'other', '--trace']\n"), done.stderr
     assert "Strobe stopped" not in done.stderr
+    assert "nothing was trained" not in done.stderr
     for name in ("here", "mine", "loop") if lightning else ("loop",):
         summary = json.loads((folder / name / "summary.json").read_text())
         assert {"loader", "shared_machine"} >= {summary["findings"][0]["cause"]}

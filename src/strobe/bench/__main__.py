@@ -34,21 +34,16 @@ def measure(cfg: DictConfig) -> None:
             codes.append(run(cfg))
     except StrobeError as error:
         print(error, file=sys.stderr)  # the others are measured all the same
-        codes.append(1)
+        codes.append(error.code)
 
 
 def main() -> None:
-    """List the suites, or measure; exits with the largest of the suites' codes."""
+    """List the suites, or measure; exits with the largest of the suites' codes, or 128 plus a signal's number."""
     register()
     if "--list" in sys.argv[1:]:
         from strobe.bench.command import show
-        from strobe.errors import StrobeError
 
-        try:
-            show([argument for argument in sys.argv[1:] if argument != "--list"])
-        except StrobeError as error:
-            sys.exit(str(error))
-        return
+        return show([argument for argument in sys.argv[1:] if argument != "--list"])
     with command("bench"):
         measure()
     sys.exit(max(codes, default=0))
