@@ -1,5 +1,6 @@
 """``strobe X`` is ``python -m strobe.X``."""
 
+import os
 import re
 import runpy
 import signal
