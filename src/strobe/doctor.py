@@ -1,5 +1,10 @@
 """The command ``python -m strobe.doctor``. Imports no torch: what is broken can be asked, too."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import os
 import platform
 import shutil
