@@ -36,7 +36,7 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.clean", "strobe.native", "train", PLUGINS),
+    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.clean", "strobe.doctor", "strobe.native", "train", PLUGINS),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}
@@ -61,6 +61,8 @@ BEFORE_TORCH = (
     "strobe.view.__main__",
 )
 WITHOUT_TORCH = (
+    "strobe.doctor",
+    "strobe.measure.environment",
     "strobe.report.__main__",
     "strobe.bench.page",
     "strobe.compare.__main__",

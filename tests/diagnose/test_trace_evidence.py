@@ -225,7 +225,14 @@ def test_damaged_and_huge_traces_are_left_out(
     found = read_evidence([good, cut, huge])
     assert found is not None
     assert found["steps"] == 1
-    assert [sum(name in line for line in caplog.messages) for name in (cut.name, huge.name)] == [1, 1]
+    half = written(tmp_path, 4, *({"name": str(number)} for number in range(5000)))
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+    assert diagnose_trace._text_bytes(half) > 10_000  # is what its last bytes tell
+    assert read_evidence([half]) is None
+    told = [next(line for line in caplog.messages if path.name in line) for path in (cut, huge, half)]
+    assert ["too large" in line for line in told] == [False, True, False]
+    assert "incomplete" in told[2]
+    assert len(caplog.messages) == 3
     assert read_evidence([cut, tmp_path / "absent.json"]) is None
 
 

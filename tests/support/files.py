@@ -1,5 +1,7 @@
 """What lies in folders, and what is put there."""
 
+import os
+import stat
 from pathlib import Path
 
 
@@ -41,3 +43,18 @@ def damaged(path: Path, content: bytes, kind: str) -> str:
     elif kind == "a folder":
         path.mkdir()
     return str(path)
+
+
+NO_FILES = ("pipe", "socket", "link to nothing")
+
+
+def no_file(path: Path, kind: str) -> Path:
+    """Something that is called like a file; to open a pipe waits until somebody writes."""
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            os.mknod(path, stat.S_IFSOCK | 0o600)
+        case "link to nothing":
+            path.symlink_to("nothing")
+    return path

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from strobe.app.native import photos
-from strobe.app.native.build import compiler
+from strobe.app.native.system import compiler
 from support import building
 
 HERE = Path(__file__).parents[1] / "app" / "native"

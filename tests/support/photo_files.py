@@ -1,6 +1,8 @@
 """Photos to read, made here: smooth with some noise, as those of a camera are, in every form that a file can have."""
 
+import struct
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,17 @@ def save(path: Path, image: Image.Image, *, mode: str = "RGB", exif: int | None 
         options["exif"][0x0112] = exif
     image.save(path, **options)
     return str(path)
+
+
+def black_png(height: int, width: int) -> bytes:
+    """One bit a pixel, all black: a thousandth of a byte."""
+
+    def chunk(kind: bytes, held: bytes) -> bytes:
+        return struct.pack(">I", len(held)) + kind + held + struct.pack(">I", zlib.crc32(kind + held))
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    pixels = zlib.compress(bytes(height * (1 + -(-width // 8))))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def reference(path: str, box: tuple[int, int, int, int], size: int) -> NDArray[np.uint8]:

@@ -158,6 +158,15 @@ def test_workers_that_are_waited_for_may_keep_more_ready() -> None:
     assert [one.overrides for one in offered(record, ["prefetch"])] == [(f"engine.prefetch_factor={2 * factor}",)]
 
 
+def test_workers_may_stay_where_each_short_epoch_begins_new_ones_that_are_waited_for() -> None:
+    own = {"summary__num_workers": 1, "config__engine__num_workers": 1, "config__engine__persistent_workers": False}
+    stay = ("engine.persistent_workers=true",)
+    short = concluded("loader", summary__batches_per_epoch=4, **own)
+    assert stay in [one.overrides for one in offered(short, ["workers"])]
+    long = concluded("loader", summary__batches_per_epoch=1_000_000, **own)
+    assert stay not in [one.overrides for one in offered(long, ["workers"])]
+
+
 def test_of_a_part_of_a_prescription_only_the_most_is_known() -> None:
     (proposal,) = offered(concluded("transfer"), ["pinning"])
     assert proposal.overrides == ("engine.pin_memory=true",)

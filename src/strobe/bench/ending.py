@@ -64,7 +64,8 @@ def finish(console: Console, results: Results, folder: Path, earlier: Baseline |
 def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
     """Write the measured cells as ``torch.utils.benchmark.Measurement``.
 
-    ``pickle.load`` gives a list with the seconds of a repetition in each trial; ``Measurement.merge`` joins several.
+    ``pickle.load`` gives a list with the seconds of a repetition in each trial. Others' are not to be loaded: a pickle
+    can run any code. ``results.json`` holds the same, and more.
     """
     from torch.utils.benchmark import Measurement
     from torch.utils.benchmark.utils.common import TaskSpec

@@ -116,11 +116,13 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. Raises a
     DataError if there are none.
     """
+    from strobe.app.data.folders import files_below
+
     given = gives(asked.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
-    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in JPEG) if real else []
+    found = sorted(map(Path, files_below(str(root), JPEG))) if real and root.is_dir() else []
     paths = found if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
     if not paths:
         where = f"data.root={root}" if given else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"

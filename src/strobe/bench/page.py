@@ -46,9 +46,9 @@ _MANY = 6  # columns, with more of which the figures' intervals are broken into 
 _BREAKS = re.compile(r"([._=])")
 _KEYS = ("row", "column", "threads", "cache")
 _FILES = {
-    "results.json": "the whole record, with each trial",
+    "results.json": "the whole record, with each trial: the one to exchange",
     "results.csv": "a line for each cell",
-    "measurements.pkl": "torch.utils.benchmark Measurements, to unpickle, compare and merge",
+    "measurements.pkl": "for torch.utils.benchmark: load your own only, because a pickle can run code",
 }
 _CACHE = "Warm: the files are in it before timing begins; cold: they are dropped from it before each repetition."
 _CSS = {"faster": "good", "slower": "bad", "failed": "bad"}

@@ -31,6 +31,7 @@ from strobe.callbacks.tracefile import (
     start_of,
     without_gc,
 )
+from strobe.records.places import fault_of
 
 NEWEST = 3  # traces that are read of a run
 MOST_BYTES = 100_000_000  # of their text: some seconds, and 1 GB of memory
@@ -89,7 +90,8 @@ def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
                     _add(read_trace(path), sums)
                 left -= size
             elif size > MOST_BYTES:
-                _log.warning("%s is too large to look for causes in it; set profiler.max_mb", path)
+                told = f"{path} is too large to look for causes in it; set profiler.max_mb"
+                _log.warning("%s", fault_of(path) or told)  # the size that a cut file tells is none
         except (OSError, TraceError) as error:
             _log.warning("A trace could not be searched for causes: %s", error)
     return _evidence(sums)

@@ -1,4 +1,7 @@
-"""What a measurement depends on besides the code that is measured: machine, libraries, commit."""
+"""What a measurement depends on besides the code that is measured: machine, libraries, commit.
+
+torch is imported only by what asks for a GPU.
+"""
 
 import contextlib
 import os
@@ -13,8 +16,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-core", "numpy"]  # those that are installed
 PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
@@ -25,6 +26,8 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
 
     A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds.
     """
+    import torch
+
     gpu = torch.cuda.is_initialized() or (start_gpu and torch.cuda.is_available())  # type: ignore[no-untyped-call]
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
@@ -37,7 +40,7 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
         "gpu": torch.cuda.get_device_name() if gpu else None,
         "gpu_capability": list(torch.cuda.get_device_capability()) if gpu else None,
-        "versions": {"python": platform.python_version()} | _versions(),
+        "versions": {"python": platform.python_version()} | installed(*PACKAGES),
         "git_commit": _commit(),
         "page_cache": None,
     }
@@ -55,10 +58,7 @@ def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes that this container (cgroup v2) can still allocate; None if unknown."""
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        lines = (line.partition(":") for line in meminfo.read_text().splitlines())
-        found += [int(value.split()[0]) * 1024 for name, _, value in lines if name == "MemAvailable"]
+    found = [size for name, size in kernel_memory(meminfo).items() if name == "MemAvailable"]
     with contextlib.suppress(OSError, ValueError):
         limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
@@ -67,8 +67,18 @@ def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/
     return min(found, default=None)
 
 
+def kernel_memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
+    """What the kernel says of memory, in bytes: ``MemTotal``, ``Cached`` and so on; empty if it says nothing."""
+    with contextlib.suppress(OSError):
+        lines = (line.split() for line in meminfo.read_text().splitlines())
+        return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[2:] == ["kB"]}
+    return {}
+
+
 def peak_memory() -> dict[str, int | None]:
     """The most memory held so far, in bytes: by this process, and on its GPU."""
+    import torch
+
     return {
         "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         # Not `is_available`, after which a process that is forked cannot use the GPU.
@@ -84,9 +94,10 @@ def _processor(field: str) -> str:
     return ""
 
 
-def _versions() -> dict[str, str]:
+def installed(*names: str) -> dict[str, str]:
+    """The versions of those of these packages that are installed."""
     found = {}
-    for name in PACKAGES:
+    for name in names:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found

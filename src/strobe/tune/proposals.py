@@ -1,5 +1,6 @@
 """What to try next: the best predicted combination, its rivals and its sides, and what a run's findings prescribe."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer,
 from strobe.tune.dimensions import ALL, DIMENSIONS
 
 RIVAL = 0.9  # times as fast as the best combination, as predicted: so far predictions are off
+SHORT = 30.0  # seconds of an epoch, so that trainings in turns see several
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,16 @@ def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str,
 
 
 def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
-    """Deeper queues, which can save at most the time spent waiting; and compiling, if the user asked for it."""
+    """What can save at most the time spent waiting; and compiling, if the user asked for it."""
     factor, waiting = record.whole("engine.prefetch_factor"), steady_waiting(record, step)
-    if step.workers and factor and waiting >= NOTABLE:
+    waits = bool(step.workers) and waiting >= NOTABLE
+    bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
+    epoch = (record.count("batches_per_epoch") or math.inf) * step.total * step.images
+    if waits and record.setting("engine.persistent_workers") is False and epoch <= SHORT:
+        why = f"New workers begin each epoch of {duration(epoch)}, without what the last ones kept in memory"
+        yield Proposal(("engine.persistent_workers=true",), why, bound, bounded=True)
+    if waits and factor:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
-        bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
     context, anew = record.setting("engine.multiprocessing_context"), restarts(record, step)
     if anew and context in ("spawn", "forkserver") and "workers" in asked:  # the script may need it

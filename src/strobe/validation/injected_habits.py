@@ -22,9 +22,9 @@ from torchvision.utils import save_image
 
 from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.engines.torch import LazyLoader, TorchEngine
-from strobe.app.loaders.base import Batch, LoadedData, select_bands
+from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.sources import TileSource
-from strobe.app.loaders.tifffile import TifffileLoader
+from strobe.app.loaders.tifffile import TifffileLoader, select_bands
 from strobe.validation.injected_faults import SmallClassifier, SmallPhotos, WaitingClassifier
 from strobe.validation.injected_python import BusyThread
 
@@ -105,7 +105,7 @@ class NpzTiles(TifffileLoader):
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Open the file, and unpack it."""
         with np.load(Path(path).with_suffix(".npz")) as content:
-            return select_bands(path, content["tile"], source)
+            return select_bands(content["tile"], source)
 
 
 class LargePhotos(SmallPhotos):

@@ -23,10 +23,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 from torch.nn import functional
 
-from strobe.app.loaders.base import Batch, LoadedData, select_bands
+from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.memory import ArrayData, GatheredData, MemoryLoader
 from strobe.app.loaders.sources import ArraySource, TileSource
-from strobe.app.loaders.tifffile import TifffileLoader
+from strobe.app.loaders.tifffile import TifffileLoader, select_bands
 from strobe.bench.small import SmallNetwork
 from strobe.validation.injected_faults import SmallClassifier, WaitingClassifier
 from strobe.validation.injected_python import BusyThread
@@ -78,7 +78,7 @@ class ZippedTiles(TifffileLoader):
         """Open it, and unpack one tile."""
         with zipfile.ZipFile(self.archive) as archive:
             content = archive.read("/".join(Path(path).parts[-2:]))
-        return select_bands(path, tifffile.imread(io.BytesIO(content), maxworkers=1), source)
+        return select_bands(tifffile.imread(io.BytesIO(content), maxworkers=1), source)
 
 
 class EnlargedTiles(TifffileLoader):

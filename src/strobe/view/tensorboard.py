@@ -15,7 +15,7 @@ from pathlib import Path
 from strobe.present.page import OFFLINE, open_browser
 from strobe.process.signals import noted
 from strobe.records.places import has_events, runs_in, traces_in
-from strobe.view.serving import announce, probe_port, reachable, take_port
+from strobe.view.serving import address, announce, probe_port, reachable, take_port
 
 PORT = 6006  # TensorBoard's
 AGAIN = 5.0  # seconds between two looks for new runs
@@ -52,11 +52,12 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
             while not asked_to_end and child.poll() is None:
                 if not shown and _listening(reachable(host), port):
                     shown = True
-                    print(f"  http://{reachable(host)}:{port}/")
+                    page = f"http://{address(reachable(host), port)}/"
+                    print(f"  {page}")
                     if traces_in(folder):
                         print(f"  {OFFLINE}")
                     announce(host, port)
-                    open_browser(f"http://{reachable(host)}:{port}/", wanted=browser)
+                    open_browser(page, wanted=browser)
                 time.sleep(0.1)
                 if named != folder and time.monotonic() > again:  # a sweep goes on
                     _name_runs(folder, named)

@@ -31,7 +31,9 @@ def own_tiles(sample_root: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def refused(ended: Ended, *words: str) -> str:
-    assert ended.code == 1, ended.output
+    begun = (ended.directory / "summary.json").is_file()
+    failed = ended.summary["error"]["type"] == "DataError" if begun else "cannot be made (" in ended.output
+    assert ended.code == (1 if failed else 2), ended.output
     assert "Traceback" not in ended.output
     for word in words:
         assert word in ended.output
@@ -121,13 +123,16 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
 
 
 @pytest.mark.parametrize(("overrides", "words"), MISTAKES)
-def test_configuration(overrides: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration(
+    overrides: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = overrides.split()
     monkeypatch.setattr("sys.argv", ["train.py", *given])
     with pytest.raises(SystemExit) as stop, command("config"):
         Preflight().on_run_start(configured("config", *given))
-    said = str(stop.value.code)
-    assert "\n" not in said
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
     for word in words:
         assert word in said
 
@@ -193,13 +198,19 @@ def rewrite(tiles: Path, content: np.ndarray) -> None:
     ("damage", "words"),
     [
         (lambda tiles: shutil.copytree(tiles, tiles.parent / "other"), ["other, own", "data.root"]),
-        (lambda tiles: add_class(tiles, 0), ["OWN/Few", "no .tif file", "remove"]),
+        (lambda tiles: add_class(tiles, 0), ["OWN/Few", "no .tif, .tiff file", "remove"]),
         (lambda tiles: add_class(tiles, 1), ["OWN/Few", "1 tile", "at least 3"]),
         (lambda tiles: add_class(tiles, 2), ["OWN/Few", "2 tile", "at least 3"]),
         (lambda tiles: min(tiles.glob("*/*.tif")).write_text("no image"), ["OWN/", "cannot be read as a tile"]),
         (lambda tiles: rewrite(tiles, np.zeros((64, 64, 13), np.float32)), ["float32 pixels", "uint16", "convert"]),
-        (lambda tiles: rewrite(tiles, np.zeros((32, 32, 13), np.uint16)), ["13 bands of 64x64", "OWN/", "has shape"]),
-        (lambda tiles: rewrite(tiles, np.zeros((64, 64, 4), np.uint16)), ["13 bands of 64x64", "OWN/", "has shape"]),
+        (
+            lambda tiles: rewrite(tiles, np.zeros((32, 32, 13), np.uint16)),
+            ["has 13 bands of 64x64", "OWN/", "has 13 bands of 32x32"],
+        ),
+        (
+            lambda tiles: rewrite(tiles, np.zeros((64, 64, 4), np.uint16)),
+            ["has 13 bands of 64x64", "OWN/", "has 4 bands of 64x64"],
+        ),
         (lambda tiles: [shutil.rmtree(kind) for kind in sorted(tiles.glob("*/"))[1:]], ["one class", "at least two"]),
     ],
     ids=["sets", "empty", "one", "two", "no image", "type", "size", "bands", "class"],

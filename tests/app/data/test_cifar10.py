@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from support.cifar10_files import FOLDER, NAMES, TRAINING, generated, publish, published_form
 from support.composing import composed_data
+from support.files import NO_FILES, no_file
 from support.places import DATA
 from support.refusals import refusal
 
@@ -120,6 +121,14 @@ def test_each_file_is_verified(published: Path, name: str, fault: str) -> None:
     assert all(word in text for word in (str(path), hashlib.md5(whole).hexdigest(), "data.verify=false"))
     if fault == "altered":
         unverified(published)
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_is_named_and_not_waited_for(root: Path, kind: str) -> None:
+    path = root / FOLDER / "data_batch_2"
+    path.unlink()
+    strange = no_file(path, kind)
+    assert refusal(lambda: unverified(root)).startswith(f"{strange} is a pipe, a socket or a link to nothing")
 
 
 def test_a_class_with_one_training_image(root: Path) -> None:

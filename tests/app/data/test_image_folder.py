@@ -13,8 +13,8 @@ from torchvision import datasets
 from strobe.app.data.base import SPLITS
 from strobe.app.data.folders import files_of_classes
 from support.composing import composed_data
-from support.files import plant
-from support.photo_files import photograph, save
+from support.files import NO_FILES, no_file, plant
+from support.photo_files import black_png, photograph, save
 from support.refusals import refusal
 from support.runs import Train
 
@@ -91,6 +91,27 @@ def test_what_is_hidden_or_no_photo_is_not_seen(plain: Path) -> None:
     plant(plain, {"cat/._1.jpg": b"", "cat/notes.txt": b"", ".thumbnails/1.jpg": b"", "cat/.cache/1.jpg": b""})
     plant(plain, {"README.jpg": b"", "cat/1.jpg.txt": b"", "cat/photo.tif": b""})
     assert found(plain) == expected
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_is_named_and_not_waited_for(plain: Path, kind: str) -> None:
+    strange = no_file(plain / "cow" / "brown" / "x.jpg", kind)
+    assert refused(plain).startswith(f"{strange} is a pipe, a socket or a link to nothing, and no file; remove it")
+
+
+def test_a_folder_may_be_called_like_a_photo(plain: Path) -> None:
+    plant(plain, names("cat/x.jpg", 3))
+    (plain / "cat" / "y.jpg").symlink_to(plain / "cat" / "x.jpg")
+    assert len([file for split in found(plain).values() for file, _ in split]) == 63
+
+
+def test_a_photo_of_too_many_pixels_does_not_decide_the_size(tmp_path: Path) -> None:
+    for kind in ("one", "two"):
+        plant(tmp_path / kind, {"0.png": black_png(9_500, 9_500), "1.png": black_png(20_000, 10_000)})
+        save(tmp_path / kind / "2.jpg", photograph(40, 50))
+    data = composed_data("data=image_folder", f"data.root={tmp_path}")
+    data.setup()
+    assert data.size == 40
 
 
 def test_links_are_followed_but_not_in_circles(plain: Path) -> None:

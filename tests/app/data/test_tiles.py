@@ -11,8 +11,10 @@ import torch
 
 from strobe.app.data.base import SPLITS, stratified_split
 from support.composing import composed_data
+from support.files import NO_FILES, no_file
 from support.places import DATA
 from support.refusals import refusal
+from support.tiffs import LONG, tiff
 
 # EuroSAT's, in file order: B01 to B08, B09, B10, B11, B12, B8A.
 MEAN = np.array(
@@ -80,10 +82,11 @@ def own(sample_root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("below", [False, True])
-def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool) -> None:
+def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool, caplog: pytest.LogCaptureFixture) -> None:
     expected = files(eurosat(own))
     shutil.copytree(own / "River", own / ".thumbnails")
     shutil.copytree(own, own.parent / ".trash")
+    (own / ".cache").mkdir()
     (own / "River" / "._River_1.tif").write_bytes(b"macOS keeps attributes here")
     (own / "River" / "README.txt").write_text("no tile")
     data = eurosat(own.parent if below else own)
@@ -91,6 +94,25 @@ def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool) -> None:
     assert data.classes == ("Forest", "River", "SeaLake")
     assert data.title == "EuroSAT"
     assert not data.generated
+    assert caplog.messages == [
+        f"{own}/.thumbnails is left out, because its name begins with a dot; rename it if it is a class"
+    ]
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_is_named_and_not_waited_for(own: Path, kind: str) -> None:
+    (own / "River" / "folder.tif").mkdir()
+    (own / "River" / "link.tif").symlink_to(own / "Forest" / "Forest_1.tif")
+    assert any(f"{own}/River/link.tif" in paths for paths in files(eurosat(own)).values())
+    strange = no_file(own / "River" / "x.tif", kind)
+    assert refusal(lambda: eurosat(own)).startswith(f"{strange} is a pipe, a socket or a link to nothing")
+
+
+def test_a_first_tile_that_claims_to_be_huge_is_refused(own: Path) -> None:
+    bomb = tiff(np.zeros((13, 4, 4), np.uint16), changes={256: (LONG, [30_000]), 257: (LONG, [30_000])})
+    first = min((own / "Forest").iterdir())
+    first.write_bytes(bomb)
+    assert refusal(lambda: eurosat(own)).startswith(f"{first} cannot be read as a tile (it has more than 89,478,485")
 
 
 @pytest.mark.parametrize("folder", ["tiles", "tiles/seed42-10"])

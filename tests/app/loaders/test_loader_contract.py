@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import Indices
+from strobe.app.loaders import skimage
 from strobe.app.loaders.base import Loader
 from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
 from support.choices import choices
 from support.choices import make as made
 from support.files import DAMAGES, damaged
 from support.refusals import refusal
+from support.tiffs import LONG, tiff
 
 CHOICES = choices("loader")
 TILE_LOADERS = [name for name, node in CHOICES.items() if "tiles" in node.reads]
@@ -107,17 +109,53 @@ def test_an_unreadable_tile_is_named(name: str, kind: str, paths: list[str], tmp
     assert f"{bad} cannot be read as a tile" in refusal(lambda: make(name).dataset(source([bad]))[0])
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 13), (64, 64, 4), (64, 64)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((32, 32, 13), "13 bands of 32x32"),
+        ((64, 64, 4), "4 bands of 64x64"),
+        ((64, 64), "1 band of 64x64"),
+        ((2, 64, 64, 13), "2 pages of 13 bands of 64x64"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", TILE_LOADERS)
 def test_a_tile_of_another_shape_is_named_with_both(
-    name: str, shape: tuple[int, ...], paths: list[str], tmp_path: Path
+    name: str, shape: tuple[int, ...], told: str, paths: list[str], tmp_path: Path
 ) -> None:
     odd = tmp_path / "odd.tif"
-    tifffile.imwrite(odd, np.zeros(shape, np.uint16), planarconfig="contig" if len(shape) == 3 else None)
+    tifffile.imwrite(odd, np.zeros(shape, np.uint16), planarconfig="contig" if len(shape) > 2 else None)
     both = source([paths[0], str(odd)])
     text = refusal(lambda: make(name).dataset(both)[1])
-    assert f"{odd} has shape " in text
-    assert f"but {paths[0]} has 13 bands of 64x64" in text
+    assert f"{odd} has {told}, but {paths[0]} has 13 bands of 64x64; " in text
+
+
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_a_small_file_that_claims_to_be_huge_is_not_decoded(name: str, paths: list[str], tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.tif"
+    bomb.write_bytes(tiff(np.zeros((13, 64, 64), np.uint16), changes={256: (LONG, [30_000]), 257: (LONG, [30_000])}))
+    text = refusal(lambda: make(name).dataset(source([paths[0], str(bomb)]))[1])
+    assert f"{bomb} has 13 bands of 30000x30000, but " in text
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_plain_tile_is_known_by_its_first_bytes(order: str, paths: list[str], tmp_path: Path) -> None:
+    """Of which scikit-image's loader asks no more."""
+    assert skimage._states(paths[0], (13, 64, 64))
+    plain, pages = str(tmp_path / "plain.tif"), str(tmp_path / "pages.tif")
+    for path, shape in ((plain, (5, 6, 4)), (pages, (2, 5, 6, 4))):
+        tifffile.imwrite(path, np.zeros(shape, np.uint16), planarconfig="contig", byteorder=order)
+    wanted = [(4, 5, 6), (4, 6, 5), (3, 5, 6)]
+    assert [skimage._states(plain, shape) for shape in wanted] == [True, False, False]
+    assert not skimage._states(pages, (4, 5, 6))
+
+
+@pytest.mark.parametrize("name", TILE_LOADERS)
+def test_bands_may_lie_one_after_the_other(name: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 2**16, (13, 64, 64), dtype=np.uint16)
+    tifffile.imwrite(tmp_path / "planar.tif", pixels, planarconfig="separate", photometric="minisblack")
+    found, _ = make(name).dataset(source([str(tmp_path / "planar.tif")]))[0]
+    np.testing.assert_array_equal(found.numpy(), pixels[[3, 2, 1]])
 
 
 @pytest.mark.parametrize("scale", ["device", "numpy", "torch"])

@@ -19,9 +19,21 @@ from strobe.app.loaders import photos as by_photo
 from strobe.app.loaders import spdl
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.pil import PilLoader
+from strobe.app.loaders.sources import TOO_LARGE
 from strobe.errors import DataError
 from support.files import DAMAGES, damaged
-from support.photo_files import FRAMED, JPEG, PHOTO_LOADERS, PNG, made, photo_source, photograph, reference, save
+from support.photo_files import (
+    FRAMED,
+    JPEG,
+    PHOTO_LOADERS,
+    PNG,
+    black_png,
+    made,
+    photo_source,
+    photograph,
+    reference,
+    save,
+)
 from support.places import DATA
 from support.refusals import refusal
 
@@ -169,6 +181,16 @@ def test_an_unreadable_photo_is_named(
         assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_a_png_with_other_bytes_in_its_pixels_is_refused_and_crashes_nothing(name: str, tmp_path: Path) -> None:
+    path = Path(save(tmp_path / "bad.png", photograph(64, 80)))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    text = refusal(lambda: made(name, photo_source([str(path)], CropPolicy("resize", 32)), tmp_path)[0])
+    assert f"{path} cannot be read" in text
+
+
 SIZES = {"random_crop": 128, "random_resized_crop": 224, "resize": 224}
 
 
@@ -194,8 +216,28 @@ def test_pillow_reads_no_photo_that_would_fill_the_memory(pixels: tuple[int, int
         warnings.resetwarnings()
         runpy.run_path(by_photo.__file__)
         loader = PilLoader(scale="device")
-        with pytest.raises(DataError, match=r"bomb\.png cannot be read as a photo .* exceeds limit of \d+ pixels"):
+        with pytest.raises(DataError, match=rf"bomb\.png cannot be read as a photo \({TOO_LARGE}\)"):
             loader.pixels(str(bomb), lambda height, width: (0, 0, 8, 8), 8)
+
+
+@pytest.fixture(scope="module")
+def bombs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Small files of many pixels, by their suffix."""
+    folder = tmp_path_factory.mktemp("bombs")
+    Image.new("L", (10_000, 10_000)).save(folder / "bomb.jpg")
+    (folder / "bomb.png").write_bytes(black_png(30_000, 30_000))
+    return {suffix: str(folder / f"bomb.{suffix}") for suffix in ("jpg", "png")}
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@pytest.mark.parametrize("name", PHOTO_LOADERS)
+def test_no_loader_decodes_a_small_file_of_many_pixels(
+    name: str, suffix: str, bombs: dict[str, str], tmp_path: Path
+) -> None:
+    bomb = bombs[suffix]
+    assert Path(bomb).stat().st_size < 2e6
+    text = refusal(lambda: made(name, photo_source([bomb], CropPolicy("resize", 8)), tmp_path)[0])
+    assert text.startswith(f"{bomb} cannot be read as a photo (it has more than 89,478,485 pixels, ")
 
 
 def test_pillow_reads_no_format_that_runs_programs(tmp_path: Path) -> None:

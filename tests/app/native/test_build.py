@@ -13,6 +13,7 @@ import torch
 
 from strobe.app.native import build, photos
 from strobe.app.native.build import Library, cache_folder, compiled, install, load, missing
+from strobe.app.native.system import compiler
 from strobe.app.native.tiles import LIBRARY
 from support.building import needs_compiler
 from support.files import names
@@ -102,14 +103,14 @@ def test_the_variable_names_the_compiler(
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CXX", named)
-    assert build.compiler() == str(tmp_path / expected)
+    assert compiler() == str(tmp_path / expected)
 
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("named", ["no-such-g++", "ccache no-such-g++ -m64"])
 def test_a_named_compiler_that_is_not_there_is_said(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", named)
-    assert build.compiler() is None
+    assert compiler() is None
     assert "the compiler no-such-g++ (variable CXX) is missing; install it" in refusal(lambda: compiled(LIBRARY))
 
 
@@ -118,7 +119,7 @@ def test_a_named_compiler_that_is_not_there_is_said(named: str, monkeypatch: pyt
 def test_eight_processes_compile_once(
     cache: Path, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted, real = tmp_path / "g++", build.compiler()
+    counted, real = tmp_path / "g++", compiler()
     counted.write_text(f'#!/bin/sh\necho >> {tmp_path}/calls\nexec {real} "$@"\n')
     counted.chmod(0o755)
     monkeypatch.setenv("CXX", str(counted))
@@ -235,7 +236,7 @@ def test_what_cannot_be_loaded_even_so_is_said(cache: Path, sources: Path) -> No
     text = refusal(lambda: load(made))
     assert str(compiled(made)) in text
     assert "nowhere" in text
-    assert f"although {build.compiler()} has just compiled them" in text
+    assert f"although {compiler()} has just compiled them" in text
     assert "variable CXX" in text
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.app.native.build import SOURCES, compiler
+from strobe.app.native.build import SOURCES
+from strobe.app.native.system import compiler
 from support.jpegs import SAMPLINGS, built, by_pillow, encoded, needs_compiler, picture
 from support.tiffs import LONG, tiff
 

@@ -41,7 +41,7 @@ def test_each_library_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_there_is_not_installed(apt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setattr(command, "has_ffmpeg", lambda: True)
     monkeypatch.setattr(command, "missing", lambda library: None)
     assert command.needed() == {}
     assert command.main(["--install"]) == 0
@@ -60,7 +60,7 @@ def test_what_is_missing_is_installed_by_root(apt: Path, capsys: pytest.CaptureF
 
 def test_each_package_is_named_with_its_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without libjpeg's header all but the photo operators works."""
-    monkeypatch.setattr(command, "find_library", lambda name: f"lib{name}.so")
+    monkeypatch.setattr(command, "has_ffmpeg", lambda: True)
     monkeypatch.setattr(command, "missing", lambda library: library.header and f"the header {library.header}")
     monkeypatch.setattr(command, "compiler", lambda: "/usr/bin/g++")
     assert command.needed() == {"libjpeg-dev": ["loader=native for photos"]}
@@ -69,7 +69,7 @@ def test_each_package_is_named_with_its_purpose(monkeypatch: pytest.MonkeyPatch)
 def test_a_failed_installation_fails_no_setup(
     apt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "find_library", lambda name: None)
+    monkeypatch.setattr(command, "has_ffmpeg", lambda: False)
     assert "ffmpeg" in command.needed()
     assert command.main(["--install"]) == 0
     assert calls(apt) == ["install", "update", "install"]

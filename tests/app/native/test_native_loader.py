@@ -1,7 +1,6 @@
 """``loader=native`` on tiles: workers of each kind, files of other forms, and what a user is told."""
 
 import logging
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,8 @@ from numpy.typing import NDArray
 from strobe.app.engines.sampler import EpochSampler, ShardedBatches
 from strobe.app.loaders import native
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
-from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, TileSource
-from support.photo_files import made, photo_source
 from support.pipeline_parts import loader
-from support.refusals import refusal
 
 SHAPE = (13, 16, 32)
 
@@ -124,17 +120,3 @@ def test_each_kind_of_worker_reads(start: str | None, workers: int, tiles: Path)
             np.testing.assert_array_equal(tile, np.moveaxis(expected, -1, 0))
             seen.append(label)
     assert seen == list(range(len(paths)))
-
-
-@pytest.mark.parametrize("kind", ["tile", "photo"])
-def test_a_pipe_is_refused_and_not_waited_for(kind: str, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    photos = photo_source([str(tmp_path / "pipe")], CropPolicy("resize", 8))
-    wanted = source([tmp_path / "pipe"]) if kind == "tile" else photos
-    text = refusal(lambda: made("native", wanted, tmp_path)[0])
-    assert text.endswith(f"pipe cannot be read as a {kind} (not a regular file); replace or remove the file")
-
-
-def test_a_file_of_two_pages_is_refused_by_its_shape(tmp_path: Path) -> None:
-    tifffile.imwrite(tmp_path / "a.tif", np.stack([image(), image()]), planarconfig="contig")
-    assert "a.tif has shape " in refusal(lambda: dataset([tmp_path / "a.tif"])[0])

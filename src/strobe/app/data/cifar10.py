@@ -15,6 +15,7 @@ from torchvision.datasets.utils import check_integrity
 
 from strobe.app.data.augment import flip, shift
 from strobe.app.data.base import ImageData, stratified_split
+from strobe.app.data.folders import files_in
 from strobe.app.loaders.sources import ArraySource
 from strobe.errors import DataError
 from strobe.process.locks import locked
@@ -65,6 +66,7 @@ class CIFAR10(ImageData):
                 f"from {datasets.CIFAR10.url} (170 MB) with data.download=true, or train on data=sample"
             )
         folder = root / FOLDER
+        files_in(folder, ("",))  # names a pipe, which would be waited for
         if self.verify:
             _verify(folder)
         try:

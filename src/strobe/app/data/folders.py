@@ -15,18 +15,14 @@ from strobe.errors import DataError
 log = logging.getLogger(__name__)
 
 
-def visible(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, without hidden files such as macOS's ``._<name>.tif``."""
-    try:
-        return [entry for entry in os.scandir(folder) if entry.name[0] != "."]
-    except PermissionError:
-        log.warning("%s cannot be read and is skipped", folder)
-        return []
-
-
 def class_folders(folder: Path) -> list[str]:
     """The names of the folders in ``folder``, sorted; a label is an index into them."""
-    return sorted(entry.name for entry in visible(folder) if _is_folder(entry))
+    return sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
+
+
+def files_in(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Files with one of these endings directly in a folder, sorted; raises as :func:`files_below`."""
+    return sorted(_listed(folder, suffixes)[0])
 
 
 def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
@@ -44,8 +40,11 @@ def flat(folder: Path, found: dict[str, list[str]], suffixes: tuple[str, ...], k
     """All files, class by class, and their labels (N,).
 
     A :class:`DataError` says that ``folder`` holds fewer than two classes, or that one has no file; ``kind``: tile or
-    photo.
+    photo. A folder that holds such files but is no class, because its name begins with a dot, is logged.
     """
+    for entry in _entries(folder, hidden=True):
+        if _is_folder(entry) and any(one.name.lower().endswith(suffixes) for one in _entries(entry.path)):
+            log.warning("%s is left out, because its name begins with a dot; rename it if it is a class", entry.path)
     if len(found) < 2:
         what = f"one class, {next(iter(found))}" if found else "no class folders"
         raise DataError(f"{folder} holds {what}; put the {kind}s of at least two classes into a folder for each")
@@ -59,7 +58,8 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
     """Files with one of these endings, sorted.
 
     Links are followed, but no folder is entered twice, so circles end. If several paths lead to a folder, the one
-    without links counts.
+    without links counts. A :class:`DataError` names a pipe, a socket, or a link to nothing that is called like a file:
+    to read it could take forever.
     """
     found: list[str] = []
     entered: set[str] = set()
@@ -69,19 +69,37 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
         if real in entered:
             continue
         entered.add(real)
-        folders: list[os.DirEntry[str]] = []
-        for entry in visible(here):
-            # What a link points to would be one more question to the disk for each file.
-            if entry.name.lower().endswith(suffixes) and not entry.is_dir(follow_symlinks=False):
-                found.append(entry.path)
-            elif _is_folder(entry):
-                folders.append(entry)
+        files, folders = _listed(here, suffixes)
+        found += files
         for entry in sorted(folders, key=lambda entry: entry.name):
             if entry.is_symlink():
                 waiting.append((entry.path, os.path.realpath(entry.path)))
             else:
                 waiting.appendleft((entry.path, f"{real}/{entry.name}"))
     return sorted(found)
+
+
+def _listed(folder: str | Path, suffixes: tuple[str, ...]) -> tuple[list[str], list[os.DirEntry[str]]]:
+    """The files with one of these endings, and the folders. Only of a link the disk is asked what it is."""
+    files, folders = [], []
+    for entry in _entries(folder):
+        named = entry.name.lower().endswith(suffixes)
+        if named and (Path(entry.path).is_file() if entry.is_symlink() else entry.is_file()):
+            files.append(entry.path)
+        elif _is_folder(entry):
+            folders.append(entry)
+        elif named:
+            raise DataError(f"{entry.path} is a pipe, a socket or a link to nothing, and no file; remove it")
+    return files, folders
+
+
+def _entries(folder: str | Path, *, hidden: bool = False) -> list[os.DirEntry[str]]:
+    """What is in a folder, without files that are ``hidden``, such as macOS's ``._<name>.tif``, or only these."""
+    try:
+        return [entry for entry in os.scandir(folder) if (entry.name[0] == ".") == hidden]
+    except PermissionError:
+        log.warning("%s cannot be read and is skipped", folder)
+        return []
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from strobe.app.data.augment import dihedral
 from strobe.app.data.base import ImageData, split_classes
-from strobe.app.data.folders import class_folders, flat, visible
+from strobe.app.data.folders import class_folders, files_in, flat
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.sources import PathTable, TileSource
+from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PathTable, TileSource
 from strobe.errors import ConfigError, DataError
 
 GENERATED = "generated sample data"
+SUFFIXES = (".tif", ".tiff")
 RGB = (3, 2, 1)
 # EuroSAT's published statistics in file order: B01 to B08, B09, B10, B11, B12, B8A.
 MEAN = (
@@ -45,8 +46,8 @@ class Tiles(ImageData):
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
         folder = self.folder()
-        found = {name: _tiles(folder / name) for name in class_folders(folder)}
-        paths, targets = flat(folder, found, (".tif",), "tile")
+        found = {name: files_in(folder / name, SUFFIXES) for name in class_folders(folder)}
+        paths, targets = flat(folder, found, SUFFIXES, "tile")
         self.classes = tuple(found)
         shape = _shape(paths[0])
         self.channel_bands = self._channel_bands(shape[0], paths[0])
@@ -88,15 +89,11 @@ def tile_roots(root: Path) -> list[Path]:
     """``root``, or those folders one level below it, that hold ``<Class>/*.tif``."""
 
     def holds_tiles(folder: Path) -> bool:
-        return any(_tiles(folder / name) for name in class_folders(folder))
+        return any(files_in(folder / name, SUFFIXES) for name in class_folders(folder))
 
     if not root.is_dir():
         return []
     return [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
-
-
-def _tiles(folder: Path) -> list[str]:
-    return sorted(entry.path for entry in visible(folder) if entry.name.lower().endswith((".tif", ".tiff")))
 
 
 def _shape(path: str) -> tuple[int, int, int]:
@@ -104,6 +101,8 @@ def _shape(path: str) -> tuple[int, int, int]:
     try:
         with tifffile.TiffFile(path) as tile:
             page = tile.pages.first
+            if page.imagelength * page.imagewidth > MOST_PIXELS:
+                raise ValueError(TOO_LARGE)
             return page.samplesperpixel, page.imagelength, page.imagewidth
     except Exception as error:
         raise unreadable(path, "tile", error) from error

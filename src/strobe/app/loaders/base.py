@@ -6,7 +6,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
@@ -127,9 +126,3 @@ def unreadable(path: str, kind: str, error: Exception) -> DataError:
     """The error for a file that a decoder could not read; ``kind``: tile or photo."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
-
-
-def select_bands(path: str, pixels: NDArray[Any], source: TileSource) -> NDArray[np.uint16]:
-    """The wanted bands (bands, H, W) of pixel-interleaved pixels (H, W, bands in the file)."""
-    source.require(path, (*pixels.shape[2:], *pixels.shape[:2]), pixels.dtype)
-    return np.moveaxis(pixels[..., source.bands], -1, 0)

@@ -1,10 +1,7 @@
 """Tiles and crops of photos by the project's own C++ operators, a whole batch in one call."""
 
 import logging
-import stat
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader, unreadable
+from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import shared_zeros
 from strobe.app.loaders.crop_policy import Boxes
 from strobe.app.loaders.photos import framed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.sources import PhotoSource, TileSource
+from strobe.app.loaders.sources import MOST_PIXELS, PhotoSource, TileSource
 from strobe.app.loaders.threads import threads
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.app.native import photos as native_photos
@@ -56,14 +53,8 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         """A data set of whole batches; without a compiler, raises a :class:`DataError` that says what to install."""
         return NativePhotos(self, source) if isinstance(source, PhotoSource) else NativeTiles(self, source)
 
-    def by_another(self, path: str, kind: str, read: Callable[[str], Any], remedy: str) -> Any:
-        """Read a file that the operators cannot read with another loader; warns once per run.
-
-        Raises a :class:`DataError` for a pipe or the like, which would block.
-        """
-        with suppress(OSError):  # the other loader says why it cannot be opened
-            if not stat.S_ISREG(Path(path).stat().st_mode):
-                raise unreadable(path, kind, OSError("not a regular file"))
+    def by_another(self, path: str, read: Callable[[str], Any], remedy: str) -> Any:
+        """Read a file that the operators cannot read with another loader; warns once per run."""
         pixels = read(path)
         if not self._warned:
             self._warned.fill_(True)
@@ -94,7 +85,7 @@ class NativeTiles(BatchData):
             )
         for place in unread.nonzero().flatten().tolist():
             path = source.paths[int(files[place])]
-            pixels[place] = self.loader.by_another(path, "tile", self._other, _OTHER_TILES)
+            pixels[place] = self.loader.by_another(path, self._other, _OTHER_TILES)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
     def _other(self, path: str) -> Tensor:
@@ -142,7 +133,8 @@ class NativePhotos(BatchData):
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
             found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
-            sizes[unknown] = known[places[unknown]] = np.where(found > 0, found, -1)
+            fits = (found > 0) & (found.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # to others Pillow says why not
+            sizes[unknown] = known[places[unknown]] = np.where(fits, found, -1)
         sizes = np.maximum(sizes, 0)
         boxes = self.source.framing.boxes(sizes, files.numpy(), epoch)
         boxes[sizes[:, 0] == 0] = 0
@@ -151,4 +143,4 @@ class NativePhotos(BatchData):
     def _other(self, photo: int, epoch: int) -> Any:
         frame, size = framed(self.source, photo, epoch), self.source.framing.size
         path = self.source.paths[photo]
-        return self.loader.by_another(path, "photo", lambda path: self.others.pixels(path, frame, size), _OTHER_PHOTOS)
+        return self.loader.by_another(path, lambda path: self.others.pixels(path, frame, size), _OTHER_PHOTOS)

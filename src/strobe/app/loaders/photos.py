@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from strobe.app.loaders.base import Batch, BatchData, FileLoader
-from strobe.app.loaders.sources import PhotoSource
+from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PhotoSource
 from strobe.callbacks.spans import span
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # recognised by content, whatever the file's name
@@ -21,7 +21,8 @@ Box = tuple[int, int, int, int]
 Frame = Callable[[int, int], Box]
 """The box of a photo of this height and width."""
 
-# Photos with implausibly many pixels are refused, not warned about; the filter applies in every thread and worker.
+# Of more pixels Pillow would only warn; the filter applies in every thread and worker.
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
@@ -42,9 +43,9 @@ class PhotoLoader(FileLoader[PhotoSource]):
         """Colours (3, size, size) uint8 of one file."""
         with span("read", 1):
             content = Path(path).read_bytes()
-        with span("decode", 1):
-            photo = self.decode(content, frame, size)
-            return by_pillow(content, frame, size) if photo is None else photo
+        with span("decode", 1), opened(content) as photo:
+            part = self.decode(content, frame, size)
+            return by_pillow(photo, frame, size) if part is None else part
 
 
 class PhotoData(BatchData):
@@ -80,18 +81,23 @@ def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
     return frame
 
 
-def by_pillow(content: bytes, frame: Frame, size: int) -> Tensor:
-    """Colours (3, size, size) uint8 of an encoded photo; raises any exception when it cannot be read.
+def opened(content: bytes) -> Image.Image:
+    """An encoded photo of which only the header was read, whatever is to decode it; raises a ValueError if not one."""
+    try:
+        return Image.open(BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:  # whose text names the buffer
+        raise ValueError("its format is not known") from None
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise ValueError(TOO_LARGE) from None
+
+
+def by_pillow(photo: Image.Image, frame: Frame, size: int) -> Tensor:
+    """Colours (3, size, size) uint8 of an opened photo; raises any exception when it cannot be read.
 
     Anything that is not RGB is converted to it: grey, palettes, transparency (dropped) and CMYK.
     """
-    try:
-        opened = Image.open(BytesIO(content), formats=FORMATS)
-    except UnidentifiedImageError:  # whose text names the buffer
-        raise ValueError("its format is not known") from None
-    with opened as photo:
-        top, left, height, width = frame(photo.height, photo.width)
-        part: Image.Image = photo.crop((left, top, left + width, top + height))
+    top, left, height, width = frame(photo.height, photo.width)
+    part: Image.Image = photo.crop((left, top, left + width, top + height))
     if part.mode != "RGB":
         part.info.pop("transparency", None)  # the conversion would warn about it, without changing a colour
         part = part.convert("RGB")

@@ -1,8 +1,6 @@
 """Photos by Pillow, which decodes the whole photo and then crops it."""
 
-from torch import Tensor
-
-from strobe.app.loaders.photos import Frame, PhotoLoader, by_pillow
+from strobe.app.loaders.photos import Frame, PhotoLoader
 
 
 class PilLoader(PhotoLoader):
@@ -12,6 +10,5 @@ class PilLoader(PhotoLoader):
     lower resolution and gives other pixels.
     """
 
-    def decode(self, content: bytes, frame: Frame, size: int) -> Tensor:
-        """Colours (3, size, size) uint8."""
-        return by_pillow(content, frame, size)
+    def decode(self, content: bytes, frame: Frame, size: int) -> None:
+        """Leaves all to Pillow."""

@@ -24,7 +24,8 @@ class RasterioLoader(TileLoader):
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             tile = rasterio.open(path)
         with tile:
-            source.require(path, (tile.count, tile.height, tile.width), tile.dtypes[0])
+            found, pages = (tile.count, tile.height, tile.width), len(tile.subdatasets) or 1
+            source.require(path, found, tile.dtypes[0], pages=pages)
             with span("read+decode", 1):  # GDAL reads pixels from the disk while it decodes
                 pixels: NDArray[np.uint16] = tile.read([band + 1 for band in source.bands])
         return pixels

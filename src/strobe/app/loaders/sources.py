@@ -5,7 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,8 @@ from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.errors import DataError
 
 MOST_ASKED = 32  # photos, for their size
+MOST_PIXELS = (1 << 28) // 3  # of an image, whichever loader reads it: Pillow's own limit, 256 MiB in colours
+TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels, the most that are decoded"
 
 
 class PathTable(Sequence[str]):
@@ -87,17 +88,17 @@ class TileSource(FileSource):
         """Height and width of each tile."""
         return self.shape[1:]
 
-    def require(self, path: str, found: tuple[int, ...], dtype: Any) -> None:
-        """Raise a :class:`DataError` if a file is not uint16 or has another shape than the first one."""
+    def require(self, path: str, found: tuple[int, int, int], dtype: Any, *, pages: int = 1) -> None:
+        """Raise a :class:`DataError` if a file is not uint16 or has another shape than the first one.
+
+        A loader calls this before it decodes: a small file can claim to be a huge image.
+        """
         if dtype != "uint16":
             raise DataError(f"{path} has {dtype} pixels, but tiles must be uint16; convert or remove the file")
-        if found != self.shape:
-            here, there = (
-                f"{shape[0]} bands of {shape[1]}x{shape[2]}" if len(shape) == 3 else "x".join(map(str, shape))
-                for shape in (found, self.shape)
-            )
+        if found != self.shape or pages != 1:
+            here, there = (f"{bands} band{'s'[: bands != 1]} of {h}x{w}" for bands, h, w in (found, self.shape))
             raise DataError(
-                f"{path} has shape {here}, but {self.paths[0]} has {there}; "
+                f"{path} has {f'{pages} pages of ' * (pages != 1)}{here}, but {self.paths[0]} has {there}; "
                 "all tiles must have the same shape: convert or remove the odd one"
             )
 
@@ -119,10 +120,11 @@ class PhotoSource(FileSource):
 
         sizes = []
         for path in map(self.path, range(0, len(self), -(-len(self) // MOST_ASKED))):
-            with suppress(OSError, Image.DecompressionBombError):
-                if Path(path).is_file():  # a pipe would wait for somebody to write
-                    with Image.open(path) as photo:
-                        sizes.append((photo.height, photo.width))
+            with (
+                suppress(OSError, Image.DecompressionBombError, Image.DecompressionBombWarning),
+                Image.open(path) as photo,
+            ):
+                sizes.append((photo.height, photo.width))
         if not sizes:
             raise OSError("no photo can be read")
         height, width = np.median(sizes, axis=0)

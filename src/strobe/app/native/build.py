@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import platform
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -22,6 +21,8 @@ from typing import Any
 
 import torch
 
+from strobe.app.native import system
+from strobe.app.native.system import compiler
 from strobe.errors import DataError
 from strobe.process.locks import locked
 
@@ -30,8 +31,6 @@ _log = logging.getLogger(__name__)
 SOURCES = Path(__file__).parent
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 TORCH = Path(torch.__file__).parent
-COMPILERS = ("g++", "c++", "clang++")
-WRAPPERS = ("ccache", "sccache", "distcc")
 
 _loaded: set["Library"] = set()
 _loading = threading.Lock()
@@ -119,33 +118,12 @@ def compiled(library: Library) -> Path:
 
 def missing(library: Library) -> str | None:
     """What is missing to compile the library; None if nothing is missing."""
-    found = compiler()
-    if found is None:
-        named = _named_compiler()
-        return f"the compiler {named} (variable CXX)" if named else "a C++ compiler (g++, c++ or clang++)"
-    if library.header:
-        text, arguments = f"#include <cstdio>\n#include <{library.header}>\n", ["-x", "c++", "-fsyntax-only", "-"]
-        if subprocess.run([found, *arguments], input=text, capture_output=True, text=True, check=False).returncode:
-            return f"the header {library.header}"
-    return None
+    return system.lacks(library.header)
 
 
 def install(library: Library) -> str:
     """The command that installs what the library needs, on Debian and Ubuntu."""
-    return f"sudo apt-get install {' '.join(library.packages)}"
-
-
-def compiler() -> str | None:
-    """The C++ compiler: the one in the variable ``CXX``, without its options, or else one that is installed."""
-    named = _named_compiler()
-    return next((path for name in ((named,) if named else COMPILERS) if (path := shutil.which(name))), None)
-
-
-def _named_compiler() -> str | None:
-    words = os.environ.get("CXX", "").split()
-    if words and Path(words[0]).name in WRAPPERS:
-        words = words[1:]
-    return words[0] if words else None
+    return system.install(library.packages)
 
 
 def cache_folder() -> Path:

@@ -4,35 +4,35 @@ With ``--install``, it installs missing system packages if it runs as root on De
 command, and are never asked for a password.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from ctypes.util import find_library
 
 from strobe.app.native import convolution, photos, tiles
-from strobe.app.native.build import Library, compiled, compiler, load, missing
+from strobe.app.native.build import Library, compiled, load, missing
+from strobe.app.native.system import FFMPEG, FFMPEG_SERVES, compiler, has_ffmpeg
+from strobe.app.native.system import install as installs
 from strobe.errors import DataError
+from strobe.process.launch import parser_of
 
 LIBRARIES = (tiles.LIBRARY, photos.LIBRARY, convolution.LIBRARY)
-FFMPEG, FFMPEG_SERVES = "ffmpeg", "loader=spdl"  # the package whose libraries SPDL loads
 APT_SECONDS = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup continues without it."""
-    parser = argparse.ArgumentParser(prog="python -m strobe.native", description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of("native", (__doc__ or "").partition(": ")[2])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
     install = parser.parse_args(arguments).install
     if install and (packages := needed()):
         print(install_packages(packages), flush=True)
     ready = [_prepare(library) for library in LIBRARIES]
-    if find_library("avcodec"):
+    if has_ffmpeg():
         print("ffmpeg: found")
     else:
-        print(f"ffmpeg: its libraries are missing; only {FFMPEG_SERVES} needs them: sudo apt-get install {FFMPEG}")
+        print(f"ffmpeg: its libraries are missing; only {FFMPEG_SERVES} needs them: {installs([FFMPEG])}")
     return 0 if install or all(ready) else 1
 
 
@@ -43,7 +43,7 @@ def needed() -> dict[str, list[str]]:
         for package in library.packages if missing(library) else ():
             if package != "g++" or compiler() is None:
                 packages.setdefault(package, []).append(library.serves)
-    return packages if find_library("avcodec") else {**packages, FFMPEG: [FFMPEG_SERVES]}
+    return packages if has_ffmpeg() else {**packages, FFMPEG: [FFMPEG_SERVES]}
 
 
 def install_packages(packages: Mapping[str, Sequence[str]]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
+from strobe.app.native.system import JPEG, PHOTOS
 from strobe.app.native.tiles import Paths, tensors
 
 
@@ -24,8 +25,8 @@ LIBRARY = Library(
     "photos",
     ("photos.cpp", "jpeg.cpp", "units.cpp", "resample.cpp", "pool.cpp"),
     links=("jpeg",),
-    header="jpeglib.h",
-    packages=("g++", "libjpeg-dev"),
+    header=JPEG,
+    packages=PHOTOS,
     serves="loader=native for photos",
     fakes=(
         ("strobe::decode_crop_jpeg", _crop),

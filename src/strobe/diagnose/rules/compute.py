@@ -26,6 +26,7 @@ from strobe.records.run import Alternative, Figure, Record
 
 KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
 TARGET = 0.05  # of the step: what an update may take once several steps share it
+NOISY = 0.8  # of the best rate: what is slower may not count as equal, however wide its interval
 MOST_ACCUMULATED = 8
 MOSTLY = 0.75  # of a phase
 SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
@@ -47,8 +48,9 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     if not faster:
         return None
     best = max((entry.rate for entry in faster.values()), key=lambda rate: rate.median)
-    # The smallest that is not shown to be slower: beyond it lies noise.
-    knee = min(size for size, entry in faster.items() if entry.rate.high >= KNEE * best.low)
+    # The smallest that is not shown to be slower, and not by much: beyond it lies noise.
+    near = {size: entry.rate for size, entry in faster.items() if entry.rate.high >= KNEE * best.low}
+    knee = min(size for size, found in near.items() if found.median >= NOISY * best.median)
     chosen = faster[knee]
     images = chosen.images or step.images * knee / now
     measured = ", ".join(
@@ -81,16 +83,21 @@ def small_batch(record: Record, step: Step) -> Finding | None:
 
 
 def optimizer(record: Record, step: Step) -> Finding | None:
-    """The update takes a notable share of the step: fuse it into one kernel, or update less often."""
+    """The update takes a notable share of the step: fuse it into one kernel, or update less often.
+
+    Not where it mostly waits for a core that others use, unless fusing was measured: they are the cause then.
+    """
     seconds = record.number("step_seconds", "optimizer") or 0.0
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
     evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
-    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if taken(record) else 'something'}."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
+    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
+        if (others := taken(record) >= (1 - used) / 2) and not fused:
+            return None
+        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if others else 'something'}."
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
         evidence += f" With a fused optimizer the model alone reaches {pace(fused[0].rate.median)}."

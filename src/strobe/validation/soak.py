@@ -1,0 +1,99 @@
+"""Does a training survive what weeks bring? Faults at random moments, for as long as they are asked for.
+
+``python -m strobe.validation.soak [FAULT ...] [--hours H]``, or ``make soak HOURS=H``. Each fault is tried in turn, at
+least once, until the time is up. A try fails if something is **lost** (the record of steps that were trained, or a
+checkpoint that stood before), if it **hung**, if a process was **left** behind, or if it ended with a **wrong word**: a
+traceback, or an exit code that says something else. Each failure is told. Exit code 1: something failed.
+"""
+
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from strobe.present import terminal
+from strobe.present.format import duration
+from strobe.process.signals import exit_code, interruptible
+from strobe.validation.experiment import arguments as arguments_of
+from strobe.validation.experiment import folder_of
+from strobe.validation.soak_faults import FAULTS, WAYS, Bench
+
+HOURS = 1 / 6
+
+
+class Soak:
+    """Tries faults in turn, and counts.
+
+    Args:
+        bench: what they are tried on.
+        names: of ``FAULTS``.
+        seed: of the moments.
+    """
+
+    def __init__(self, bench: Bench, names: Sequence[str], seed: int) -> None:
+        self._bench, self._names, self._seed = bench, names, seed
+        self._tries: Counter[str] = Counter()
+        self._failed: Counter[tuple[str, str]] = Counter()
+        self._untried: dict[str, str] = {}  # why
+        self._console = terminal.console()
+
+    def run(self, seconds: float) -> None:
+        """Try each once, and go on until the time is up."""
+        ends, number = time.monotonic() + seconds, 0
+        while number < len(self._names) or time.monotonic() < ends:
+            name = self._names[number % len(self._names)]
+            if name not in self._untried:
+                self._try(name, number)
+            number += 1
+
+    def _try(self, name: str, number: int) -> None:
+        folder = self._bench.scratch / str(number)
+        folder.mkdir(parents=True)
+        found = FAULTS[name](self._bench, folder, random.Random(f"{self._seed} {number}"))
+        if found.untried:
+            self._untried[name] = found.untried
+        self._tries[name] += found.tries
+        for way, told in found.failed:
+            self._failed[name, way] += 1
+            terminal.say(self._console, f"{name}: {way}: {told}")
+        if not found.failed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def report(self, seconds: float) -> int:
+        """Print the table; returns how many tries failed."""
+        table = Table("fault", "tries", *WAYS)
+        for name in self._names:
+            counts = [str(self._failed[name, way]) for way in WAYS]
+            table.add_row(name, f"{self._tries[name]:,}", *(["-"] * len(WAYS) if name in self._untried else counts))
+        self._console.print(table)
+        for name, why in self._untried.items():
+            terminal.say(self._console, f"{name} was not tried: {why}")
+        terminal.say(self._console, f"{self._tries.total():,} tries in {duration(seconds)}; --seed {self._seed}")
+        return self._failed.total()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the faults, and print the table; 1 if something failed."""
+    parser = arguments_of("strobe.validation.soak", (__doc__ or "").partition("\n")[0], seed="of the moments")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (all)")
+    parser.add_argument("--hours", type=float, default=HOURS, help="no try begins after these (ten minutes)")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.faults if name not in FAULTS]:
+        parser.error(f"{unknown[0]} is not a fault; give some of {', '.join(FAULTS)}")
+    began = time.monotonic()
+    with interruptible(), folder_of(given.keep) as scratch:
+        soak = Soak(Bench(scratch), given.faults or list(FAULTS), given.seed)
+        try:
+            soak.run(3600 * given.hours)
+        except KeyboardInterrupt as interrupt:
+            soak.report(time.monotonic() - began)
+            return exit_code(interrupt)
+        return int(soak.report(time.monotonic() - began) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
