@@ -95,7 +95,7 @@ def test_what_cannot_be(given: list[str], tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(given)
-    assert stopped.value.code != 0
+    assert stopped.value.code == 2
 
 
 def test_without_a_folder_it_looks_where_trainings_write(

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.ceilings``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import json
 import sys
 from collections.abc import Sequence
@@ -10,7 +15,7 @@ import strobe.app.needed  # noqa: F401  # isort: skip
 from omegaconf import DictConfig
 
 from strobe.app.config.compose import recomposed
-from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing, workers_beside
 from strobe.measure.environment import usable_cores
 from strobe.present.format import counted, interval
@@ -28,7 +33,6 @@ NAMES = {
 HELP = """Measures what loader and model each reach alone, in images/s, for a configuration of train.py.
 
 Each is measured for ceilings_seconds (5) at most, once it is warm. It keeps no trained weights and writes no files.
-Exit code 1: something is missing or wrong; one sentence says what.
 
 Examples
   python -m strobe.ceilings data=eurosat loader=rasterio engine.num_workers=2
@@ -45,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         record, cfg = _measure(given.overrides)
     except MISTAKES as error:
-        raise SystemExit(sentence(error, overrides=given.overrides)) from None
+        raise mistake(error, overrides=given.overrides) from None
     if given.json:
         print(json.dumps(record, indent=2))
     else:

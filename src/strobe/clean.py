@@ -1,10 +1,14 @@
 """The command ``python -m strobe.clean``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import json
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -141,10 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--remove", action="store_true", help="remove what is listed; needs --older-than")
     given = parser.parse_args(arguments)
     if given.remove and given.older_than is None:
-        sys.exit("--remove needs an age; give --older-than 7d, or --older-than 0d for everything that has ended")
+        parser.error("--remove needs an age; give --older-than 7d, or --older-than 0d for everything that has ended")
     places = [given.folder] if given.folder else [place for place in PLACES if place.is_dir()]
     if given.folder and not given.folder.is_dir():
-        sys.exit(f"{given.folder} is not a folder; give one that holds runs")
+        parser.error(f"{given.folder} is not a folder; give one that holds runs")
     found = [kept for place in places for kept in find(place) if kept.age >= (given.older_than or 0.0)]
     removed = 0
     for kept in sorted(found, key=lambda kept: -kept.age):

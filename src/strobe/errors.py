@@ -1,17 +1,21 @@
 """Errors that a user can fix. Each message names the key or file, the value, and the remedy.
 
-Entry points print such an error as one sentence without a traceback.
+Entry points print such an error as one sentence without a traceback, and exit with its code.
 """
 
 from typing import Any
 
 
 class StrobeError(Exception):
-    """Base of every error that a user can fix."""
+    """Base of every error that a user can fix; ``code`` is the exit code of a command that it ends."""
+
+    code = 1
 
 
 class ConfigError(StrobeError):
-    """Values that are out of range, or do not fit together."""
+    """What was typed is wrong: values that are out of range, do not fit together, or name what is not there."""
+
+    code = 2
 
 
 class DataError(StrobeError):

@@ -1,14 +1,20 @@
 """The command ``strobe run SCRIPT.py ARGUMENTS``: runs any Lightning training, with a verdict at its end."""
 
-import argparse
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from strobe.attach import driver
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
-from strobe.process.launch import command_of, script_arguments
+from strobe.errors import StrobeError
+from strobe.process.launch import Parser, command_of, script_arguments, start
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
@@ -21,23 +27,28 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the script in this process; exits with 1 if Lightning would not find Strobe."""
-    parser = argparse.ArgumentParser(
+    """Run the script in this process.
+
+    Raises:
+        StrobeError: Lightning would not find Strobe.
+    """
+    parser = Parser(
         prog="strobe run",
         usage="strobe run [--out DIR] [--trace] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
         description="Runs a script, and records each training of a Lightning Trainer in it.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
     parser.add_argument("--trace", action="store_true", help="record some steps with torch.profiler, too")
     script_arguments(parser)
     given = parser.parse_args(arguments)
     if not any(entry_points(group=group, name="strobe") for group in GROUPS):
-        sys.exit("Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip")
+        raise StrobeError(
+            "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
+        )
     told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else "", TRACE: str(int(given.trace))}
-    os.execve(sys.executable, [sys.executable, *command_of(given)], os.environ | told)
+    os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -82,6 +82,7 @@ def attaches(python: Path, folder: Path, lightning: str | None = None) -> None:
     done = run(folder, python, "-m", "strobe.run", "--out", "here", "train.py", "--out", "other", "--trace")
     assert (done.returncode, done.stdout) == (7, "['--out', 'other', '--trace']\n"), done.stderr
     assert "Strobe stopped" not in done.stderr
+    assert "nothing was trained" not in done.stderr
     for name in ("here", "mine", "loop") if lightning else ("loop",):
         summary = json.loads((folder / name / "summary.json").read_text())
         assert {"loader", "shared_machine"} >= {summary["findings"][0]["cause"]}
@@ -101,6 +102,8 @@ def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Pa
     assert (again.returncode, page.is_file()) == (0, True), again.stderr
     fought = run(tmp_path, python, "-m", "strobe.duel", *DUEL)
     assert (fought.returncode, "quads" in fought.stdout) == (0, True), fought.stderr
+    told = run(tmp_path, python, "-m", "strobe.doctor")
+    assert (told.returncode, told.stderr) == (1, "Needed, and missing: Lightning\n"), told.stdout
     refused = run(tmp_path, python, "-m", "strobe.tune", "data=sample")
     assert re.fullmatch(r"This command needs packages .* checkout of Strobe's repository: .*\n", refused.stderr)
     assert refused.returncode == 1

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from strobe import Strobe, run
-from strobe.attach import entry
+from strobe.attach import driver, entry
+from strobe.errors import StrobeError
 from support.entry_points import groups, install
 
 
@@ -27,14 +28,33 @@ def test_it_becomes_the_script(monkeypatch: pytest.MonkeyPatch, installed: None)
     monkeypatch.setattr(os, "execve", lambda *given: became.extend(given))
     run.main(["--trace", "-m", "package.train", "-m", "x"])
     path, line, environment = became
-    assert [path, *line] == [sys.executable, sys.executable, "-m", "package.train", "-m", "x"]
+    assert [path, *line] == [sys.executable, sys.executable, driver.__file__, "-m", "package.train", "-m", "x"]
     assert (environment["STROBE"], environment["STROBE_TRACE"], environment["STROBE_OUT"]) == ("1", "1", "")
+
+
+@pytest.mark.parametrize(("begun", "end", "code"), [(False, "sys.exit(3)", 3), (True, "", 0), (False, "1 / 0", 1)])
+def test_a_script_that_trains_nothing_is_told_so_at_its_end(
+    begun: bool, end: str, code: int, installed: None, tmp_path: Path
+) -> None:
+    """What it prints, its traceback and its exit code are its own; a process that it starts may begin a record."""
+    lines = ["import subprocess, sys", "print(sys.argv, sys.orig_argv[1:], __file__)"]
+    if begun:
+        place = "from strobe.attach.place import new_directory; new_directory(None, 'x')"
+        lines.append(f'subprocess.run([sys.executable, "-c", "{place}"], check=True)')
+    (tmp_path / "train.py").write_text("\n".join([*lines, end]))
+    line = [sys.executable, "-m", "strobe.run", "train.py", "--lr", "1"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stdout == f"['train.py', '--lr', '1'] ['train.py', '--lr', '1'] {tmp_path / 'train.py'}\n"
+    said = done.stderr.splitlines()
+    assert said[-1:] == ([] if begun else [driver.NOTHING])
+    assert done.stderr.count("  File ") == (end == "1 / 0")
 
 
 def test_an_installation_without_entry_points_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "entry_points", lambda **_: [])
-    with pytest.raises(SystemExit, match="install Strobe again"):
-        run.main(["train.py"])
+    with pytest.raises(StrobeError, match="install Strobe again"):
+        run.main(["-m", "train"])
 
 
 @pytest.mark.parametrize("group", entry.GROUPS)

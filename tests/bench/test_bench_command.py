@@ -147,7 +147,7 @@ def test_ctrl_c_while_the_server_imports_its_libraries_ends_all(sample_root: Pat
 def said_by(*arguments: str) -> str:
     """What ``python -m strobe.bench`` says, in this process, where it cannot do all that it is asked for."""
     code, said = run_here("src/strobe/bench/__main__.py", *arguments)
-    assert code == 1, said
+    assert code == 2, said
     assert "Traceback" not in said
     return said
 

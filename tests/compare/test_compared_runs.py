@@ -8,7 +8,7 @@ import pytest
 
 from strobe.compare.cells import environment_differences
 from strobe.compare.runs import find_runs
-from strobe.errors import DataError
+from strobe.errors import ConfigError
 from support.run_folders import ENVIRONMENT, write_run, write_sweep
 
 COMMIT = str(ENVIRONMENT["git_commit"])
@@ -84,7 +84,7 @@ def test_the_cell_of_somebody_elses_training_is_its_command_and_loader(tmp_path:
 
 
 def test_only_completed_runs_have_a_rate(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no run; give the directory"):
+    with pytest.raises(ConfigError, match="holds no run; give the directory"):
         find_runs([tmp_path])
     write_run(tmp_path / "a", status="interrupted")
     write_run(tmp_path / "b", overall_images_per_second=None)

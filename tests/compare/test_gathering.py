@@ -87,6 +87,18 @@ def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path
     assert "train more often (a sweep with sweep.repeats=3)" in record["notes"][0]
 
 
+def test_runs_on_a_busy_machine_are_named(tmp_path: Path) -> None:
+    busy, quiet = ({"machine": {"others": share}} for share in (0.42, 0.01))
+    native = ("loader=native", [{"rate": 200} | quiet] * 2)
+    folder = write_sweep(tmp_path / "sweep", [("loader=pil", [{"rate": 100} | busy, {"rate": 100} | quiet]), native])
+    told = "Other programs used up to 42% of the cores during loader=pil (1 of 2 runs): their rates may be too low"
+    (note,) = [note for note in compared(folder)["notes"] if note.startswith(told)]
+    assert note in Page(render(compared(folder))).text
+    again = write_sweep(tmp_path / "quiet", [native])
+    assert compared(again)["notes"] == []
+    assert f"during loader=pil in {folder} (1 of 2 runs)" in compared(again, baseline=str(folder))["notes"][0]
+
+
 def test_runs_of_other_seeds_are_repeats(tmp_path: Path) -> None:
     for seed in range(3):
         write_run(tmp_path / str(seed), ["loader=pil", f"seed={seed}", f"hydra.run.dir={seed}"], 100 + seed)
@@ -170,10 +182,10 @@ def test_a_run_of_the_same_overrides_is_a_baseline_of_its_own(tmp_path: Path) ->
 
 
 def test_a_sweep_is_no_baseline_of_itself_nor_of_other_overrides(tmp_path: Path, sweep: Path) -> None:
-    with pytest.raises(DataError, match="holds all runs that would be compared with it; name one run or cell"):
+    with pytest.raises(ConfigError, match="holds all runs that would be compared with it; name one run or cell"):
         compared(sweep, baseline=str(sweep))
     other = write_sweep(tmp_path / "earlier", [(f"{cell} data.root=x", [1, 2]) for cell, _ in CELLS[:2]])
-    with pytest.raises(DataError, match=r"no cell of the same overrides as any .* they differ in data\.root; give"):
+    with pytest.raises(ConfigError, match=r"no cell of the same overrides as any .* they differ in data\.root; give"):
         compared(sweep, baseline=str(other), limit=0.05)
 
 

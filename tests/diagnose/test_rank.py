@@ -232,6 +232,21 @@ def test_what_sleeps_is_named_beside_other_processes_too() -> None:
     assert "stalled" not in causes(record)
 
 
+def test_an_update_that_waits_for_a_core_is_no_fault_of_the_optimizers() -> None:
+    def found(used: float, delayed: float) -> list[str]:
+        record = example("optimizer", summary__ceilings__alternatives=[])
+        record.summary["machine"] = BESIDE | {"delayed": delayed}
+        record.summary["cores_used"] = {"optimizer": used}
+        return causes(record)
+
+    assert "optimizer" not in found(0.3, 0.5)
+    assert "optimizer" in found(0.1, 0.15)  # mostly it waits for something else
+    assert "optimizer" in found(0.9, 0.3)  # it computes
+    alternative = example("optimizer")  # whose fused update was measured
+    alternative.summary["machine"] = BESIDE | {"delayed": 0.5}
+    assert "optimizer" in causes(alternative)
+
+
 def test_a_validation_at_the_end_of_a_broken_epoch_falls_on_a_whole_one() -> None:
     record = example("validation", summary__batches_per_epoch=20_000)
     assert causes(record)[0] == "validation"  # it comes in the middle of epochs, after so many batches

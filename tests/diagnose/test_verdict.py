@@ -39,6 +39,28 @@ def test_a_verdict_says_cause_ceilings_and_prediction(cause: str, changes: dict[
     assert cause != "loader" or f"-> {findings[0].predicted_speedup.median:.1f}x (" in text
 
 
+def test_a_gain_far_below_its_share_is_explained_where_the_record_tells() -> None:
+    def told(delayed: float, between: float = 0.0) -> tuple[str, list[str]]:
+        record = example("loader", summary__ceilings__alternatives=[], config__engine={})
+        record.summary["machine"] = BESIDE | {"delayed": delayed}
+        record.summary["between_seconds"] = {"validation": between}
+        found = diagnose(record)
+        return verdict(record, found), [one.evidence for one in found if one.cause == "loader"]
+
+    why = "because training also waits for a core for"
+    first, (evidence,) = told(0.3)
+    assert f"x as fast; no more, {why} 30% of its time." in first
+    assert why not in evidence
+    second, (evidence,) = told(0.5)
+    assert second.startswith("Other processes took 50% of the cores")
+    assert evidence.endswith(f"Fixing it gains less than this share, {why} 50% of its time.")
+    free, (evidence,) = told(0.05)
+    assert "because" not in free + evidence
+    apart, (evidence,) = told(0.05, between=1.0)
+    assert "because" in apart + evidence
+    assert "of training lies between steps" in apart + evidence
+
+
 def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:
     def told(joint: float) -> str:
         record = example("callback", summary__ceilings__joint=joint)

@@ -5,23 +5,32 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from rich.console import Console
 
 from strobe.bench import page as suite_page
 from strobe.compare import page as comparison_page
 from strobe.present.page import exact, shown, write_whole
+from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 from strobe.report import page as report_page
+from strobe.tune.page import write_page
+from strobe.tune.record import begin
+from strobe.tune.search import Search
 from support import comparisons, suite_records
 from support.browser import CHROMIUM, DARK, brightness, measured
 from support.files import names
 from support.interruptions import full_disk
+from support.landscape import Made
 from support.pages import FILES, SLOWEST, Page, complete, spoilt, steps
 
 PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: report_page.render(Record(complete()), steps(500, range(50, 60)), SLOWEST, files=FILES),
     "report without steps": lambda: report_page.render(Record(complete())),
+    "failed report": lambda: report_page.render(Record(complete() | FAILED)),
+    "search": lambda: searched(),  # noqa: PLW0108  # which is defined below
     "comparison of 24": lambda: comparison_page.render(comparisons.comparison(24)),
     "comparison of 200": lambda: comparison_page.render(comparisons.comparison(200)),
     "suite with bars": lambda: suite_page.render(*suite_records.loading()),
@@ -30,7 +39,30 @@ PAGES: dict[str, Callable[[], str]] = {
     "hostile comparison": lambda: comparison_page.render(comparisons.hostile(24)),
     "hostile suite": lambda: suite_page.render(*suite_records.hostile()),
 }
+FAILED = {
+    "status": "failed",
+    "error": {"type": "DataError", "message": "tile.tif cannot be read; replace it, or remove it"},
+    "verdict": "The run failed; until then: 61% of each step waits for data.",
+}
+READ = {  # what a reader must see of a page, however wide it is
+    "report": "61% of each step waits for data|loader=memory",
+    "failed report": "The run failed; until then|tile.tif cannot be read; replace it, or remove it",
+    "search": "loader=native|python train.py data=eurosat loader=native",
+    "comparison of 200": "All cells",
+    "suite with bars": "images/s",
+}
+PAPER = 718  # pixels of A4 between usual margins
 FETCHING = {"link", "img", "iframe", "object", "embed", "base", "form"}
+
+
+def searched() -> str:
+    """The page of a search that has found the native loader."""
+    with TemporaryDirectory() as folder:
+        tuning = begin(Path(folder), ["data=eurosat"], None, command="python -m strobe.tune data=eurosat", budget=600.0)
+        rates = {"native": 300.0, "skimage": 100.0}
+        machine = Made(Path(folder), lambda chosen: rates[chosen["loader"]], [("loader=native", 2.5)])
+        Search(tuning, machine, ProgressDisplay(Console(quiet=True)), clock=machine.clock).run()
+        return write_page(tuning).read_text(encoding="utf-8")
 
 
 @cache
@@ -101,16 +133,17 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize(
-    "name", ["report", "hostile report", "comparison of 200", "hostile comparison", "suite with bars"]
-)
+@pytest.mark.parametrize("name", [*READ, "hostile report", "hostile comparison"])
 def test_a_page_fits_a_browser_of_any_width(name: str, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(page(name).source, encoding="utf-8")
-    for width in (360, 1200):
-        seen = measured(path, width)
+    for width, printed in ((360, False), (400, False), (1200, False), (PAPER, True)):
+        seen = measured(path, width, printed=printed)
+        assert [part for part in READ.get(name, "").split("|") if part not in " ".join(seen["text"].split())] == []
+        assert not (printed and seen["cut"])  # nobody can scroll on paper
         assert seen["wide"] == width >= seen["scroll"]
-        assert seen["requests"] == seen["small"] == 0
+        assert seen["requests"] == 0
+        assert printed or seen["small"] == 0
         assert seen["buttons"] == 0  # the page's own script ran, so all of them are shown
     light, dark = brightness(path), brightness(path, DARK)
     assert light[5, 5] > 245

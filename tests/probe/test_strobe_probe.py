@@ -1,26 +1,32 @@
 """``strobe probe``: scripts as strangers write them, without an edit; what is measured, and what stays as it was."""
 
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from strobe.attach.probing import UNLOGGED
+from strobe.errors import DataError
+from strobe.present.terminal import ProgressDisplay
 from strobe.probe import __main__ as command
 from strobe.probe.risks import risks
 from strobe.probe.script import alternative, probe_script
-from strobe.process.fork import Failure
+from strobe.process.fork import COLOURS, Failure
 from support.entry_points import install
 from support.probed import probed
 from support.programs import FOLDER
+from support.refusals import ended
 
 WRITING = """
 import pathlib, sys, time, torch
@@ -86,6 +92,22 @@ trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpoi
 """
 BEST = "net.trainer.checkpoint_callback.best_model_path"
 VALIDATED = "net.trainer.callback_metrics['val_loss']"
+BEHIND = """
+class Net(L.LightningModule):
+    def on_fit_end(self): torch.save_hook.save(1)
+def main():
+    trainer = L.Trainer(max_epochs=1)
+    trainer.fit(Net())
+    torch.save(1, "weights.pt")
+scaler.fit(data)
+scaled.save("a")
+try:
+    other = Trainer()
+    other.fit(Net())
+    never.save("b")
+finally:
+    kept.save("c")
+"""
 HYDRAS = """
 import hydra
 
@@ -137,11 +159,12 @@ def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
     line = [sys.executable, "-m", "strobe.probe", "--seconds", "0.5", "--out", out, "train.py", "--epochs", "3"]
     asked = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     assert asked.returncode == 2
+    assert not out.exists()
     assert "train.py:16 torch.save" in asked.stderr
     assert "add --yes" in asked.stderr
     line.insert(3, "--yes")
-    ended = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert ended.returncode == 0, ended.stderr + (out / "output.txt").read_text()
+    done = subprocess.run(line, cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stderr + (out / "output.txt").read_text()
     assert hashes(home) == before
     record = json.loads((out / "summary.json").read_text())
     assert record["script"] == "python train.py --epochs 3"
@@ -150,8 +173,10 @@ def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
     assert 0 < ceilings["loader"] < ceilings["model"]
     assert ceilings["joint"] == pytest.approx(1 / (1 / ceilings["loader"] + 1 / ceilings["model"]))
     assert ceilings["reason"] == UNLOGGED  # once an epoch
-    assert "samples/s" in ended.stdout
-    assert "images/s" not in ended.stdout
+    assert "samples/s" in done.stdout
+    assert "images/s" not in done.stdout
+    stages = [line.partition(";")[0] for line in done.stderr.splitlines() if line.endswith(" left")]
+    assert stages == ["Ordinary training", "The loader alone", "The model alone", "Validation and checkpoints alone"]
     assert {"summary.json", "steps.csv", "report.html", "output.txt"} <= hashes(out).keys()
 
 
@@ -333,24 +358,68 @@ def test_what_a_script_does_outside_its_process_is_named(tmp_path: Path) -> None
     assert risks(["-m", "no.such.module"]) == []
 
 
+def test_what_stands_behind_fit_is_not_named_where_that_is_certain(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BEHIND)
+    assert [line.partition(" ")[2] for line in risks([str(path)])] == [
+        "torch.save_hook.save",
+        "scaled.save",
+        "kept.save",
+    ]
+
+
 def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, told in (
         (["none.py"], "there is no file none.py"),
         (["--seconds=0", "x.py"], "--seconds"),
         (["-m", "torch.distributed.run", "x.py"], "starts a script in several ranks"),
+        ([], "strobe probe needs a script, as in: strobe probe train.py --epochs 3"),
+        (["--secnds", "3", "x.py"], "--secnds is not an option of strobe probe; did you mean --seconds?"),
     ):
-        with pytest.raises(SystemExit) as ended:
-            command.main(arguments)
-        assert ended.value.code == 2
-        assert told in capsys.readouterr().err
+        code, said = ended(partial(command.main, arguments), capsys)
+        assert code == 2
+        assert told in said
+        assert said.count("\n") == 1
     assert "STROBE_PROBE" not in os.environ
 
 
 def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise SystemExit")
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(DataError, match=rf"Cannot write to {tmp_path / 'train.py'} \(File exists\); give"):
         command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
-    assert str(ended.value.code).startswith(f"Cannot write to {tmp_path / 'train.py'} (File exists); give")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_where_nothing_was_measured_nothing_is_left(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that was there before stays, with all that the user has in it; what the script said is shown."""
+    (tmp_path / "train.py").write_text("print('one'); print('two'); raise SystemExit('no such data')")
+    if named:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "report.html").write_text("mine")
+    before = hashes(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, said = ended(partial(command.main, [*(["--out", "mine"] if named else []), "--yes", "train.py"]), capsys)
+    assert code == 1
+    assert hashes(tmp_path) == before
+    assert not (tmp_path / "strobe-runs").exists()
+    assert said.splitlines()[-5:-1] == ["The script printed last:", "  one", "  two", "  no such data"]
+    assert said.splitlines()[-1].startswith("Not measured: ")
+    assert "Running the script until its first fit, then measuring for about 0:25\n" in said  # a line a stage
+    assert "\r" not in said
+
+
+def test_a_stage_is_a_line_in_a_file_and_runs_down_in_a_terminal() -> None:
+    for terminal in (False, True):
+        drawn = io.StringIO()
+        with ProgressDisplay(Console(file=drawn, force_terminal=terminal, width=80)) as display:
+            display.stage("The loader alone", 65.4)
+            time.sleep(0.15 * terminal)
+        if terminal:
+            assert "The loader alone 1:05 left" in COLOURS.sub("", drawn.getvalue())
+        else:
+            assert drawn.getvalue() == "The loader alone; about 1:05 left\n"
 
 
 def test_a_script_that_takes_too_long_is_told_with_the_time_of_all_of_it(tmp_path: Path) -> None:

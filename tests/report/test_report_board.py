@@ -20,8 +20,9 @@ from strobe.callbacks.figures import PHASE_COLOURS, pixels
 from strobe.present.raster import contrast, ink_on
 from strobe.records.run import Record
 from strobe.report.board import COLUMNS, RESULTS, hyperparameters, markdown, show_verdict, step_picture
+from strobe.report.page import render
 from strobe.report.wording import advice
-from support.pages import complete
+from support.pages import Page, complete
 
 FOUND = dict(zip(RESULTS, (0.5, 1463.0, 0.453, 3230.0, 8120.0, 4100.0, 2300.0), strict=True))
 TEXT, PICTURE = "strobe/verdict", "strobe/step"
@@ -103,7 +104,7 @@ def test_the_text_reads_well_in_tensorboard(tmp_path: Path) -> None:
     show_verdict(trainer, record(findings=[found, by_hand], overrides=["data.root='/a b/*c_d_e*'"]))
     html = markdown_to_safe_html(text_of(events(tmp_path)))
     assert "<strong>61% of each step waits for data_wait.</strong>" in html
-    assert "<p>Images/s: 1,463; median step 3,180 (3,171 to 3,188).</p>" in html
+    assert "<p>Images/s: 1,463; the median step runs at 3,180 (3,171 to 3,188) images/s.</p>" in html
     assert "loader alone 3,230, model alone 8,120 images/s; this run reaches 45% of the loader alone.</p>" in html
     assert "<h4>The loader is the limit. Predicted: loader=memory -&gt; 2.5x (2.3 to 2.6)</h4>" in html
     assert "<h4>my_slow_callback &lt;b&gt;. Predicted: up to 2.6x" in html
@@ -190,11 +191,18 @@ def test_rates_are_on_one_scale_and_one_not_measured_is_left_out() -> None:
     assert left.keys() == {PHASE_COLOURS["data_wait"], "#222222"}
 
 
-def test_a_far_ceiling_is_cut_and_marked() -> None:
-    rates = drawn(ceilings={"loader": 90000.0, "model": 300.0}).axes[1]
-    assert rates.get_xlim() == (0, 1200)
-    assert "//" in [text.get_text() for text in rates.texts]
-    assert "//" not in [text.get_text() for text in drawn().axes[1].texts]
+def test_with_a_far_ceiling_the_scale_is_logarithmic_as_on_the_page() -> None:
+    far = complete() | {"overall_images_per_second": 250.0, "ceilings": {"loader": 90000.0, "model": 300.0}}
+    figure = drawn(ceilings=far["ceilings"])
+    rates = figure.axes[1]
+    assert rates.get_xscale() == "log"
+    start, end = rates.get_xlim()
+    assert 0 < start < 250
+    assert end > 90000
+    assert sorted(edge for _, edge in bars(rates).values()) == pytest.approx([250.0, 300.0, 90000.0])
+    assert "Images per second, logarithmic scale" in [text.get_text() for text in figure.texts]
+    assert "The scale is logarithmic." in Page(render(Record(far))).text
+    assert drawn(ceilings={"loader": 400.0, "model": 300.0}).axes[1].get_xscale() == "linear"
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ def make_run(folder: Path) -> Path:
     return folder
 
 
-def failure(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one sentence with which the command ends, with exit code 1."""
+def failure(*arguments: object, capsys: pytest.CaptureFixture[str], code: int = 1) -> str:
+    """The one sentence with which the command ends, and the exit code."""
     with pytest.raises(SystemExit) as stop:
         main([str(argument) for argument in arguments])
-    assert stop.value.code == 1
+    assert stop.value.code == code
     said = capsys.readouterr().err.strip()
     assert said
     assert "\n" not in said
@@ -70,7 +70,7 @@ def test_it_writes_no_deeper_than_a_sweep_and_says_what_it_cannot_write(
     assert "has no summary.json" in failure(tmp_path, capsys=capsys)
     assert not [*tmp_path.rglob("report.html")]
     for path in (run / "summary.json", tmp_path / "nothing"):
-        assert "is not a directory" in failure(path, capsys=capsys)
+        assert "is not a directory" in failure(path, capsys=capsys, code=2)
     (run / "report.html").mkdir()
     assert "report.html cannot be written (Is a directory)" in failure(run, capsys=capsys)
     with pytest.raises(SystemExit):

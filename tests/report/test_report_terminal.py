@@ -57,7 +57,7 @@ def test_a_completed_run(tmp_path: Path) -> None:
     lines = shown(plain(), tmp_path)
     assert "run completed" in lines[1]
     assert value(lines, "what") == f"{WHAT}, 1 \u00d7 cuda, bf16-mixed"
-    assert value(lines, "images/s") == "1,463; median step 3,180 (3,171 to 3,188)"
+    assert value(lines, "images/s") == "1,463; the median step runs at 3,180 (3,171 to 3,188) images/s"
     assert value(lines, "step") == "50 ms, mean of 94 steps: data wait 60%, forward 20%, backward 20%"
     assert value(lines, "train") == "loss 1.500"
     assert value(lines, "test") == "accuracy 0.500"

@@ -1,5 +1,6 @@
 """A page in a real browser, without a network."""
 
+import html
 import json
 import re
 import shutil
@@ -18,9 +19,15 @@ DARK = "--blink-settings=preferredColorScheme=0"
 MEASURE = """<iframe id="page" src="{page}" style="width:{width}px;height:2000px;border:0"></iframe>
 <pre id="said"></pre><script>page.onload = function () {{
   var view = page.contentWindow, inside = page.contentDocument, wide = inside.documentElement.clientWidth;
+  if ({printed}) [...inside.styleSheets].forEach(function (sheet) {{ [...sheet.cssRules].forEach(function (rule) {{
+    if (rule.media) rule.media.mediaText = /print/.test(rule.media.mediaText) ? "all" : "not all"; }}); }});
   said.textContent = JSON.stringify({{
     scroll: inside.documentElement.scrollWidth, wide: wide, errors: view.alerted || 0,
     buttons: [...inside.querySelectorAll(".command button")].filter(function (one) {{ return one.hidden; }}).length,
+    text: inside.body.innerText,
+    cut: [...inside.querySelectorAll("body *")].filter(function (one) {{
+      var more = one.scrollWidth > one.clientWidth + 1;
+      return more && /auto|scroll/.test(view.getComputedStyle(one).overflowX); }}).length,
     requests: view.performance.getEntriesByType("resource").length,
     small: [...inside.querySelectorAll("body *")].filter(function (one) {{
       return one.textContent.trim() && parseFloat(view.getComputedStyle(one).fontSize) < 12; }}).length
@@ -34,14 +41,14 @@ def chromium(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-def measured(page: Path, width: int) -> dict[str, Any]:
-    """What the browser finds of a page that is shown in so many pixels."""
+def measured(page: Path, width: int, *, printed: bool = False) -> dict[str, Any]:
+    """What the browser finds of a page that is shown, or printed, in so many pixels."""
     outer = page.with_name("outer.html")
-    outer.write_text(MEASURE.format(width=width, page=page.name))
+    outer.write_text(MEASURE.format(width=width, page=page.name, printed=str(printed).lower()))
     dom = chromium(page.parent, "--dump-dom", outer.as_uri())
     found = re.search(r'<pre id="said">(.+?)</pre>', dom)
     assert found
-    seen: dict[str, Any] = json.loads(found[1])
+    seen: dict[str, Any] = json.loads(html.unescape(found[1]))
     return seen
 
 

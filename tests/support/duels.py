@@ -11,6 +11,7 @@ from strobe.duel.__main__ import main
 from strobe.duel.foreign import Foreign
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
+from support.refusals import ended
 
 # Whatever a script may have that writes, validates or ends training: ``train.py PACKAGE SECONDS``.
 TRAINER = """
@@ -115,9 +116,7 @@ class Made:
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, begin: Any = Foreign) -> tuple[int, str]:
     """The exit code of ``strobe duel ARGUMENTS``, and what it prints."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments, begin)
-    return int(ended.value.code or 0), "".join(capsys.readouterr())
+    return ended(lambda: main(arguments, begin), capsys)
 
 
 def files(folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ def probed(
     scratch.mkdir()
     asked = Asked((str(script), *arguments), str(folder), str(scratch), seconds, sides)
     with FreshProcess(_become, asdict(asked), preload=["torch", "lightning.pytorch"]) as process:
-        while isinstance(said := process.receive(PATIENCE), str):
+        while isinstance(said := process.receive(PATIENCE), tuple):
             pass
     path = folder / "summary.json"
     record = json.loads(path.read_text()) if path.is_file() else {}

@@ -20,7 +20,9 @@ APPLICATION = ROOT / "train.py"
         ("--patch a.py fit.py", True),
         ("-m package.train", True),
         ("--seconds 1 -m train", True),
+        ("--secnds 3 fit.py", True),  # which has no such option
         ("data=eurosat", False),
+        ("data=eurosat fit.py", False),
         ("data.root=fit.py", False),
         ("-m data=eurosat,cifar10", False),
         ("--help", False),

@@ -1,5 +1,6 @@
 """``strobe tune SCRIPT.py``: one real search of a script whose loader is slow; made-up machines for the rest."""
 
+import io
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from support.landscape import Sided
 from support.pages import Page
 from support.processes import begin as started
 from support.processes import ended
+from support.refusals import ended as refused
 
 SCRIPT = """
 import sys, time
@@ -203,7 +205,10 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing.py"], "nothing.py is not a file; give the script that trains"),
+        (["nothing.py"], "there is no file nothing.py; give the script that trains"),
+        ([], "strobe tune needs a script, as in: strobe tune train.py --epochs 3"),
+        (["--bugdet", "3m", "train.py"], "--bugdet is not an option of strobe tune; did you mean --budget?"),
+        (["train.py"], "There is no terminal to ask in: add --yes to agree."),
         (
             ["--over", "loader,workers", "train.py"],
             "--over loader cannot be searched in a script; choose from workers",
@@ -214,13 +219,30 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
     (tmp_path / "train.py").touch()
-    with pytest.raises(SystemExit) as refused:
-        command.main(arguments)
-    assert str(refused.value.code).startswith(said)
+    code, printed = refused(lambda: command.main(arguments), capsys)
+    assert code == 2
+    assert printed.splitlines()[-1].startswith(said)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_where_nothing_was_measured_no_folder_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('no such data')")
+    monkeypatch.chdir(tmp_path)
+    code, said = refused(lambda: command.main(["--yes", "train.py"]), capsys)
+    assert code == 1
+    assert "The script printed last:\n  no such data\n" in said
+    assert "output.txt" not in said
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 

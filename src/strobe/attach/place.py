@@ -1,6 +1,7 @@
 """Where the record of a training goes, what its script is called, and what is said of an error of Strobe's own."""
 
 import contextlib
+import os
 import re
 import shlex
 import sys
@@ -9,8 +10,9 @@ import traceback
 from itertools import chain, count
 from pathlib import Path
 
+from strobe.attach.driver import BEGUN, MEMORY
 from strobe.process.output import note
-from strobe.records.files import ROOM
+from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
 _stopped = False
@@ -22,6 +24,9 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     The name is the script's by default. Where the directory holds a record already, -2, -3 ... is added: nothing is
     overwritten. Raises an OSError.
     """
+    with contextlib.suppress(OSError, KeyError):
+        if MEMORY in str((begun := Path(os.environ[BEGUN])).readlink()):  # else that process has ended
+            begun.write_text("begun")
     place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
     place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
@@ -76,7 +81,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
-            (place / ROOM).unlink(missing_ok=True)
+            make_room(place)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))

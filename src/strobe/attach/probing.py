@@ -26,9 +26,8 @@ from strobe.measure.environment import usable_cores
 from strobe.measure.timing import WARMUP_STEPS, Meter, Rate, clock
 from strobe.measure.untouched import let_go
 from strobe.present.format import duration
-from strobe.present.terminal import clock as clock_time
 from strobe.probe import takeover
-from strobe.probe.asked import BETWEEN, LOADER, MODEL, STEPS, TRANSFER, Asked
+from strobe.probe.asked import BETWEEN, LOADER, MODEL, SIDES, STAGES, STEPS, TRANSFER, Asked
 from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
 from strobe.probe.loader import Kind, Reading, loading_parts, measure_loader, measure_transfer, samples_of, staying
 from strobe.probe.model import ENDLESS, WARMUP, Again
@@ -77,6 +76,8 @@ class Probe(Strobe):
         self._asked, self._pipe, self._pauses = asked, pipe, pauses
         self._callbacks: list[Any] = []  # of the script
         self._steps, self._told, self._counted = 0, 0, 0
+        self._longest = asked.seconds  # of a side that trains
+        self._gpu = False
         self._since = time.perf_counter()
         self._meter: Meter | None = None  # while batches are replayed
         self._again: Again | None = None  # these batches
@@ -109,8 +110,9 @@ class Probe(Strobe):
         super().on_train_start(trainer, *given)
         self._pauses.limits(trainer)
         self._calls = takeover.Nothing.calls
+        self._gpu = trainer.strategy.root_device.type == "cuda"
         if STEPS in self._asked.sides:
-            self._say("Ordinary training")
+            self._say(STEPS)
         else:
             self._guarded(self._listen, trainer)
         self._since = time.perf_counter()
@@ -146,9 +148,13 @@ class Probe(Strobe):
         lost = isinstance(error, LostRankError)
         leave(self._pipe, self._why(error) if lost else f"an error of Strobe's own ended it: {in_one_line(error)}")
 
-    def _say(self, what: str) -> None:
+    def _say(self, side: str, more: str = "") -> None:
+        """Tell what is measured now, and how long all takes from here on."""
         if self._pipe is not None:
-            self._pipe.send(what)
+            wanted = [one for one in self._asked.sides if one != TRANSFER or self._gpu]
+            left = [one for one in SIDES[SIDES.index(side) :] if one in wanted]
+            seconds = sum(self._longest if one in (STEPS, MODEL) else self._asked.seconds for one in left)
+            self._pipe.send((STAGES[side] + more, seconds))
 
     def _begin_together(self, side: str) -> None:
         if self._ranks:
@@ -190,9 +196,8 @@ class Probe(Strobe):
         if self._steps == WARMUP_STEPS and passed < self._asked.seconds:
             self._since = time.perf_counter()
         if self._steps == 2 and (left := FEWEST_STEPS * passed / 2) > PATIENCE * self._asked.seconds:
-            self._say(
-                f"Steps take {duration(passed / 2)}: about {clock_time(left)} more, and the model alone as long again"
-            )
+            self._longest = left
+            self._say(STEPS, f", whose steps take {duration(passed / 2)}")
         patient = passed < PATIENCE * self._asked.seconds
         enough = self._steps >= WARMUP_STEPS + (STRETCH if patient else FEWEST_STEPS)
         return passed >= self._asked.seconds and enough and not (patient and self._begins_anew(trainer, passed))
@@ -248,7 +253,7 @@ class Probe(Strobe):
         """What its batches are like; empty if it cannot be read."""
         seconds, loader, device = self._asked.seconds, Reading(combined), trainer.strategy.root_device
         workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
-        self._say("The loader alone")
+        self._say(LOADER)
         try:
             only_kinds = LOADER not in self._asked.sides
             self._begin_together(LOADER)
@@ -271,7 +276,7 @@ class Probe(Strobe):
         if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
             self._ceilings["loading"] = _parts(combined.flattened[0], seconds / 2)
         if TRANSFER in self._asked.sides and device.type == "cuda":
-            self._say("Copies to the GPU alone")
+            self._say(TRANSFER)
             pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
             try:
                 self._begin_together(TRANSFER)
@@ -283,7 +288,7 @@ class Probe(Strobe):
 
     def _replay(self, trainer: Any, kinds: list[Kind]) -> None:
         """Give Lightning's loop these batches from here on, with no end."""
-        self._say("The model alone")
+        self._say(MODEL)
         loop, device = trainer.fit_loop, trainer.strategy.root_device
         self._meter = self._new_meter(trainer)
         self._again = Again(kinds, device, self._meter)
@@ -328,7 +333,7 @@ class Probe(Strobe):
         """Measure validations and checkpoints; of a lone rank."""
         asked = self._asked
         if BETWEEN in asked.sides and self._ranks is None:
-            self._say("Validation and checkpoints alone")
+            self._say(BETWEEN)
             trainer.callbacks = [one for one in self._callbacks if one is not self]
             found = self._pauses.measure(trainer, self._summary, asked.seconds, asked.scratch)
             self._ceilings["between"], failures = found

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.bench``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from contextlib import nullcontext
 
@@ -13,7 +18,6 @@ from omegaconf import DictConfig
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto, start
-from strobe.process.signals import exit_code, interruptible
 
 codes: list[int] = []
 
@@ -30,7 +34,7 @@ def measure(cfg: DictConfig) -> None:
             codes.append(run(cfg))
     except StrobeError as error:
         print(error, file=sys.stderr)  # the others are measured all the same
-        codes.append(1)
+        codes.append(error.code)
 
 
 def main() -> None:
@@ -38,18 +42,10 @@ def main() -> None:
     register()
     if "--list" in sys.argv[1:]:
         from strobe.bench.command import show
-        from strobe.errors import StrobeError
 
-        try:
-            show([argument for argument in sys.argv[1:] if argument != "--list"])
-        except StrobeError as error:
-            sys.exit(str(error))
-        return
-    try:
-        with interruptible(), command("bench"):
-            measure()
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
+        return show([argument for argument in sys.argv[1:] if argument != "--list"])
+    with command("bench"):
+        measure()
     sys.exit(max(codes, default=0))
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
-from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import CONF
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
@@ -190,7 +190,7 @@ def show(overrides: Sequence[str]) -> None:
             with initialize_config_dir(str(CONF), version_base="1.3"):
                 cfg = compose("bench", [f"suite={name}", *others], return_hydra_config=True)
         except MISTAKES as error:
-            raise ConfigError(sentence(error, "bench")) from error
+            raise mistake(error, "bench") from error
         HydraConfig.instance().set_config(cfg)
         check(cfg)
         suite = declared(cfg)

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.compare``. Imports no torch."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import shlex
 import sys
 from collections.abc import Sequence
@@ -7,7 +12,6 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from strobe.errors import StrobeError
 from strobe.overrides import Parse, as_typed
 from strobe.process.launch import parser_of, start
 
@@ -16,8 +20,8 @@ HELP = """Compares runs and sweeps: prints a table, and writes comparison.html, 
 Runs that differ only in their seed are repeats of one cell. Each cell is compared with the baseline, by images/s of
 training as a whole: faster, slower, or no difference where the interval of the ratio includes 1. Cells that may be as
 fast as the fastest are tied with it.
-Exit code 1: nothing to compare, or no such baseline, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell
-is shown to keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell.
+Exit code 1 also: nothing was measured, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell is shown to
+keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell.
 
 Examples
   python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
@@ -28,7 +32,7 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare what was asked for; exits with a sentence if that is not possible."""
+    """Compare what was asked for; exits with the gate's code. Raises a StrobeError if that is not possible."""
     parser = parser_of("compare", HELP)
     parser.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="directory of a run, of a sweep, or of several"
@@ -71,20 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     if given.baseline is not None and not given.baseline.strip():
         parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")
-    try:
-        limit = None if given.fail_if_slower is None else parse_share(given.fail_if_slower, "--fail-if-slower ")
-    except StrobeError as error:
-        parser.error(str(error))
+    limit = None if given.fail_if_slower is None else parse_share(given.fail_if_slower, "--fail-if-slower ")
     runs = [tidy(path) for path in given.runs]
     one_sweep = len(runs) == 1 and is_sweep(runs[0])
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
     new = Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
     folder = tidy(given.out) if given.out else runs[0] if one_sweep else new
     asked = Asked(runs, folder, command, given.baseline, limit, parse)
-    try:
-        sys.exit(compare(asked, strict=given.strict))
-    except StrobeError as error:
-        sys.exit(str(error))
+    sys.exit(compare(asked, strict=given.strict))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
     """Compare runs, print and write the result; returns the exit code: the gate's, else 1 if nothing was measured.
 
     Raises:
-        DataError: there are no runs, or the comparison cannot be written.
-        ConfigError: the baseline names no cell, or several.
+        DataError: nothing of the baseline was measured, or the comparison cannot be written.
+        ConfigError: there are no runs, or the baseline names no cell, or several.
         SystemExit: ``strict`` was asked for, and the runs' circumstances differ.
     """
     comparison = gather(asked)

@@ -18,10 +18,12 @@ from strobe.compare.cells import (
 )
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
 from strobe.compare.speeds import Speeds, knees
+from strobe.diagnose.attribution import TAKEN
 from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
 from strobe.measure.statistics import together, unpaired
 from strobe.overrides import Parse, as_typed
+from strobe.present.format import percent
 
 SCHEMA = 1
 MOST_NAMED = 5
@@ -89,6 +91,8 @@ def gather(asked: Asked) -> dict[str, Any]:
         keyed.append((key, cell))
     _conclude([cell for key, cell in keyed if key != baseline.key], cases)
     name = _baseline_name(baseline, keyed, keys, asked.folder)
+    named = [(str(cell["name"]), found[key] if key is not None else baseline.runs) for key, cell in keyed]
+    named += [(f"{name_of(dict(key), keys)} in {baseline.where}", runs) for key, runs in baseline.namesakes.items()]
     ranked = [pair for pair in keyed if pair[1]["images_per_second"]]
     ranked.sort(key=lambda pair: -pair[1]["images_per_second"]["median"])
     _mark_fastest(ranked, speeds)
@@ -114,7 +118,7 @@ def gather(asked: Asked) -> dict[str, Any]:
         "keys": keys,
         "cells": cells,
         "unlike": environment_differences(runs, keys),
-        "notes": [*_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
+        "notes": [*_busy(named), *_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
         "knees": knees(ranked, speeds),
         "operators": None,
         "regression": gate,
@@ -176,6 +180,23 @@ def _baseline_name(
     return next(str(cell["name"]) for _, cell in cells if cell["verdict"] == "baseline")
 
 
+def _busy(cells: Sequence[tuple[str, Sequence[Trained]]]) -> list[str]:
+    """A note that other programs used the machine while some runs trained, as each run's report says."""
+    used = {name: [run.record.number("machine", "others") or 0.0 for run in runs] for name, runs in cells}
+    busy = {name: sum(share >= TAKEN for share in shares) for name, shares in used.items()}
+    if not any(busy.values()):
+        return []
+    which = _listed(
+        [
+            name if count == len(used[name]) else f"{name} ({count} of {len(used[name])} runs)"
+            for name, count in busy.items()
+            if count
+        ]
+    )
+    most = percent(max(share for shares in used.values() for share in shares))
+    return [f"Other programs used up to {most} of the cores during {which}: their rates may be too low, and uneven"]
+
+
 def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:
     """What a reader of the table should also know."""
     notes = []
@@ -235,14 +256,14 @@ def _named(
             return Baseline(cells[only], only), cells
     left = grouped([run for runs in cells.values() for run in runs if run.folder.resolve() not in folders])
     if not left:
-        raise DataError(
+        raise ConfigError(
             f"--baseline {text} holds all runs that would be compared with it; name one run or cell of it, or give the "
             "runs of another directory besides"
         )
     if only is not None:
         return Baseline(theirs[only], where=path), left
     if not left.keys() & theirs.keys():
-        raise DataError(_strangers(text, left, theirs))
+        raise ConfigError(_strangers(text, left, theirs))
     return Baseline(where=path, namesakes=theirs), left
 
 

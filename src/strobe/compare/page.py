@@ -31,7 +31,7 @@ _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight"
 _STAR = Markup('<sup aria-hidden="true">1</sup><span class="sr">, one run</span>')
 _METHOD = (
     "A rate is that of training as a whole: over the time of steps and of what lies between them, without "
-    "warm-up and profiled steps. A run's median step, which leaves out what lies between steps, is in its own report.",
+    "warm-up and profiled steps. The rate of a run's median step, without what lies between steps, is in its report.",
     "A cell's rate is the geometric mean of its runs, with a 95% interval (Student's t of logarithms). Steps of one "
     "run resemble each other more than two runs do, so a single run's interval, over its steps, is too narrow to "
     "compare with.",

@@ -57,18 +57,19 @@ def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
     Runs belong to one cell if ``parse`` gives the same keys and values for their overrides.
 
     Raises:
-        DataError: a path is no directory, or may not be read, or there is no run below it.
+        ConfigError: a path is no directory, or there is no run below it.
+        DataError: it may not be read.
     """
     found: dict[Path, Trained] = {}
     for path in given:
         if not is_folder(path):
-            raise DataError(f"{path} is not a directory; give the directory of a run or of a sweep")
+            raise ConfigError(f"{path} is not a directory; give the directory of a run or of a sweep")
         try:
             runs = _below(path, parse)
         except OSError as error:
             raise DataError(f"{path} cannot be read ({error.strerror or error}); check its permissions") from error
         if not runs:
-            raise DataError(f"{path} holds no run; give the directory of a run or of a sweep")
+            raise ConfigError(f"{path} holds no run; give the directory of a run or of a sweep")
         for run in runs:
             found.setdefault(run.folder.resolve(), run)
     return list(found.values())

@@ -83,6 +83,7 @@ MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
+FAR_BELOW = 2.0  # times as much as it gains would be gained, if all of its share of the step could be
 
 
 def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
@@ -151,6 +152,11 @@ def diagnose(record: Record) -> list[Finding]:
     if any(one.cause == "straggler" for one in kept):  # which may be most of another cause
         kept = [one for one in kept if (one.lost or 0.0) >= 1 - 1 / WORTH or one.cause == "straggler"]
     kept = _in_order(kept)
+    limits = [_limit(record, step, one) for one in kept[1:]]  # the verdict tells that of the first
+    kept[1:] = [
+        replace(one, evidence=f"{one.evidence} Fixing it gains less than this share, because {why}.") if why else one
+        for one, why in zip(kept[1:], limits, strict=True)
+    ]
     if few := _few(record):
         kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one)][:1]
     if not kept:
@@ -199,9 +205,10 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
         told = f": training would be {gained} as fast without"
         return f"{begin}{title}{told}.{end}"
     if gained:
-        told = f" Predicted: {' '.join(first.overrides)} -> {gained}."
+        why = f"; no more, because {why}" if (why := _limit(record, step_of(record), first)) else ""
+        told = f" Predicted: {' '.join(first.overrides)} -> {gained}{why}."
         if not first.overrides:
-            told = f" Fixing this would make training {gained} as fast."
+            told = f" Fixing this would make training {gained} as fast{why}."
     elif first.overrides:
         told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict."
     else:
@@ -284,6 +291,28 @@ def _owner(finding: Finding) -> tuple[str, str]:
         return "checkpoint", ""
     named = finding.cause in ("callback", "logging", "between") and finding.subject
     return ("", finding.subject) if named else (finding.cause, finding.subject)
+
+
+def _limit(record: Record, step: Step | None, finding: Finding) -> str:
+    """Why fixing it gains far less than its share of the step: a clause; empty where it does not, or why is unknown."""
+    if step is None or finding.lost is None:
+        return ""
+    predicted, lost = finding.predicted_speedup.median, min(finding.lost, 0.99)
+    free, within = 1 - taken(record), step.length / step.total
+    share = min(0.99, step.waiting if finding.cause == "loader" else lost / (free * within))
+    promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
+    if (
+        finding.cause not in LOST
+        or finding.cause in (*UNATTRIBUTED, "shared_machine")
+        or 1 / (1 - share) - 1 < FAR_BELOW * (promised - 1)
+    ):
+        return ""
+    if finding.overrides:
+        shared = finding.cause == "loader" and record.flag("ceilings", "shared_cores")
+        return "loader and model share the cores" if shared else ""
+    if free < within:
+        return f"training also waits for a core for {percent(1 - free)} of its time"
+    return f"{percent(1 - within)} of training lies between steps" if within < 1 else ""
 
 
 def _as_much(findings: Sequence[Finding]) -> str:

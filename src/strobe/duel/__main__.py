@@ -6,6 +6,11 @@
 B is compared with A. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import contextlib
 import functools
@@ -13,6 +18,7 @@ import os
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +31,15 @@ from strobe.attach.entry import WANTED
 from strobe.callbacks.columns import PHASES
 from strobe.duel.commits import WORKING_TREE, Repository
 from strobe.duel.foreign import TIMEOUT, Foreign
-from strobe.duel.paired_trial import FALSE, Defeat, duel
+from strobe.duel.paired_trial import FALSE, Defeat, Duel, duel
 from strobe.duel.program import OWN
 from strobe.errors import ConfigError, StrobeError
 from strobe.measure.gate import Case, parse_share, rule
 from strobe.present.format import estimate, milliseconds, rate
-from strobe.present.terminal import clock, say
+from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
-from strobe.process.launch import positive_seconds, start
-from strobe.process.signals import exit_code, interruptible
+from strobe.process.launch import Parser, positive_seconds, start
 
 FLAG = "--fail-if-slower "
 EXAMPLES = """
@@ -71,47 +76,29 @@ class Side:
 
 
 def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None:
-    """Run the command; exits with the gate's code."""
+    """Run the command; exits with the gate's code. Raises a StrobeError where there is no result."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     first = given.index("--") if "--" in given else len(given)
     options = _parser().parse_args(given[:first])
-    try:
-        limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
-        commands = _commands(given[first:], options.commit)
-        with interruptible(), contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
-            train = functools.partial(begin, timeout=float(options.timeout))
-            sides = list(
-                _of_commits(options.commit, commands[0], folder, train, stack)
-                if options.commit
-                else _of_commands(commands, folder, train)
-            )
-            for side in sides:
-                stack.enter_context(side.training)
-            sys.exit(_duel(sides, options, limit, output()))
-    except StrobeError as error:
-        print(error, file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_code(interrupt))
+    limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
+    commands = _commands(given[first:], options.commit)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
+        train = functools.partial(begin, timeout=float(options.timeout))
+        sides = list(
+            _of_commits(options.commit, commands[0], folder, train, stack)
+            if options.commit
+            else _of_commands(commands, folder, train)
+        )
+        for side in sides:
+            stack.enter_context(side.training)
+        sys.exit(_duel(sides, options, limit, output()))
 
 
 def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, console: Console) -> int:
-    for side in sides:
-        say(console, f"{side.name} starts: {side.told}")
-        if isinstance(started := side.training.start(), Failure):
-            raise StrobeError(f"{side.name} cannot train: {started.reason}")
-        _check_sources(side)
     first, second = (side.training for side in sides)
-    first.in_steps = second.in_steps = not (first.sized and second.sized)
-    if first.in_steps:
-        which = " and ".join(side.name for side in sides if not side.training.sized)
-        say(console, f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
-    about = clock(4 * options.quads * options.seconds)
-    say(console, f"Taking turns for about {about}, longer where steps are long or turns differ widely")
-    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE)
-    if isinstance(found, Defeat):
-        raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
+    with ProgressDisplay(console) as display:
+        found = _turns(sides, options, display)
     ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
     for table in _phases(first, second):
@@ -127,6 +114,30 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     ruling = rule([Case("B", ratio)], limit, FLAG, "--quads")
     say(console, ruling.text)
     return ruling.code
+
+
+def _turns(sides: Sequence[Side], options: argparse.Namespace, display: ProgressDisplay) -> Duel:
+    """Start both, and let them take turns."""
+    (first, second), turning = (side.training for side in sides), 4 * options.quads * options.seconds
+    took = None  # until the first was warm, which the second is likely to take, too
+    for side in sides:
+        display.say(f"{side.name} starts: {side.told}")
+        display.begins(f"{side.name} starts", took and took + turning)
+        began = time.monotonic()
+        if isinstance(started := side.training.start(), Failure):
+            raise StrobeError(f"{side.name} cannot train: {started.reason}")
+        took = time.monotonic() - began
+        _check_sources(side)
+    first.in_steps = second.in_steps = not (first.sized and second.sized)
+    if first.in_steps:
+        which = " and ".join(side.name for side in sides if not side.training.sized)
+        display.say(f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
+    display.say(f"Taking turns for about {clock(turning)}, longer where steps are long or turns differ widely")
+    tell = functools.partial(display.begins, "Taking turns")
+    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE, tell=tell)
+    if isinstance(found, Defeat):
+        raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
+    return found
 
 
 def _phases(*trainings: Foreign) -> Iterator[Table]:
@@ -237,14 +248,13 @@ def _commands(given: Sequence[str], commits: Sequence[str]) -> list[list[str]]:
     return commands
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "strobe duel",
+def _parser() -> Parser:
+    parser = Parser(
+        prog="strobe duel",
         usage="%(prog)s [OPTIONS] -- COMMAND A -- COMMAND B\n"
         "       %(prog)s [OPTIONS] --commit A --commit B -- COMMAND",
         description="Which of two trainings is faster: they take turns, A B B A, on this machine.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--seconds", type=positive_seconds, default=1.0, help="seconds of a turn (1)")
     parser.add_argument(

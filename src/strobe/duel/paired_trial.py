@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, Self
@@ -102,6 +102,7 @@ def duel(
     deadline: float | None = None,
     until: float | None = None,
     seed: int | None = None,
+    tell: Callable[[float], None] = lambda _: None,
 ) -> Duel | Defeat:
     """Let two trainings take turns, and compare them in quads of turns: A B B A, or B A A B, at random.
 
@@ -120,6 +121,7 @@ def duel(
         deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
         until: of ``time.monotonic()``, when longer turns must have ended, or they stay as they are.
         seed: for the order.
+        tell: called before each turn, with the seconds that all turns take from there on, at most.
     """
     sides: dict[Side, TakesTurns] = {"incumbent": incumbent, "candidate": candidate}
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
@@ -131,7 +133,9 @@ def duel(
             break
         first, second = random.sample(list(sides), 2)
         before = [] if begun else [first, second]  # turns that are not counted
-        for side in [*before, first, second, second, first]:
+        order = [*before, first, second, second, first]
+        for place, side in enumerate(order):
+            tell((len(order) - place + 4 * (asked[-1] - quad - 1)) * seconds)
             turn = sides[side].turn(seconds)
             if isinstance(turn, Failure):
                 return Defeat(turn.reason, turn.memory, side)

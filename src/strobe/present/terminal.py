@@ -1,9 +1,11 @@
 """Progress in a terminal: what is being done, how much of it is done, the time left; and lines that stay."""
 
+import time
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.text import Text
 
 FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
 
@@ -29,6 +31,14 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+class _Left(ProgressColumn):
+    """The time left, which runs down until the next is told."""
+
+    def render(self, task: Task) -> Text:
+        ends = task.fields["ends"]
+        return Text(f"{clock(None if ends is None else ends - time.monotonic())} left")
+
+
 class ProgressDisplay:
     """A context manager that shows progress in a terminal; elsewhere it only prints the lines that stay.
 
@@ -45,12 +55,12 @@ class ProgressDisplay:
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             *counted,
-            TextColumn("{task.fields[left]} left"),
+            _Left(),
             console=where,
             transient=True,
             disable=not where.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, completed=completed, left="?", visible=total is not None)
+        self._task = self._progress.add_task("", total=total, completed=completed, ends=None, visible=total is not None)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -61,7 +71,14 @@ class ProgressDisplay:
 
     def begins(self, text: str, left: float | None) -> None:
         """Show what is being done now, and the seconds left."""
-        self._progress.update(self._task, description=text, left=clock(left), visible=True)
+        ends = None if left is None else time.monotonic() + left
+        self._progress.update(self._task, description=text, ends=ends, visible=True)
+
+    def stage(self, text: str, left: float | None) -> None:
+        """The same of something that takes long; where nothing is shown, a line says so."""
+        self.begins(text, left)
+        if not self._console.is_terminal:
+            self.say(text if left is None else f"{text}; about {clock(left)} left")
 
     def completes(self, completed: int) -> None:
         """Show that so much of the total is done."""

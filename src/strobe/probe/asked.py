@@ -10,6 +10,13 @@ ASKED = "STROBE_PROBE"  # the variable of the environment: what is asked, as JSO
 STEPS, LOADER, MODEL, TRANSFER, BETWEEN = "steps", "loader", "model", "transfer", "between"
 # What can be measured, in this order: steps are those of ordinary training, and what else it does lies between them.
 SIDES = (STEPS, LOADER, TRANSFER, MODEL, BETWEEN)
+STAGES = {  # in words
+    STEPS: "Ordinary training",
+    LOADER: "The loader alone",
+    TRANSFER: "Copies to the GPU alone",
+    MODEL: "The model alone",
+    BETWEEN: "Validation and checkpoints alone",
+}
 
 
 @dataclass(frozen=True)

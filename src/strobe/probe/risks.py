@@ -3,8 +3,10 @@
 import ast
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
+
+from strobe.errors import ConfigError, StrobeError
 
 MOST = 8  # that are named
 OUTSIDE = {  # modules whose import tells
@@ -30,8 +32,11 @@ WITHOUT = "There is no terminal to ask in: add --yes to agree."
 
 
 def agree(command: Sequence[str], what: str, *, yes: bool) -> None:
-    """Say what is done with a script's ``{line}``, and what cannot be kept from happening; exits with 2 unless that is
-    agreed to.
+    """Say what is done with a script's ``{line}``, and what cannot be kept from happening.
+
+    Raises:
+        ConfigError: there is nobody to ask, and ``yes`` was not given.
+        StrobeError: it was not agreed to.
     """
     found = "".join(f"\n  {each}" for each in risks(command))
     named = f"\nIts file has:{found}" if found else ""
@@ -39,17 +44,17 @@ def agree(command: Sequence[str], what: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        print(WITHOUT, file=sys.stderr)
-        sys.exit(2)
+        raise ConfigError(WITHOUT)
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        sys.exit(2)
+        raise StrobeError("Not agreed to, so nothing was run.")
 
 
 def risks(command: Sequence[str]) -> list[str]:
     """A line for each, such as ``train.py:31 torch.save``, of the script itself and not of what it imports.
 
-    A file that cannot be read, or is no Python, has none: the run itself will tell.
+    What stands behind the ``fit`` of a Trainer cannot run: the script ends there. A file that cannot be read,
+    or is no Python, has none: the run itself will tell.
     """
     path = file_of(command)
     try:
@@ -69,7 +74,7 @@ def file_of(command: Sequence[str]) -> Path:
 
 
 def _seen(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    for node in _reached(tree, _trainers(tree)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
             for name in names:
@@ -81,6 +86,41 @@ def _seen(tree: ast.AST) -> Iterator[tuple[int, str]]:
             last = name.rpartition(".")[2]
             if last in WRITING or name in CALLS or (last == "open" and _writes(node)):
                 yield node.lineno, name
+
+
+def _reached(node: ast.AST, trainers: Set[str]) -> Iterator[ast.AST]:
+    """All below a node, without the statements of a block that follow one that is sure to train."""
+    yield node
+    for _, field in ast.iter_fields(node):
+        for child in field if isinstance(field, list) else [field]:
+            if isinstance(child, ast.AST):
+                yield from _reached(child, trainers)
+            if isinstance(child, ast.Expr | ast.Assign | ast.Return) and _fits(child.value, trainers):
+                break
+
+
+def _fits(value: ast.expr | None, trainers: Set[str]) -> bool:
+    """Whether it is ``trainer.fit(...)``."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute) or value.func.attr != "fit":
+        return False
+    owner = value.func.value
+    return _is_trainer(owner) or (isinstance(owner, ast.Name) and owner.id in trainers)
+
+
+def _trainers(tree: ast.AST) -> Set[str]:
+    """Names that are given a Trainer, and nothing else."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    names = {
+        target.id for one in made for target in one.targets if isinstance(target, ast.Name) if _is_trainer(one.value)
+    }
+    kept = {id(target) for one in made if _is_trainer(one.value) for target in one.targets}
+    bound = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    given = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return names - {node.id for node in bound if id(node) not in kept} - given
+
+
+def _is_trainer(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "Trainer"
 
 
 def _writes(call: ast.Call) -> bool:

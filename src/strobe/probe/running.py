@@ -7,7 +7,9 @@ import functools
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from zipfile import is_zipfile
 
 
 def run(words: list[str]) -> None:
@@ -19,8 +21,12 @@ def run(words: list[str]) -> None:
         sys.path[0] = str(Path.cwd() if module else path.resolve().parent)
     if module:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
+    elif path.is_dir() or is_zipfile(path):
         runpy.run_path(str(path), run_name="__main__")
+    else:  # runpy would alter sys.argv, and take the script's module away at its end
+        main = sys.modules["__main__"] = ModuleType("__main__")
+        main.__file__ = str(path)
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(main))
 
 
 class Hydra:

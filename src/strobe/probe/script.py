@@ -15,10 +15,11 @@ from strobe.measure.timing import Rate
 from strobe.probe import driver
 from strobe.probe.asked import ASKED, SIDES, Asked
 from strobe.probe.changes import WANTED
-from strobe.process.fork import Failure, FreshProcess, last_said, print_into
+from strobe.process.fork import Failure, FreshProcess, last_lines, last_said, print_into
 from strobe.records.run import alternative_of
 
 OUTPUT = "output.txt"  # of the script, in the record's folder
+MOST = 20  # lines of it that are shown
 
 
 def probe_script(
@@ -29,7 +30,7 @@ def probe_script(
     timeout: float,
     changes: Sequence[str] = (),
     sides: Sequence[str] = SIDES,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str, float], None] = lambda *_: None,
     remedy: str = "",
 ) -> Path | Failure:
     """Run a script until its first training would begin, measure, and end it there; from the working folder.
@@ -42,7 +43,7 @@ def probe_script(
         timeout: seconds for all, with what the script does before it trains.
         changes: overrides that :mod:`strobe.probe.changes` makes in the script, such as ``engine.num_workers=4``.
         sides: what is measured: ``steps`` of ordinary training, and ``loader``, ``transfer`` and ``model`` alone.
-        tell: called with what is measured next, in words.
+        tell: called with what is measured next, in words, and about how many seconds are left.
         remedy: what allows it more time, in words.
 
     Returns:
@@ -58,9 +59,9 @@ def probe_script(
         words = str(Path.cwd()), asdict(asked), variables, str(folder / OUTPUT)
         with FreshProcess(_become, *words, guarded=True) as process:
             while not isinstance(said := process.receive(max(0.0, until - time.monotonic())), Failure):
-                if not isinstance(said, str):
+                if not isinstance(said, tuple):
                     break
-                tell(said)
+                tell(*said)
     if isinstance(said, Failure):
         late = time.monotonic() >= until
         return Failure(f"it took more than {timeout:.0f} s{remedy}" if late else why_not(said, folder), said.memory)
@@ -86,6 +87,12 @@ def why_not(failure: Failure, folder: Path) -> str:
         return "the script ended before a Lightning Trainer's fit began"
     said = last_said(folder / OUTPUT)
     return f"{failure.reason}; the last line of its output is: {said}" if said else failure.reason
+
+
+def printed(folder: Path) -> list[str]:
+    """The last lines that a script printed, to be shown where its folder is not kept; none if it was silent."""
+    lines = last_lines(folder / OUTPUT)[-MOST:]
+    return ["The script printed last:", *(f"  {line}" for line in lines)] if lines else []
 
 
 def _become(pipe: Connection, folder: str, asked: dict[str, Any], variables: dict[str, str], output: str) -> None:

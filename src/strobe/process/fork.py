@@ -160,11 +160,17 @@ def print_into(path: Path) -> None:
 
 def last_said(output: Path) -> str:
     """The last meaningful line that a process printed into a file; empty if there is none."""
+    lines = reversed(last_lines(output))
+    return next((line.strip()[:TOLD] for line in lines if not TRAILING.match(line)), "")
+
+
+def last_lines(output: Path) -> list[str]:
+    """The end of what a process printed into a file: some lines, without empty ones."""
     with contextlib.suppress(OSError), output.open("rb") as file:
         file.seek(max(0, output.stat().st_size - TAIL))
         lines = COLOURS.sub("", file.read().decode(errors="replace")).splitlines()
-        return next((line.strip()[:TOLD] for line in reversed(lines) if line.strip() and not TRAILING.match(line)), "")
-    return ""
+        return [line.rstrip() for line in lines if line.strip()]
+    return []
 
 
 def members(session: int) -> list[int]:

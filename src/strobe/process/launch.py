@@ -5,8 +5,11 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, NoReturn
 
+from strobe.errors import ConfigError, StrobeError
 from strobe.process.output import lasting_output, lost_output
 from strobe.process.signals import exit_code
 
@@ -15,11 +18,41 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec",
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 
 
-def parser_of(command: str, text: str) -> argparse.ArgumentParser:
+class Parser(argparse.ArgumentParser):
+    """Tells a mistake in one sentence, with the option that was meant, and exits with 2.
+
+    ``epilog`` holds ``Examples``, of which the first is shown to who left out what the command needs.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named | {"formatter_class": argparse.RawDescriptionHelpFormatter})
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end."""
+        kind, _, words = message.partition(": ")
+        if kind == "unrecognized arguments":
+            message = self._unknown(words.split()[0])
+        elif kind == "the following arguments are required":
+            message = f"{self.prog} needs a {words.split(', ')[0].lower().replace('_', ' ')}, as in: {self._example}"
+        self.exit(ConfigError.code, f"{message}\n")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"{word} has no place here; give a command as in: {self._example}"
+        meant = get_close_matches(word.partition("=")[0], self._option_string_actions, 1)
+        told = f"did you mean {meant[0]}?" if meant else "--help lists the options"
+        return f"{word} is not an option of {self.prog}; {told}"
+
+    @property
+    def _example(self) -> str:
+        line, *_ = (self.epilog or "").partition("Examples\n")[2].splitlines() or [f"{self.prog} --help"]
+        return line.strip().partition("   ")[0]  # what is said of it stands behind
+
+
+def parser_of(command: str, text: str) -> Parser:
     """The parser of ``python -m strobe.COMMAND``; the first paragraph of ``text`` stands above its options."""
     about, _, more = text.partition("\n\n")
-    kind = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(f"python -m strobe.{command}", description=about, epilog=more, formatter_class=kind)
+    return Parser(prog=f"python -m strobe.{command}", description=about, epilog=more)
 
 
 def script_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,20 +74,33 @@ def positive_seconds(text: str) -> float:
 
 
 def command_of(given: argparse.Namespace) -> list[str]:
-    """What was given so, as it follows ``python``."""
+    """What was given so, as it follows ``python``; raises a ConfigError where there is no such file."""
+    if not given.module and not Path(given.script).exists():
+        raise ConfigError(f"there is no file {given.script}; give the script that trains, or -m MODULE")
     return [*(["-m"] if given.module else []), given.script, *given.arguments]
 
 
 def start(main: Callable[[], None]) -> None:
-    """Run a command; Ctrl-C ends it without a traceback, and it fails if what it prints does not fit on a disk."""
+    """Run a command; a user's mistake and Ctrl-C end it without a traceback. docs/exit-codes.md has the codes.
+
+    It fails if what it prints does not fit on a disk.
+    """
     lasting_output()
     try:
         main()
+    except StrobeError as error:
+        refuse(error)
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))
     finally:
         if (why := lost_output()) is not None:
             sys.exit(f"Not all could be printed ({why})")
+
+
+def refuse(error: StrobeError) -> NoReturn:
+    """Say what is wrong, and end with the error's code."""
+    print(error, file=sys.stderr)
+    sys.exit(error.code)
 
 
 def rank() -> int:

@@ -2,11 +2,14 @@
 
 import gzip
 import re
+import shutil
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from strobe.errors import ConfigError, DataError
 from strobe.records.run import read_summary
 
 OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
@@ -15,21 +18,46 @@ CHUNK = 1 << 20  # bytes
 
 
 def locate(given: Path | None) -> Path:
-    """The run, sweep, folder or trace file that was given, else the newest run; exits if there is none."""
+    """The run, sweep, folder or trace file that was given, else the newest run.
+
+    Raises:
+        ConfigError: what was given is not there, or holds none of these.
+        DataError: there is no run.
+    """
     if given is None:
         found = [*runs_in(OUTPUTS), *runs_in(ATTACHED)]
         if not found:
-            raise SystemExit(
+            raise DataError(
                 f"There is no run below {OUTPUTS}/ or {ATTACHED}/; name a run's directory, or train first "
                 "(python train.py, or strobe run SCRIPT.py)"
             )
         ended = {run: run / "summary.json" for run in found}  # when it ended, or last made a file
         return max(found, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
     if not given.exists():
-        raise SystemExit(f"{given} does not exist; name the directory of a run or a sweep, or a trace file")
+        raise ConfigError(f"{given} does not exist; name the directory of a run or a sweep, or a trace file")
     if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
-        raise SystemExit(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
+        raise ConfigError(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
     return given
+
+
+def discard(folder: Path, *names: str, made: bool) -> None:
+    """Remove a folder in which nothing was measured, and those by date above it that are empty then.
+
+    Args:
+        folder: as a command named or made it.
+        names: what was written there.
+        made: whether it was made for that; else only these files and folders of it go.
+    """
+    for path in [folder] if made else [folder / name for name in names]:
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    with suppress(OSError):  # it is gone already
+        folder.rmdir()
+    folder = folder.absolute()
+    for above in folder.parents:
+        if not any(above.is_relative_to(place.absolute()) for place in (ATTACHED, TUNED)):
+            break
+        with suppress(OSError):  # it holds others
+            above.rmdir()
 
 
 def runs_in(path: Path) -> list[Path]:

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.report``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +21,8 @@ from strobe.report.page import write_report
 HELP = """Rebuilds report.html of runs from their records.
 
 It works out findings and verdict again and joins the rows of several ranks again; it measures nothing and changes no
-record. For a training that was killed, the report says what its rows show. Exit code 1: something is missing or
-damaged; one sentence says what. The other runs get their reports.
+record. For a training that was killed, the report says what its rows show. Where a record is damaged, one
+sentence says so, and the other runs get their reports.
 
 Examples
   python -m strobe.report outputs/runs/DATE/RUN
@@ -31,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of a sweep")
     parser.add_argument("--open", action="store_true", help="open the first report in a browser")
     given = parser.parse_args(arguments)
+    if missing := [path for path in given.runs if not path.is_dir()]:
+        parser.error(f"{missing[0]} is not a directory; give that of a run, or of a sweep")
     written, failed = [], False
     for path in dict.fromkeys(given.runs):
         for run in _runs(path):

@@ -5,8 +5,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, cut_mark, pixels
+from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, pixels
 from strobe.overrides import key_of
+from strobe.present.charts.scale import axis_of_rates
 from strobe.present.format import duration, percent, rate
 from strobe.present.raster import ink_on
 from strobe.records.run import Record, rate_of
@@ -177,7 +178,6 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
         page.line(f"Mean step: {duration(total)}{pace}", 28)
         _draw_step(page, seconds, total)
     if rates:
-        page.line("Images per second", 28)
         _draw_rates(page, rates, measured, (summary.get("ceilings") or {}).get("intervals") or {})
     return page.figure
 
@@ -205,27 +205,27 @@ def _draw_step(page: Sheet, seconds: Mapping[str, float], total: float) -> None:
 
 
 def _draw_rates(page: Sheet, rates: Mapping[str, float], measured: float | None, intervals: Mapping[str, Any]) -> None:
-    """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale from 0.
-
-    A ceiling of more than four times the next rate is cut off at the edge and marked, so that the others can be read.
-    """
+    """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale, as on the page."""
     bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
     if measured:
         bars.append(("this run", measured, INK, None))
-    ends = sorted(max(value, *(interval or [0])) for _, value, _, interval in bars)
-    most = min(ends[-1], 4 * ends[-2]) if len(ends) > 1 else ends[-1]
-    used = measured or 0.0
+    scale, used = axis_of_rates([value for _, value, *_ in bars]), measured or 0.0
+    page.line(f"Images per second{', logarithmic scale' * scale.logarithmic}", 28)
     shares = [f" ({percent(min(1.0, used / value))} used)" * bool(used) for value in rates.values()]
     texts = [(bar[0], rate(bar[1]) + share) for bar, share in zip(bars, [*shares, ""], strict=False)]
-    axes = page.rows(46, most, texts, right=190)
+    axes = page.rows(46, scale.end, texts, right=190)
+    if scale.logarithmic:
+        axes.set_xscale("log")
+        axes.set_xlim(scale.start, scale.end)
+        axes.set_xticks(marks := scale.marks(), [f"{mark:,g}" for mark in marks])
+        axes.minorticks_off()
     for row, (_, value, colour, interval) in enumerate(bars):
-        axes.barh(row, min(value, most), 0.6, color=colour)
-        if value > most:
-            cut_mark(axes, row)
-        elif interval:  # in ink with a light edge, which shows on dark bars too
+        axes.barh(row, value - scale.start, 0.6, left=scale.start, color=colour)
+        if interval:  # in ink with a light edge, which shows on dark bars too
+            ends = [max(scale.start, end) for end in interval]
             for ink, width in ((PAPER, 5), (INK, 2)):
                 axes.plot(
-                    interval, [row, row], color=ink, linewidth=width, marker="|", markersize=14, markeredgewidth=width
+                    ends, [row, row], color=ink, linewidth=width, marker="|", markersize=14, markeredgewidth=width
                 )
     if measured:
         axes.axvline(measured, color=INK, linewidth=2, linestyle=":")

@@ -10,8 +10,7 @@ from strobe.diagnose.symptoms import too_low
 from strobe.measure import WIDEST
 from strobe.overrides import key_of
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
-from strobe.present.charts.scale import Scale
-from strobe.present.charts.scale import axis as scale_of
+from strobe.present.charts.scale import Scale, axis_of_rates
 from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
@@ -24,7 +23,6 @@ _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
 _LONGER = 1.5  # times a later step, from which on the first one is named
 _SHOWN = 0.005  # share of training from which on a part of it is listed
-_FAR = 4.0  # times the lowest rate; with one beyond the bars are logarithmic, so that all can be told apart
 _NAMES = {
     "loader": ("Loader alone", "the same loader, without training"),
     "model": ("Model alone", "one cached batch, replayed"),
@@ -146,8 +144,7 @@ def ceilings(record: Record) -> Section:
         return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if told else [])
     if rate := rate_of(record):
         found["measured"] = (rate, None, None)
-    values = [value for value, *_ in found.values()]
-    scale = scale_of(values, logarithmic=max(values) > _FAR * min(values))
+    scale = axis_of_rates([value for value, *_ in found.values()])
     unit = unit_of(record)
     lines = [_row(key, *found[key], scale, rate, unit) for key in found]
     about = f"{unit.capitalize()} with one side of training taken away; whiskers are 95% intervals."

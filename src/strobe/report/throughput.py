@@ -123,7 +123,7 @@ class Timeline:
         if beyond := [point.rate for point in self.points if point.rate > self.top]:
             found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
         if self.run and self.run[0] < self.top:
-            found.append(Key("stroke run", f"median step {figure(self.run[0])}"))
+            found.append(Key("stroke run", f"the median step runs at {figure(self.run[0])} {self.unit}"))
         if self.ceiling and self.ceiling < self.top:
             found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
         return found

@@ -76,7 +76,8 @@ def trust(record: Record) -> tuple[str, str]:
         told = [found.text("cause") for found in entries(record, "findings")][:1] == ["shared_machine"]
         return "bad", "" if told else f"Noisy: {noise}."
     if low and high and high > _VARIED * low:
-        return "fair", f"Uneven: the median step is known no better than {rate(low)} to {rate(high)} {unit_of(record)}."
+        known = f"{rate(low)} to {rate(high)} {unit_of(record)}"
+        return "fair", f"Uneven: the rate of the median step is known no better than {known}."
     if (others := record.number("machine", "others")) is None:
         return "", ""
     measured, used = f"{counted(steps, 'step')} measured", f"other processes used {percent(others)} of the cores"
@@ -128,9 +129,9 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
 
 
 def median_step(record: Record) -> str:
-    """``median step 565 (550 to 580)``, in images/s, which stands beside the overall rate; empty if unknown."""
+    """``the median step runs at 565 (550 to 580) images/s``, beside the overall rate; empty if unknown."""
     known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
-    return f"median step {told}" if (told := estimate(known, rate)) else ""
+    return f"the median step runs at {told} {unit_of(record)}" if (told := estimate(known, rate)) else ""
 
 
 def ceiling_rates(record: Record) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """``strobe tune SCRIPT.py``: what makes somebody else's training faster, measured without an edit."""
 
-import argparse
 import math
 import shlex
 import sys
@@ -9,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.errors import ConfigError, DataError
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.probe.risks import agree
-from strobe.process.launch import command_of, positive_seconds, script_arguments
+from strobe.probe.script import printed
+from strobe.process.launch import Parser, command_of, positive_seconds, script_arguments
 from strobe.process.locks import alone_in
-from strobe.records.places import TUNED
+from strobe.records.places import TUNED, discard
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
 from strobe.tune.foreign import Scripts
@@ -45,20 +45,15 @@ Examples
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Search, and print what to write; exits with a sentence for what the user can put right."""
+    """Search, and print what to write.
+
+    Raises:
+        StrobeError: something that the user can put right.
+        KeyboardInterrupt: what was measured until then is kept, and the same command goes on from it.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(given)
-    try:
-        _search(options, given)
-    except StrobeError as error:
-        sys.exit(str(error))
-
-
-def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
-    console = output()
+    options, console = _parser().parse_args(given), output()
     script = Script(tuple(command_of(options)))
-    if not options.module and not Path(options.script).is_file():
-        raise ConfigError(f"{options.script} is not a file; give the script that trains")
     over = None if options.over is None else options.over.split(",")
     if unknown := [name for name in over or () if name not in SEARCHED]:
         raise ConfigError(
@@ -66,7 +61,7 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         )
     if options.patch is not None and (options.patch.is_dir() or not options.patch.absolute().parent.is_dir()):
         raise ConfigError(f"--patch {options.patch} is not a file in a folder that exists; give another one")
-    command = shlex.join(["strobe", "tune", *arguments])
+    command = shlex.join(["strobe", "tune", *given])
     budget = seconds(options.budget, "--budget ")
     least = STARTING + 3 * options.seconds + 2 * (STARTING + TURNS * options.turn_seconds)
     if budget < least:
@@ -75,7 +70,7 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         )
         raise ConfigError(f"--budget {options.budget} is too little: {told}")
     agree(script.words, WARNING, yes=options.yes)
-    of = {"script": script.line, "source": script.source}
+    of, made = {"script": script.line, "source": script.source}, options.out is None or not options.out.exists()
     tuning = _tuning(begin(_folder(options.out, script), [], over, command=command, budget=budget, **of), options.out)
     if tuning.seconds:
         say(console, f"Going on with {tuning.folder / NAME}")
@@ -88,8 +83,13 @@ def _search(options: argparse.Namespace, arguments: Sequence[str]) -> None:
         timeout=TIMEOUT,
         deadline=time.monotonic() + budget - tuning.seconds,
     )
-    with alone_in(tuning.folder, "--out"):
-        search(tuning, machine, console)
+    try:
+        with alone_in(tuning.folder, "--out"):
+            search(tuning, machine, console)
+    finally:
+        if not tuning.probes:
+            say(console, *printed(tuning.folder / "looks" / "1"))
+            discard(tuning.folder, NAME, "looks", made=made)
     print_tuning(console, tuning)
     page = write_page(tuning)
     if options.patch is not None:
@@ -128,13 +128,12 @@ def _tuning(fresh: Tuning, wanted: Path | None) -> Tuning:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="strobe tune",
         usage="strobe tune [OPTIONS] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
         description="Try what makes a Lightning training faster, and say what to write; nothing is edited.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--budget", default="10m", help="how long the search may take: 120s, 10m, 1h (10m)")
     parser.add_argument("--over", metavar="NAME,NAME", help="search only these")

@@ -114,7 +114,7 @@ class Scripts(Comparing):
             sides=sides,
             remedy="; give a larger --budget" if timeout < self._longest else "",
         )
-        if isinstance(found, Failure):
+        if isinstance(found, Failure) and number > 1:  # of a search that has measured nothing nothing is kept
             return replace(found, reason=f"{found.reason} (its output is in {folder / OUTPUT})")
         return found
 

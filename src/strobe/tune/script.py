@@ -49,8 +49,10 @@ def is_script(arguments: Sequence[str], application: Path) -> bool:
             return re.fullmatch(r"[A-Za-z_][\w.]*", next(words, "")) is not None
         if word in VALUED:
             next(words, None)
-        elif not word.startswith("-"):
-            return word.endswith(".py") and "=" not in word and Path(word).resolve() != application.resolve()
+        elif "=" in word and not word.startswith("-"):
+            return False
+        elif word.endswith(".py"):  # also behind an option that there is not
+            return Path(word).resolve() != application.resolve()
     return False
 
 

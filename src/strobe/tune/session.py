@@ -29,6 +29,9 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
             display.say(f"Searching takes about {clock(left)}")
             Search(tuning, entered, display).run()
     except KeyboardInterrupt:
+        if not tuning.probes:
+            say(console, "Interrupted: nothing was measured.")
+            raise
         print_tuning(console, tuning)
         with contextlib.suppress(DataError):  # a full disk must not hide how it ended
             page = write_page(tuning)

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.view``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import shlex
 from collections.abc import Sequence
@@ -15,7 +20,7 @@ from strobe.view.serving import LOOPBACK
 
 HELP = """Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Works offline.
 
-Ctrl-C ends a server, with exit code 0. Exit code 1: something is missing or broken; one sentence says what.
+Ctrl-C ends a server, with exit code 0.
 
 Examples
   python -m strobe.view                                     the newest run, and what can be opened

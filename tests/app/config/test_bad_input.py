@@ -31,7 +31,9 @@ def own_tiles(sample_root: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def refused(ended: Ended, *words: str) -> str:
-    assert ended.code == 1, ended.output
+    begun = (ended.directory / "summary.json").is_file()
+    failed = ended.summary["error"]["type"] == "DataError" if begun else "cannot be made (" in ended.output
+    assert ended.code == (1 if failed else 2), ended.output
     assert "Traceback" not in ended.output
     for word in words:
         assert word in ended.output
@@ -125,13 +127,16 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
 
 
 @pytest.mark.parametrize(("overrides", "words"), MISTAKES)
-def test_configuration(overrides: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration(
+    overrides: str, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = overrides.split()
     monkeypatch.setattr("sys.argv", ["train.py", *given])
     with pytest.raises(SystemExit) as stop, command("config"):
         Preflight().on_run_start(configured("config", *given))
-    said = str(stop.value.code)
-    assert "\n" not in said
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
     for word in words:
         assert word in said
 

@@ -164,7 +164,7 @@ def test_a_file_that_runs_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nowhere.pt", "."])
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    assert f"model.weights={path} is not a file" in refused(path)
+    assert f"model.weights={path} is not a file" in refused(path, ConfigError)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from strobe.app.run.ceilings import Ceilings
 from strobe.ceilings import explain, main, print_ceilings
+from strobe.errors import ConfigError
 from strobe.probe.ceilings import blank
 from support.ceilings_parts import SMALL
 from support.files import tree
@@ -44,7 +45,7 @@ def test_the_record_can_be_had_as_json(sample_root: Path, capsys: pytest.Capture
     ],
 )
 def test_errors_are_one_line(overrides: list[str], words: str) -> None:
-    assert words in refusal(lambda: main(overrides), SystemExit)
+    assert words in refusal(lambda: main(overrides), ConfigError)
 
 
 def test_nothing_measured_is_an_error(

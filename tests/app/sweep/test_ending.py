@@ -40,17 +40,19 @@ def ended(folder: Path, **keys: Any) -> object:
     ],
 )
 def test_a_gate_that_cannot_open_is_refused_before_anything_is_trained(
-    tmp_path: Path, keys: dict[str, Any], said: str
+    tmp_path: Path, keys: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match=said):
+    with pytest.raises(SystemExit, match="2"):
         Ending().on_multirun_start(config(tmp_path, **keys))
+    assert said in capsys.readouterr().err
     Ending().on_multirun_start(config(tmp_path))
 
 
 @pytest.mark.parametrize("key", ["baseline", "fail_if_slower"])
-def test_a_single_run_has_no_gate(tmp_path: Path, key: str) -> None:
-    with pytest.raises(SystemExit, match=f"sweep.{key}=5% is for a sweep; add -m"):
+def test_a_single_run_has_no_gate(tmp_path: Path, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
         Ending().on_run_start(config(tmp_path, **{"repeats": 1, "fail_if_slower": None, key: "5%"}))
+    assert f"sweep.{key}=5% is for a sweep; add -m" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

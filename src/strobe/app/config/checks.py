@@ -8,20 +8,22 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.lightning import check_trainer
-from strobe.app.config.mistakes import MISTAKES, keys, sentence, suggestion
+from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
-from strobe.errors import ConfigError, DataError
+from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
+from strobe.process.launch import refuse
 from strobe.tune.script import seconds
 
 OUTPUTS, CHECKPOINTS = Path("outputs"), "checkpoints"  # where runs lie, and in a run its checkpoints
@@ -42,7 +44,7 @@ def check(cfg: DictConfig) -> None:
     if lacking := [knob.name for knob in dataclasses.fields(Config) if knob.name not in cfg]:
         raise ConfigError(f"~{lacking[0]} deletes what every run needs; leave it out")
     check_bounds(cfg)
-    _check_added(cfg)
+    _check_added(cfg, HydraConfig.get().overrides.task)
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     check_trainer(arguments)
     _check_pair(cfg)
@@ -104,9 +106,8 @@ def check_bounds(cfg: DictConfig) -> None:
         _check_bounds(key, value, rules)
 
 
-def _check_added(cfg: DictConfig) -> None:
+def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
     """A key added with ``+`` must be used by something: Lightning, or a class of the user's own."""
-    task = HydraConfig.get().overrides.task
     given, known = {key_of(override) for override in task}, set(schema_keys(cfg))
     for override in task:
         group, _, leaf = (key := key_of(override)).rpartition(".")
@@ -142,7 +143,7 @@ def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
     own = run_dir / CHECKPOINTS / "last.ckpt"
     found = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime)
     if not own.is_file() and not found:
-        raise DataError(
+        raise ConfigError(
             f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "
             "with checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
         )
@@ -279,12 +280,23 @@ class Preflight(Callback):
                 last_checkpoint(Path(config.hydra.run.dir), OUTPUTS)
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
-            sys.exit(sentence(error))
+            refuse(mistake(error))
         _require_directory("hydra.run.dir", config.hydra.run.dir)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Check where the sweep will write."""
+        """Check what all cells have in common, and where the sweep will write."""
+        try:
+            _check_added(without_hydra(config), _common(config.hydra.overrides.task))
+        except MISTAKES as error:
+            refuse(mistake(error))
         _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
+
+
+def _common(task: Sequence[str]) -> list[str]:
+    """A sweep's overrides without those of a group that it varies: only some of its choices may have such a key."""
+    parsed = OverridesParser.create().parse_overrides(list(task))
+    varied = {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}
+    return [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
 
 
 def _require_directory(key: str, directory: str) -> None:

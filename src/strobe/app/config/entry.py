@@ -11,8 +11,9 @@ from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
 from strobe.app.config.help import text
-from strobe.app.config.mistakes import MISTAKES, sentence
+from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.errors import StrobeError
+from strobe.process.launch import refuse
 from strobe.process.output import lasting_output
 
 
@@ -27,7 +28,7 @@ def command(name: str) -> Iterator[None]:
             sys.exit(0)
         yield
     except MISTAKES as error:
-        sys.exit(sentence(error, name, sys.argv[1:]))
+        refuse(mistake(error, name, sys.argv[1:]))
     except Exception:  # a mistake of ours
         traceback.print_exc()
         sys.exit(1)
@@ -40,5 +41,5 @@ def task() -> Iterator[None]:
         yield
     except StrobeError as error:
         if HydraConfig.get().mode == RunMode.RUN:
-            sys.exit(str(error))
+            refuse(error)
         raise CompactHydraException(str(error)) from error

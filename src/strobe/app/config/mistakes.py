@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.lightning import trainer_hints
 from strobe.app.config.register import CONF, composing, schemas
-from strobe.errors import StrobeError
+from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
 
 MISTAKES = (HydraException, OmegaConfBaseException, StrobeError)
@@ -34,6 +34,12 @@ WANTED = {
 QUOTING = "give KEY=VALUE, and quote a value with spaces or any of ,={}[]()$, such as \"data.root='my data'\""
 NEAR = 0.7  # of get_close_matches: a typing mistake, no other word
 NEARER = 0.8  # in another group
+
+
+def mistake(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> StrobeError:
+    """One of ``MISTAKES`` as an error of Strobe's, which has an exit code; the arguments are those of ``sentence``."""
+    known = error.__cause__ if isinstance(error.__cause__, StrobeError) else error  # of a job that a launcher ran
+    return known if isinstance(known, StrobeError) else ConfigError(sentence(error, name, overrides))
 
 
 def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> str:

@@ -21,7 +21,8 @@ def build_resnet18(*, channels: int, classes: int, stem: str = "imagenet", weigh
         weights: None for a random start, ``imagenet`` for the published ones, or a file: a state dict of
             torchvision's resnet18, or a checkpoint of a run of this project. A first convolution for three channels is
             spread over the channels, and a last layer for other classes starts at random. Raises a DataError if weights
-            cannot be downloaded or read, a ConfigError if they belong to another network.
+            cannot be downloaded or read, a ConfigError if there are none, or they belong to another
+            network.
     """
     network = resnet18(num_classes=classes)
     if stem == "cifar":
@@ -48,7 +49,7 @@ def _published() -> dict[str, Tensor]:
 
 def _from_file(name: str) -> dict[str, Tensor]:
     if not Path(name).is_file():
-        raise DataError(f"model.weights={name} is not a file; give a file, imagenet, or null for a random start")
+        raise ConfigError(f"model.weights={name} is not a file; give a file, imagenet, or null for a random start")
     try:
         content: Any = torch.load(name, map_location="cpu", weights_only=True)
     except Exception as error:

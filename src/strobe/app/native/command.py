@@ -4,7 +4,6 @@ With ``--install``, it installs missing system packages if it runs as root on De
 command, and are never asked for a password.
 """
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from strobe.app.native.build import Library, compiled, load, missing
 from strobe.app.native.system import FFMPEG, FFMPEG_SERVES, compiler, has_ffmpeg
 from strobe.app.native.system import install as installs
 from strobe.errors import DataError
+from strobe.process.launch import parser_of
 
 LIBRARIES = (tiles.LIBRARY, photos.LIBRARY, convolution.LIBRARY)
 APT_SECONDS = 600
@@ -23,7 +23,7 @@ APT_SECONDS = 600
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup continues without it."""
-    parser = argparse.ArgumentParser(prog="python -m strobe.native", description=(__doc__ or "").partition("\n")[0])
+    parser = parser_of("native", (__doc__ or "").partition(": ")[2])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
     install = parser.parse_args(arguments).install
     if install and (packages := needed()):

@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.register import register
 from strobe.errors import ConfigError, StrobeError
+from strobe.process.launch import refuse
 from strobe.records.sweep import Sweep, read_sweep
 
 LAUNCHER = "processes"
@@ -60,7 +61,7 @@ class Ending(Callback):
         """Refuse keys that only a sweep can use."""
         for key, usual in {"baseline": None, "fail_if_slower": None, "repeats": 1}.items():
             if config.sweep[key] != usual:
-                sys.exit(f"sweep.{key}={config.sweep[key]} is for a sweep; add -m, or leave it out")
+                refuse(ConfigError(f"sweep.{key}={config.sweep[key]} is for a sweep; add -m, or leave it out"))
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a gate that cannot pass, and keys that only Strobe's launcher can use."""
@@ -78,7 +79,7 @@ class Ending(Callback):
 
             require_new(Path(config.hydra.sweep.dir), launcher)
         except ConfigError as error:
-            sys.exit(str(error))
+            refuse(error)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Compare; exit with code 1 if no run completed, else with that of the gate."""
@@ -86,7 +87,7 @@ class Ending(Callback):
         try:
             sweep = read_sweep(folder)
         except ConfigError as error:
-            sys.exit(str(error))
+            refuse(error)
         if sweep is None and not any(folder.glob("*/summary.json")):
             return
         try:

@@ -7,6 +7,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import CONF, register
+from strobe.errors import ConfigError
 from strobe.process.launch import quieten_kineto
 
 
@@ -24,6 +25,6 @@ def main() -> None:
     """Search from the configuration that ``sys.argv`` gives."""
     register()
     if {"-m", "--multirun"} & set(sys.argv[1:]):
-        sys.exit("python -m strobe.tune takes no -m; run one search after the other")
+        raise ConfigError("python -m strobe.tune takes no -m; run one search after the other")
     with command("tune"):
         tune()

@@ -83,16 +83,21 @@ def small_batch(record: Record, step: Step) -> Finding | None:
 
 
 def optimizer(record: Record, step: Step) -> Finding | None:
-    """The update takes a notable share of the step: fuse it into one kernel, or update less often."""
+    """The update takes a notable share of the step: fuse it into one kernel, or update less often.
+
+    Not where it mostly waits for a core that others use, unless fusing was measured: they are the cause then.
+    """
     seconds = record.number("step_seconds", "optimizer") or 0.0
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None
     evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
-    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
-        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if taken(record) else 'something'}."
     fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
+    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
+        if (others := taken(record) >= (1 - used) / 2) and not fused:
+            return None
+        evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if others else 'something'}."
     if fused:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
         evidence += f" With a fused optimizer the model alone reaches {pace(fused[0].rate.median)}."

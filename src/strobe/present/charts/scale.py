@@ -1,7 +1,7 @@
 """Axes: where a value lies, and which round numbers are written beside it."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ _CLOSE = 0.17  # of the axis; farther from its start than this, the start is wri
 _ROUND = ((1, 2, 5), (1, 3), (1,))  # within a decade, the densest first
 _FACTORS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _FINER = (0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5)
-_FAR = 4.0  # from the least ratio to the most, from which on ratios lie by factors
+_FAR = 4.0  # from the least to the most, from which on ratios and rates lie by factors
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
@@ -57,6 +57,11 @@ def axis(values: Iterable[float], *, logarithmic: bool) -> Scale:
     power = 10.0 ** math.floor(math.log10(below))
     start = max(part * power for part in (1, 2, 5) if part * power <= below * 1.0001)
     return Scale(start, 1.08 * max(values), logarithmic=True)
+
+
+def axis_of_rates(values: Sequence[float]) -> Scale:
+    """An axis for bars of rates; by factors where one is so far beyond the lowest that they could not be told apart."""
+    return axis(values, logarithmic=max(values) > _FAR * min(values))
 
 
 def along(values: Iterable[float], *, logarithmic: bool) -> Scale:

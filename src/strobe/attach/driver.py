@@ -1,0 +1,40 @@
+"""The process of ``strobe run``: becomes the script, and says at its end where nothing was recorded."""
+
+import atexit
+import os
+import sys
+from types import TracebackType
+
+from strobe.probe import running
+from strobe.process.output import note
+
+BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, not empty once a record was begun
+NOTHING = "Strobe: nothing was trained with Lightning's Trainer.fit or in a strobe.watch loop, so there is no record."
+
+
+def main() -> None:
+    """Become the script, or the module after ``-m``; nothing heavy is imported before it is."""
+    begun = os.memfd_create(MEMORY)  # which the processes that it starts find below /proc
+    os.environ[BEGUN] = f"/proc/{os.getpid()}/fd/{begun}"
+    home = os.getpid()
+
+    def tell() -> None:
+        if os.getpid() == home and not os.fstat(begun).st_size:
+            note(NOTHING)
+
+    atexit.register(tell)  # the first one is called last
+    del sys.orig_argv[1]  # this file
+    sys.excepthook = _without_frames
+    running.run(sys.argv[1:])
+
+
+def _without_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python prints, without the frames that lead to the script."""
+    ours = {__file__, running.__file__, "<frozen runpy>"}
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename in ours:
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
+
+
+if __name__ == "__main__":
+    main()
