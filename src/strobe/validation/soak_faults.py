@@ -18,6 +18,7 @@ import torch
 
 from strobe.measure.statistics import paired
 from strobe.process.fork import Failure, in_fresh_process, members, memory_of
+from strobe.records.joining import is_whole
 from strobe.validation import soak_images
 from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge, loadable
 
@@ -52,9 +53,14 @@ def ended_by(number: signal.Signals, *overrides: str) -> Fault:
                 os.killpg(command.process.pid, number)
             else:
                 os.kill(rolled.choice(pids or [command.process.pid]), number)
-        codes = [0, REQUESTS[number]] if number in REQUESTS else [0, -number, 1, 143]
-        command.end(tried, codes, PATIENCE if number in REQUESTS else usual + PATIENCE)
+        asked = number in REQUESTS
+        codes = [0, REQUESTS[number], -number] if asked else [0, -number, 1, 143]
+        command.end(tried, codes, PATIENCE if asked else usual + PATIENCE)
         judge(tried, folder / "run", stood)
+        if asked and command.process.returncode == -number and not is_whole(folder / "run"):
+            tried.fail(
+                "wrong word", f"{command.output}: it was ended without a word"
+            )  # Python is gone before the process
         return tried
 
     return fault
