@@ -58,9 +58,7 @@ def ended_by(number: signal.Signals, *overrides: str) -> Fault:
         command.end(tried, codes, PATIENCE if asked else usual + PATIENCE)
         judge(tried, folder / "run", stood)
         if asked and command.process.returncode == -number and not is_whole(folder / "run"):
-            tried.fail(
-                "wrong word", f"{command.output}: it was ended without a word"
-            )  # Python is gone before the process
+            tried.fail("wrong word", f"{command.output}: it was ended without a word")
         return tried
 
     return fault
