@@ -1,6 +1,9 @@
 """Train an image classifier and see where each training step goes: ``python train.py --help``."""
 
-import sys
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
 
 import strobe.app.needed  # noqa: F401  # isort: skip
 
@@ -25,8 +28,5 @@ def main(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        with command("config"):
-            main()
-    except KeyboardInterrupt:  # before the run began
-        sys.exit(130)
+    with command("config"):
+        main()

@@ -103,26 +103,49 @@ def test_what_failed_exits_with_1_and_one_sentence(name: str, tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_while_libraries_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+# Sends a signal to the command that this process becomes, when it imports a library.
+IMPORTING = """
+import os, runpy, sys
+class Finder:
+    def find_spec(name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), int(sys.argv[2]))
+sys.meta_path.insert(0, Finder)
+sys.path.insert(0, "src")
+program = sys.argv[3]
+(runpy.run_path if program.endswith(".py") else runpy.run_module)(program, run_name="__main__")
+"""
 
-    monkeypatch.setattr(runpy, "run_module", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        called(monkeypatch, "tune")
-    assert ended.value.code == 130
 
-
-@pytest.mark.parametrize(("error", "told"), [("KeyboardInterrupt", False), ("ValueError", True)])
-def test_ctrl_c_while_train_py_imports_libraries_leaves_no_traceback(error: str, told: bool) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", f"import strobe.app.needed; raise {error}"],
-        env=ENVIRONMENT,
+@pytest.mark.parametrize(
+    ("number", "library", "program"),
+    [
+        (signal.SIGINT, "hydra", "train.py"),
+        (signal.SIGTERM, "hydra", "strobe.bench"),
+        (signal.SIGHUP, "argparse", "strobe.clean"),
+    ],
+)
+def test_a_request_to_end_while_libraries_are_imported_leaves_no_traceback(
+    number: signal.Signals, library: str, program: str
+) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", IMPORTING, library, str(int(number)), program],
+        cwd=ROOT,
         capture_output=True,
         check=False,
     )
-    assert (b"Traceback" in ended.stderr) == told
-    assert ended.returncode == (1 if told else -signal.SIGINT)
+    assert (told.returncode, told.stdout, told.stderr) == (128 + number, b"", b"")
+
+
+def test_each_command_listens_before_it_imports_libraries() -> None:
+    for name in cli.COMMANDS:
+        found = find_spec(
+            f"strobe.{name}.__main__" if find_spec(f"strobe.{name}").submodule_search_locations else f"strobe.{name}"
+        )
+        assert found is not None
+        assert found.origin is not None
+        imports = re.findall(r"^(?:from|import) (\S+)|^    (listen)\(\)", Path(found.origin).read_text(), re.MULTILINE)
+        assert imports[:2] == [("strobe.process.signals", ""), ("", "listen")], name
 
 
 def test_what_the_application_needs_is_looked_for() -> None:

@@ -1,5 +1,6 @@
 """``strobe doctor``, as a user starts it."""
 
+import os
 import platform
 import re
 import subprocess
@@ -51,9 +52,18 @@ def test_without_a_compiler_it_says_what_that_costs(tmp_path: Path, command: tup
     code, said, _ = asked(*command, path=str(tmp_path), folder=tmp_path)
     assert code == 0
     told = " ".join(said.split())
-    assert "- C++ compiler missing no loader=native, tiles are read by tifffile;" in told
+    assert "- C++ compiler missing: a C++ compiler (g++, c++ or clang++) no loader=native, tiles are" in told
     assert "-> sudo apt-get install g++ - libjpeg missing" in told
     assert "photos are decoded by Pillow -> sudo apt-get install g++ libjpeg-dev" in told
+
+
+def test_a_tight_place_is_told(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) == 1:
+        pytest.skip("this machine has one core")
+    one = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
+    code, said, _ = asked("-c", one + NO_TORCH, path=str(tmp_path), folder=tmp_path)
+    assert code == 0
+    assert re.search(r"\n- Cores +1 of \d+, by this process's affinity\n .*one core\n +-> taskset --cpu-list 0-", said)
 
 
 def test_without_packages_it_says_what_is_needed(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.ceilings``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import json
 import sys
 from collections.abc import Sequence

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.clean``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import json
 import re

@@ -4,6 +4,8 @@ import os
 import runpy
 import sys
 
+from strobe.process.signals import listen
+
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any Lightning training, with a verdict at its end",
     "probe": "measure what a training's loader and model reach alone",
@@ -37,9 +39,7 @@ def main() -> None:
     if name not in COMMANDS:
         print(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
+    listen()
     sys.argv[1:2] = []
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as python -m does: a configuration may name classes there
-    try:
-        runpy.run_module(f"strobe.{name}", run_name="__main__", alter_sys=True)
-    except KeyboardInterrupt:  # while libraries are imported, too
-        sys.exit(130)
+    runpy.run_module(f"strobe.{name}", run_name="__main__", alter_sys=True)

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.doctor``. Imports no torch: what is broken can be asked, too."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import os
 import platform
 import shutil
@@ -48,7 +53,8 @@ def parts() -> Iterator[Part]:
     yield Part("Lightning", told or "missing", lost, "pip install lightning", needed=True)
     lacking = system.lacks()
     lost = "no loader=native, tiles are read by tifffile; no torch.compile on a CPU" if lacking else ""
-    yield Part("C++ compiler", system.compiler() or "missing", lost, system.install(system.PHOTOS[:1]))
+    mend = "unset CXX" if system.named_compiler() else system.install(system.PHOTOS[:1])
+    yield Part("C++ compiler", system.compiler() or f"missing: {lacking}", lost, mend)
     lacking = system.lacks(system.JPEG)
     lost = "photos are decoded by Pillow" if lacking else ""
     yield Part("libjpeg", f"missing: {lacking}" if lacking else system.JPEG, lost, system.install(system.PHOTOS))
@@ -76,10 +82,11 @@ def _for_gpus() -> bool:
 
 
 def _machine() -> Iterator[Part]:
-    cores, all_of_them = usable_cores(), os.cpu_count() or 1
-    told = f"{cores} of {all_of_them}" + (", by an affinity or a container's quota" if cores < all_of_them else "")
-    lost = "loading and training share one core" if cores == 1 < all_of_them else ""
-    yield Part("Cores", told, lost, "docker run --cpus=4 ...")
+    cores, allowed, there = usable_cores(), len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    cause = ", by a container's quota" if cores < allowed else ", by this process's affinity" if cores < there else ""
+    lost = "loading and training share one core" if cores == 1 < there else ""
+    mend = "docker run --cpus=4 ..." if cores < allowed else f"taskset --cpu-list 0-{there - 1} COMMAND"
+    yield Part("Cores", f"{cores} of {there}{cause}", lost, mend)
     memory, free = kernel_memory(), free_memory()
     total, cached = memory.get("MemTotal"), memory.get("Cached")
     yield Part("Memory", f"{_size(free)} free of {_size(total)}; {_size(cached)} hold files (the page cache)")

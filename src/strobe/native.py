@@ -1,5 +1,10 @@
 """The command ``python -m strobe.native``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 
 import strobe.app.needed  # noqa: F401  # isort: skip

@@ -1,5 +1,10 @@
 """The command ``strobe run SCRIPT.py ARGUMENTS``: runs any Lightning training, with a verdict at its end."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import os
 import sys
 from collections.abc import Sequence

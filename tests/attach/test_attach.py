@@ -20,6 +20,7 @@ from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
 from support.fitting import Standstill, fit, standstill, trainer_with
 from support.foreign import PROGRAMS, SLOW, STEP, Program
+from support.interruptions import fill, small_disk
 from support.programs import ALONE
 
 __all__ = ["standstill"]
@@ -294,3 +295,15 @@ def test_an_average_of_the_weights_is_one_of_the_users_module(tmp_path: Path) ->
     copies.copy(5.0)
     assert copies.copy.weight == before + 1
     assert model.mean.weight == before
+
+
+def test_a_disk_that_fills_leaves_the_record(tmp_path: Path) -> None:
+    class Filling(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            fill(disk)
+
+    with small_disk(tmp_path / "disk", 8) as disk:
+        fit(Strobe(disk / "here", report=False), Filling())
+        summary = record(disk / "here")
+        assert (summary["status"], sum(summary["steps"].values())) == ("completed", 6)
+        assert {path.name for path in (disk / "here").iterdir()} == {"steps.csv", "summary.json"}

@@ -102,6 +102,8 @@ def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Pa
     assert (again.returncode, page.is_file()) == (0, True), again.stderr
     fought = run(tmp_path, python, "-m", "strobe.duel", *DUEL)
     assert (fought.returncode, "quads" in fought.stdout) == (0, True), fought.stderr
+    told = run(tmp_path, python, "-m", "strobe.doctor")
+    assert (told.returncode, told.stderr) == (1, "Needed, and missing: Lightning\n"), told.stdout
     refused = run(tmp_path, python, "-m", "strobe.tune", "data=sample")
     assert re.fullmatch(r"This command needs packages .* checkout of Strobe's repository: .*\n", refused.stderr)
     assert refused.returncode == 1

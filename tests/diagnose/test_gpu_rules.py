@@ -89,6 +89,15 @@ def syncs(**changes: Any) -> Change:
     return change
 
 
+def test_what_lightning_asks_of_all_ranks_in_each_batch_is_no_cause() -> None:
+    def of_ranks(phase: str | None) -> Change:
+        return lambda *given: (syncs(phase=phase)(*given), given[0].update(world_size=2))
+
+    assert not changed("synchronisation", of_ranks(None))
+    assert found("synchronisation", of_ranks("forward"))
+    assert found("synchronisation", syncs(phase=None))
+
+
 def slow_loader(summary: dict[str, Any], _: Any) -> None:
     rate = 512 / summary["step_seconds"]["total"]
     summary["ceilings"].update(loader=rate)

@@ -1,11 +1,16 @@
 """What is said of a request to end."""
 
+import math
+import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from strobe.process.signals import exit_code, what_ended
+from strobe.process.signals import AskedToEnd, exit_code, interruptible, requests, what_ended
 
 
 def lightnings(cause: BaseException) -> SystemExit:
@@ -21,6 +26,7 @@ def lightnings(cause: BaseException) -> SystemExit:
         (KeyboardInterrupt(), 130, "It was ended by Ctrl-C."),
         (lightnings(KeyboardInterrupt()), 130, "It was ended by Ctrl-C."),
         (lightnings(KeyboardInterrupt(signal.SIGHUP)), 129, "It was ended by SIGHUP: its terminal was closed."),
+        (AskedToEnd(signal.SIGTERM), 143, "It was ended by SIGTERM, which SLURM, kill and timeout send."),
         (SIGTERMException(), 143, "It was ended by SIGTERM, which SLURM, kill and timeout send."),
         (KeyboardInterrupt(signal.SIGUSR1), 138, "It was ended by signal 10."),
         (SystemExit(3), 130, "It ended itself: sys.exit(3)."),
@@ -30,3 +36,68 @@ def lightnings(cause: BaseException) -> SystemExit:
 def test_who_or_what_ended_it(error: BaseException, code: int, said: str | None) -> None:
     assert exit_code(error) == code
     assert what_ended(error) == said
+
+
+def send(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def test_a_request_is_at_once_or_waits_until_somebody_looks() -> None:
+    with requests() as asked:
+        with pytest.raises(KeyboardInterrupt) as at_once:
+            send(signal.SIGHUP)
+        assert (at_once.value.args, asked.number) == ((signal.SIGHUP,), signal.SIGHUP)
+        send(signal.SIGTERM)  # while it ends
+    with requests() as asked:
+        asked.check()
+        asked.patience = math.inf
+        send(signal.SIGINT)
+        send(signal.SIGHUP)
+        with pytest.raises(AskedToEnd) as ended:
+            asked.check()
+        assert ended.value.code == 130
+        with pytest.raises(KeyboardInterrupt):  # no more patience
+            send(signal.SIGINT)
+
+
+def test_what_the_caller_ignores_is_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with requests() as asked, interruptible():
+        send(signal.SIGHUP)
+    assert asked.number is None
+
+
+def test_one_that_came_elsewhere_is_heard() -> None:
+    with requests() as asked:
+        asked.watch(lambda _: None, lambda number: number or signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt) as ended:
+            time.sleep(60)
+    assert exit_code(ended.value) == 143
+
+
+# Its main thread never looks. A child of it holds the output open.
+BUSY = """
+import math, multiprocessing, os, signal, sys, time
+from strobe.process.signals import requests
+
+patience, deadline = map(float, sys.argv[1:])
+with requests() as asked:
+    asked.watch(lambda number: print("the last words after", number, flush=True), deadline=deadline)
+    asked.patience = patience
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,), daemon=True).start()
+    os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        time.sleep(100)
+    except KeyboardInterrupt:
+        sys.exit("broken off")
+"""
+
+
+@pytest.mark.parametrize(
+    ("patience", "deadline", "code", "said"),
+    [(0.1, 60.0, 1, "broken off\n"), (math.inf, 0.1, 143, "the last words after 15\n")],
+)
+def test_a_process_that_does_not_look_ends_all_the_same(patience: float, deadline: float, code: int, said: str) -> None:
+    given = [sys.executable, "-c", BUSY, str(patience), str(deadline)]
+    told = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50, check=False)
+    assert (told.returncode, told.stdout) == (code, said)

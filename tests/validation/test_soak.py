@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from strobe.validation.soak import Soak
-from strobe.validation.soak_faults import FAULTS, Bench, Command, Tried, judge
+from strobe.validation.soak_bench import Bench, Command, Tried, judge
+from strobe.validation.soak_faults import FAULTS
 from strobe.validation.soak_images import damaged
 
 LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
@@ -27,7 +28,7 @@ LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
 def test_a_command_that_does_not_end_as_it_should_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, way: str | None
 ) -> None:
-    monkeypatch.setattr("strobe.validation.soak_faults.GRACE", 0.2)
+    monkeypatch.setattr("strobe.validation.soak_bench.GRACE", 0.2)
     tried = Tried()
     Command(["-c", program], tmp_path).end(tried, [0], 5.0)
     assert [found for found, _ in tried.failed] == ([way] if way else [])

@@ -19,6 +19,7 @@ from strobe.callbacks.owners import restore_idle, skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
+from strobe.records.files import make_room
 from strobe.records.joining import note_failure
 
 
@@ -169,11 +170,13 @@ class Strobe(Callback):
     def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
         if not self._parts or self.place is None or self._before is None:
             return
-        self._each(trainer, hook, pl_module, ended_by)
-        self._let_go()
         error = ended_by if isinstance(ended_by, BaseException) else None
         if error and self._others:
             self._others.on_exception(trainer, pl_module, error)
+        if trainer.is_global_zero:
+            make_room(self.place)
+        self._each(trainer, hook, pl_module, ended_by)
+        self._let_go()
         if not trainer.is_global_zero:
             if isinstance(error, Exception):
                 note_failure(self.place, trainer.global_rank, error)
@@ -201,7 +204,7 @@ class Strobe(Callback):
             begin(self._known(trainer, "failed", None)[0], self.place)
 
     def _let_go(self) -> None:
-        self._parts = []
+        self._parts, self._others = [], None
         vars(self).pop("on_before_backward", None)
         restore_idle(self)
         if self._results is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from strobe.attach.driver import BEGUN, MEMORY
 from strobe.process.output import note
-from strobe.records.files import ROOM
+from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
 _stopped = False
@@ -81,7 +81,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     where = ""
     with contextlib.suppress(OSError):
         if place is not None and place.is_dir():
-            (place / ROOM).unlink(missing_ok=True)
+            make_room(place)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))

@@ -22,7 +22,7 @@ def shared_directory(rank: int, ranks: int, make: Callable[[], Path]) -> Path | 
     """
     if ranks == 1:
         return make()
-    key, store, place = f"strobe/directory/{next(_fits)}", _store(), None
+    key, store, place = f"strobe/directory/{next(_fits)}", common_store(), None
     if rank == 0:
         try:
             place = make()
@@ -53,5 +53,6 @@ def _in_group() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def _store() -> Any:
+def common_store() -> Any:
+    """The store by which the ranks of this training found each other; None for a process that has not joined any."""
     return torch.distributed.distributed_c10d._get_default_store() if _in_group() else None

@@ -1,7 +1,6 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.environment import usable_cores
 from strobe.process.signals import what_ended
-from strobe.records.files import BEGUN, ROOM, ROOM_BYTES, size_of, write_summary
+from strobe.records.files import BEGUN, keep_room, make_room, size_of, write_summary
 from strobe.records.joining import IMPATIENCE, PATIENCE, join_ranks, what_failed
 from strobe.records.ranks import rank_files
 from strobe.records.run import SCHEMA, Record
@@ -119,7 +118,7 @@ def weights_of(module: torch.nn.Module) -> str | None:
 def save(summary: dict[str, Any], run_dir: Path) -> None:
     """Write ``summary.json``, in the room that was kept for it; what keeps it from being written is logged."""
     try:
-        (run_dir / ROOM).unlink(missing_ok=True)
+        make_room(run_dir)
         write_summary(run_dir / "summary.json", summary)
         (run_dir / BEGUN).unlink(missing_ok=True)
     except OSError as failure:
@@ -136,7 +135,7 @@ def begin(summary: dict[str, Any], run_dir: Path) -> None:
             if rank >= (summary["world_size"] or 1):  # of an earlier training with more ranks
                 path.unlink()
         write_summary(run_dir / BEGUN, summary)
-        (run_dir / ROOM).write_bytes(os.urandom(ROOM_BYTES))  # which no file system makes smaller
+        keep_room(run_dir)
 
 
 def report(

@@ -27,7 +27,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
-from strobe.records.files import BEGUN, ROOM
+from strobe.records.files import BEGUN, make_room
 from strobe.records.joining import note_failure
 
 MINE = "Strobe"  # owns the time that recording takes
@@ -120,7 +120,8 @@ class Training:
         """Leave no record."""
         self._let_go()
         self.log.close()
-        for path in (self.path, self.place / BEGUN, self.place / ROOM)[: 1 if self.rank else 3]:
+        make_room(self.place)
+        for path in (self.path, self.place / BEGUN)[: 1 if self.rank else 2]:
             path.unlink(missing_ok=True)
         for folder in (self.path.parent, self.place):
             with contextlib.suppress(OSError):  # it holds something else
@@ -283,6 +284,8 @@ class Training:
         self._let_go()
         if self.trace is not None:
             self.trace.finish(failed=error is not None)
+        if self.rank == 0:
+            make_room(self.place)
         self.log.close()
         if self.rank:
             if isinstance(error, Exception):

@@ -1,5 +1,10 @@
 """The command ``python -m strobe.bench``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from contextlib import nullcontext
 
@@ -13,7 +18,6 @@ from omegaconf import DictConfig
 from strobe.app.config.entry import command, task
 from strobe.app.config.register import register
 from strobe.process.launch import quieten_kineto, start
-from strobe.process.signals import interruptible
 
 codes: list[int] = []
 
@@ -40,7 +44,7 @@ def main() -> None:
         from strobe.bench.command import show
 
         return show([argument for argument in sys.argv[1:] if argument != "--list"])
-    with interruptible(), command("bench"):
+    with command("bench"):
         measure()
     sys.exit(max(codes, default=0))
 

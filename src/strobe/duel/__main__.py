@@ -6,6 +6,11 @@
 B is compared with A. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import argparse
 import contextlib
 import functools
@@ -35,7 +40,6 @@ from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.launch import Parser, positive_seconds, start
-from strobe.process.signals import interruptible
 
 FLAG = "--fail-if-slower "
 EXAMPLES = """
@@ -78,7 +82,7 @@ def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None
     options = _parser().parse_args(given[:first])
     limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
     commands = _commands(given[first:], options.commit)
-    with interruptible(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
         train = functools.partial(begin, timeout=float(options.timeout))
         sides = list(

@@ -1,5 +1,10 @@
 """The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +13,6 @@ from strobe.attach.place import new_directory
 from strobe.errors import DataError, StrobeError
 from strobe.probe.risks import agree
 from strobe.process.launch import LAUNCHERS, MODULES, Parser, command_of, positive_seconds, script_arguments, start
-from strobe.process.signals import interruptible
 from strobe.records.places import discard
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
@@ -82,4 +86,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    start(interruptible()(main))
+    start(main)

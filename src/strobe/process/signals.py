@@ -5,22 +5,157 @@ ignored here too. Other threads than the main one cannot have handlers, so nothi
 """
 
 import contextlib
+import math
+import os
+import select
 import signal
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DEADLINE = 20.0  # seconds after a request in which a process ends by itself
+LAST = 5.0  # seconds for its last words, if it did not
+EVERY = 0.25  # seconds between two looks at what others say
 _TOLD: dict[int, str] = {
     signal.SIGINT: "It was ended by Ctrl-C.",
     signal.SIGTERM: "It was ended by SIGTERM, which SLURM, kill and timeout send.",
     signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
 }
+_early: list[int] = []  # that :func:`listen` heard
+
+
+class AskedToEnd(SystemExit):
+    """A request to end, raised where it does no harm. Lightning would kill other ranks for a ``KeyboardInterrupt``."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.number = number
+
+
+def listen() -> None:
+    """For the first line of a command, before it imports libraries.
+
+    From here on a request raises ``KeyboardInterrupt(number)``, which ends the command without a traceback; its exit
+    code is 128 and the number.
+    """
+
+    def hear(number: int, _: FrameType | None) -> None:
+        _early.append(number)
+        raise KeyboardInterrupt(number)
+
+    _early.clear()
+    for number in REQUESTS:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, hear)
+    sys.excepthook = _without_traceback
+
+
+def _without_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if isinstance(error, KeyboardInterrupt):
+        sys.exit(exit_code(error))
+    sys.__excepthook__(kind, error, trace)
+
+
+class Requests:
+    """Requests to end a process, from the main thread's :func:`requests` on.
+
+    Attributes:
+        number: of the first one; None so far.
+        patience: seconds for which a request waits for somebody to look at ``number``; then, and with 0, it raises
+            ``KeyboardInterrupt(number)`` wherever the main thread is. Ctrl-C a second time waits for nobody.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.patience = 0.0
+        self._read = -1
+
+    def hear(self, number: int, _: FrameType | None) -> None:
+        """A signal's handler."""
+        again = self.number is not None
+        self.number = self.number or number
+        if number == signal.SIGINT if again else not self.patience:
+            raise KeyboardInterrupt(number)
+
+    def check(self) -> None:
+        """Raise :class:`AskedToEnd` if there was one."""
+        if self.number is not None:
+            raise AskedToEnd(self.number)
+
+    def watch(
+        self,
+        late: Callable[[int], None],
+        look: Callable[[int | None], int | None] | None = None,
+        deadline: float = DEADLINE,
+    ) -> None:
+        """From here on end this process ``deadline`` seconds after a request, whatever its main thread waits for.
+
+        ``late(number)`` has the last word then. ``look``, which is called several times a second in a thread, is told
+        the number of a request and returns that, or that of one which came elsewhere.
+        """
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, args=(late, look, deadline), daemon=True, name="requests to end").start()
+
+    def close(self) -> None:
+        """End what :meth:`watch` began."""
+        if self._read >= 0:
+            signal.set_wakeup_fd(-1)
+            os.close(self._write)  # which the thread reads as its end
+            self._read = -1
+
+    def _watch(
+        self, late: Callable[[int], None], look: Callable[[int | None], int | None] | None, deadline: float
+    ) -> None:
+        pipe, number, since = self._read, self.number, math.inf
+        while time.monotonic() - since < deadline:
+            if select.select([pipe], [], [], EVERY if look or number else None)[0]:
+                if not (came := os.read(pipe, 64)):
+                    os.close(pipe)
+                    return
+                number = number or next((one for one in came if one in REQUESTS), None)
+            if look and (told := look(number)) is not None and number is None:
+                self._pass_on(number := told)
+            if number is None:
+                continue
+            since = min(since, time.monotonic())
+            if self.patience and time.monotonic() - since > self.patience:
+                self.number, self.patience = None, 0.0
+                self._pass_on(number)
+        last = threading.Thread(target=late, args=(number,), daemon=True)
+        last.start()
+        last.join(LAST)
+        _end_children()
+        os._exit(128 + (number or 0))
+
+    def _pass_on(self, number: int) -> None:
+        """Let the main thread know of a request that it did not get."""
+        if self.patience:
+            self.number = self.number or number
+        elif self.number is None:
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextlib.contextmanager
-def interruptible(*numbers: signal.Signals) -> Iterator[None]:
-    """Let these signals, or all requests to end, raise ``KeyboardInterrupt(number)`` within the block, so cleanup runs.
+def requests() -> Iterator[Requests]:
+    """Hear of requests within the block; raises ``KeyboardInterrupt`` if one came before that was lost."""
+    if _early:  # and some library's `except` swallowed it
+        raise KeyboardInterrupt(_early[0])
+    found = Requests()
+    with _handled(_heeded(), found.hear):
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let requests to end raise ``KeyboardInterrupt(number)`` within the block, so cleanup runs.
 
     The caller's own handlers stay, such as Python's for Ctrl-C.
     """
@@ -28,8 +163,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
-    taken = [number for number in numbers or REQUESTS if signal.getsignal(number) == signal.SIG_DFL]
-    with _handled(taken, interrupt):
+    with _handled([number for number in REQUESTS if signal.getsignal(number) == signal.SIG_DFL], interrupt):
         yield
 
 
@@ -37,8 +171,7 @@ def interruptible(*numbers: signal.Signals) -> Iterator[None]:
 def noted() -> Iterator[list[int]]:
     """Note the numbers of requests to end without interrupting the block."""
     came: list[int] = []
-    heard = [number for number in REQUESTS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    with _handled(heard, lambda number, _: came.append(number)):
+    with _handled(_heeded(), lambda number, _: came.append(number)):
         yield came
 
 
@@ -74,6 +207,8 @@ def what_ended(error: BaseException) -> str | None:
 
 def _request(error: BaseException) -> int | None:
     """The number of the signal by which a training was asked to end; None if it was not."""
+    if isinstance(error, AskedToEnd):
+        return error.number
     if type(error).__name__ == "SIGTERMException":  # of either Lightning
         return int(signal.SIGTERM)
     if isinstance(error, SystemExit) and error.__context__ is not None:  # Lightning's
@@ -81,6 +216,11 @@ def _request(error: BaseException) -> int | None:
     if not isinstance(error, KeyboardInterrupt):
         return None
     return int(error.args[0]) if error.args and isinstance(error.args[0], int) else int(signal.SIGINT)
+
+
+def _heeded() -> list[signal.Signals]:
+    """The requests that this process does not ignore."""
+    return [number for number in REQUESTS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 @contextlib.contextmanager
@@ -93,3 +233,23 @@ def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | 
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+def _in_child() -> None:
+    """A child that was forked is ended by its parent, which may need it for the step that it ends first."""
+    numbers = _heeded()
+    if any(getattr(signal.getsignal(number), "__module__", None) == __name__ for number in numbers):
+        signal.set_wakeup_fd(-1)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def _end_children() -> None:
+    """Kill the loader workers of this process, which would live on for seconds."""
+    from multiprocessing import active_children
+
+    for child in active_children():
+        child.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 BEGUN = "begun.json"  # a run's record as far as it is known when training begins; gone when the record is written
-ROOM, ROOM_BYTES = ".room", 2 << 20  # kept for that record, on a disk that fills while training goes on
+_ROOM, _ROOM_BYTES = ".room", 2 << 20  # kept for that record, on a disk that fills while training goes on
 _PARTIAL = ".{}.{}.partial"
 
 
@@ -80,6 +80,16 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write a record as JSON, whole or not at all; infinities and NaN become null."""
     with whole(path) as partial:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
+
+
+def keep_room(run_dir: Path) -> None:
+    """Keep room for a record. Raises an OSError."""
+    (run_dir / _ROOM).write_bytes(os.urandom(_ROOM_BYTES))  # which no file system makes smaller
+
+
+def make_room(run_dir: Path) -> None:
+    """Give back the room that was kept, if there is any: the record is about to be written. Raises an OSError."""
+    (run_dir / _ROOM).unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:

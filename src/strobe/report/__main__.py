@@ -1,5 +1,10 @@
 """The command ``python -m strobe.report``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path

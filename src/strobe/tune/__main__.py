@@ -1,10 +1,14 @@
 """The command ``strobe tune``: of somebody else's script, or of a configuration of this project's ``train.py``."""
 
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
 import sys
 from pathlib import Path
 
 from strobe.process.launch import start
-from strobe.process.signals import interruptible
 from strobe.tune.script import is_script
 
 APPLICATION = Path(__file__).parents[3] / "train.py"
@@ -26,4 +30,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    start(interruptible()(main))
+    start(main)

@@ -2,8 +2,9 @@
 
 ``python -m strobe.validation.soak [FAULT ...] [--hours H]``, or ``make soak HOURS=H``. Each fault is tried in turn, at
 least once, until the time is up. A try fails if something is **lost** (the record of steps that were trained, or a
-checkpoint that stood before), if it **hung**, if a process was **left** behind, or if it ended with a **wrong word**: a
-traceback, or an exit code that says something else. Each failure is told. Exit code 1: something failed.
+checkpoint that stood before), if it **hung**, if a process was **left** behind, if it ended with a **wrong word** (a
+traceback, or an exit code that says something else), or if what a long training holds **grew**. Each failure is told.
+Exit code 1: something failed.
 """
 
 import random
@@ -20,7 +21,8 @@ from strobe.present.format import duration
 from strobe.process.signals import exit_code, interruptible
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of
-from strobe.validation.soak_faults import FAULTS, WAYS, Bench
+from strobe.validation.soak_bench import WAYS, Bench
+from strobe.validation.soak_faults import FAULTS
 
 HOURS = 1 / 6
 
@@ -57,6 +59,8 @@ class Soak:
         if found.untried:
             self._untried[name] = found.untried
         self._tries[name] += found.tries
+        for told in found.notes:
+            terminal.say(self._console, told)
         for way, told in found.failed:
             self._failed[name, way] += 1
             terminal.say(self._console, f"{name}: {way}: {told}")
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{unknown[0]} is not a fault; give some of {', '.join(FAULTS)}")
     began = time.monotonic()
     with interruptible(), folder_of(given.keep) as scratch:
-        soak = Soak(Bench(scratch), given.faults or list(FAULTS), given.seed)
+        soak = Soak(Bench(scratch, seconds=3600 * given.hours), given.faults or list(FAULTS), given.seed)
         try:
             soak.run(3600 * given.hours)
         except KeyboardInterrupt as interrupt:

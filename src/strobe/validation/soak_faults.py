@@ -1,130 +1,38 @@
 """The faults of :mod:`strobe.validation.soak`, each tried on real processes of the application."""
 
 import contextlib
+import math
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import torch
 
-from strobe.app.run.apart import ROOT
-from strobe.errors import DataError
-from strobe.process.fork import Failure, end_session, in_fresh_process, last_said, members
-from strobe.records.joining import is_whole, recover
-from strobe.records.run import load_record
+from strobe.measure.statistics import paired
+from strobe.process.fork import Failure, in_fresh_process, members, memory_of
 from strobe.validation import soak_images
+from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge, loadable
 
-WAYS = ("lost", "hung", "left", "wrong word")
-PATIENCE = 30.0  # seconds to end after a request, and for any other command beyond what it usually takes
-GRACE = 5.0  # seconds, in which what a process started may end after it
-OUTPUT = "output.txt"
-TINY = (
-    "trainer.accelerator=cpu",
-    "trainer.max_epochs=2",
-    "trainer.limit_train_batches=20",
-    "trainer.limit_val_batches=2",
-    "trainer.limit_test_batches=2",
-    "trainer.enable_progress_bar=false",
-    "data.batch_size=4",
-    "checkpoint.save=resume",
-    "checkpoint.every_n_steps=5",
-    "ceilings=true",
-    "ceilings_seconds=0.2",
-    "model._target_=strobe.validation.injected_faults.SmallClassifier",
-)
 RANKS = ("trainer=ddp", "trainer.devices=2", "ceilings=false")
+LONG = 60  # seconds of a long training, at least
+ENDLESS = (
+    *("trainer.max_epochs=-1", "trainer.limit_train_batches=null"),
+    *("trainer.limit_val_batches=0", "checkpoint.every_n_steps=null", "checkpoint.save=none", "ceilings=false"),
+    *("test=false", "profiler=none"),
+)
+MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` of it
+GROWTH, BLOCKS = 0.01, 6
+FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
+KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /proc
 REQUESTS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-
-
-@dataclass
-class Tried:
-    """What came of ``tries``: what failed, in which way, in a sentence; or why nothing was ``untried``."""
-
-    tries: int = 1
-    failed: list[tuple[str, str]] = field(default_factory=list)
-    untried: str = ""
-
-    def fail(self, way: str, told: str) -> None:
-        """Note a failure in one of ``WAYS``."""
-        self.failed.append((way, told))
-
-
-class Command:
-    """A command of this tree in a session of its own."""
-
-    def __init__(self, words: Sequence[str], folder: Path, *, before: Sequence[str] = (), **variables: str) -> None:
-        self.output, self.words = folder / OUTPUT, words
-        with self.output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [*before, sys.executable, *words],
-                cwd=ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def end(self, tried: Tried, codes: Iterable[int], patience: float) -> None:
-        """Wait for its end, and note what is not as it should be: only these exit codes are right."""
-        told = f"{' '.join(self.words)} ({self.output})"
-        try:
-            code = self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            tried.fail("hung", f"{told} went on for {patience:.0f} s")
-            end_session(self.process.pid)
-            self.process.wait()
-            return
-        deadline = time.monotonic() + GRACE
-        while (left := members(self.process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if left:
-            tried.fail("left", f"{told} left {len(left)} processes")
-            end_session(self.process.pid)
-        said = self.output.read_text(errors="replace")
-        if "Traceback" in said or code not in set(codes):
-            tried.fail("wrong word", f"{told} ended with {code}: {last_said(self.output)}")
-
-
-class Bench:
-    """What faults are tried on: a data set, a finished run, and how long runs take.
-
-    Args:
-        scratch: the folder for everything.
-    """
-
-    def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
-        self.data = scratch / "data"
-        self.finished = scratch / "finished"
-        self._usual: dict[tuple[str, ...], float] = {}
-
-    def train(
-        self, folder: Path, *overrides: str, run: Path | None = None, before: Sequence[str] = (), **variables: str
-    ) -> Command:
-        """Begin a training that writes into ``folder/run``, or ``run``; what it says goes into ``folder``."""
-        given = [*TINY, "data.tiles_per_class=12", f"data.root={self.data}", *overrides]
-        folder.mkdir(parents=True, exist_ok=True)
-        words = ["train.py", *given, f"hydra.run.dir={run or folder / 'run'}"]
-        return Command(words, folder, before=before, **variables)
-
-    def usual(self, *overrides: str) -> float:
-        """Seconds that such a training takes undisturbed."""
-        if overrides not in self._usual:
-            folder = self.finished if not overrides else self.scratch / f"usual{len(self._usual)}"
-            tried, began = Tried(), time.monotonic()
-            self.train(folder, *overrides).end(tried, [0], 10 * PATIENCE)
-            if tried.failed:
-                raise SystemExit(f"Nothing can be tried where an undisturbed training fails: {tried.failed[0][1]}")
-            self._usual[overrides] = time.monotonic() - began
-        return self._usual[overrides]
 
 
 Fault = Callable[[Bench, Path, Random], Tried]
@@ -270,6 +178,51 @@ def damaged_record(bench: Bench, folder: Path, rolled: Random) -> Tried:
     return tried
 
 
+def long_training(*overrides: str) -> Fault:
+    """A training of many steps: what it holds must not grow."""
+
+    def fault(bench: Bench, folder: Path, _: Random) -> Tried:
+        tried, held = Tried(), defaultdict[str, list[int]](list)
+        seconds = max(LONG, bench.seconds / 20)
+        command = bench.train(folder, *ENDLESS, f"trainer.max_time={{seconds:{seconds:.0f}}}", *overrides)
+        while command.process.poll() is None:
+            for name, count in holding(command.process.pid).items():
+                held[name].append(count)
+            time.sleep(0.5)
+        command.end(tried, [0], PATIENCE)
+        steps = sum(1 for _ in (folder / "run" / "steps.csv").open()) - 1
+        for name, counts in held.items():
+            kept = counts[len(counts) // 3 : -3]  # when it has begun, and before it ends
+            size = len(kept) // BLOCKS
+            levels = [median(kept[place * size : (place + 1) * size]) for place in range(BLOCKS)]
+            each = paired([after / before for before, after in pairwise(levels)])
+            low, middle, high = ((end or math.nan) ** (BLOCKS - 1) - 1 for end in (each.low, each.middle, each.high))
+            seen = round(steps * (BLOCKS - 1) * size / len(counts))
+            tried.notes.append(
+                f"{' '.join(overrides)}: {name} {middle:+.2%} ({low:+.2%} to {high:+.2%}) in {seen:,} steps"
+            )
+            if seen >= FEWEST and low > GROWTH * seen / MANY:
+                tried.fail("grew", tried.notes[-1])
+        return tried
+
+    return fault
+
+
+def holding(session: int) -> dict[str, int]:
+    """What the processes of a session hold: bytes, descriptors and threads, and what lies in /dev/shm; at least 1."""
+    pids = members(session)
+    found = {"memory": sum(memory_of(pid) for pid in pids)}
+    found |= {name: sum(_entries(Path(f"/proc/{pid}/{kind}")) for pid in pids) for name, kind in KINDS.items()}
+    found["/dev/shm"] = 1 + sum(path.stat().st_size for path in Path("/dev/shm").rglob("*") if path.is_file())
+    return {name: max(1, count) for name, count in found.items()}
+
+
+def _entries(folder: Path) -> int:
+    with contextlib.suppress(OSError):
+        return sum(1 for _ in folder.iterdir())
+    return 0
+
+
 FAULTS: dict[str, Fault] = {
     **{number.name: ended_by(number) for number in (signal.SIGKILL, *REQUESTS)},
     **{f"{number.name}, two ranks": ended_by(number, *RANKS) for number in (signal.SIGKILL, *REQUESTS)},
@@ -284,6 +237,10 @@ FAULTS: dict[str, Fault] = {
     "damaged photos": mutated("photos"),
     "checkpoint with code": checkpoint_with_code,
     "damaged records": damaged_record,
+    "long training, no workers": long_training("engine.num_workers=0"),
+    "long training, workers": long_training("engine.num_workers=2"),
+    "long training, spdl": long_training("engine=spdl"),
+    "long training, resident": long_training("engine=resident"),
 }
 
 
@@ -304,30 +261,6 @@ def _limited(bench: Bench, folder: Path, before: Sequence[str], *overrides: str)
     command.end(tried, [0, 1], bench.usual() + 2 * PATIENCE)
     judge(tried, folder / "run", set())
     return tried
-
-
-def loadable(run: Path) -> set[Path]:
-    """The checkpoints of a run that are whole."""
-    found = set()
-    for path in run.glob("checkpoints/*.ckpt"):
-        with contextlib.suppress(Exception):
-            torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found.add(path)
-    return found
-
-
-def judge(tried: Tried, run: Path, stood: set[Path]) -> None:
-    """Note what a run has lost: its record, or checkpoints that stood before."""
-    now = loadable(run)
-    there = set(run.glob("checkpoints/*.ckpt"))
-    for path in (stood | there) - now:
-        tried.fail("lost", f"{path} {'is damaged' if path.exists() else 'is gone'}")
-    if not (run / "steps.csv").is_file():
-        return
-    try:
-        _ = load_record(run) if is_whole(run) else recover(run)
-    except DataError as error:
-        tried.fail("lost", f"the record of {run}: {error}")
 
 
 @contextlib.contextmanager

@@ -105,6 +105,10 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("data=cifar10 loader=rasterio", ["loader=rasterio", "data=cifar10", "memory"]),
     ("data=eurosat loader=memory", ["loader=memory", "data=eurosat", "rasterio, skimage, tifffile"]),
     ("model.stem=cifar model.weights=imagenet", ["model.weights=imagenet", "model.stem=cifar"]),
+    (
+        "model.fused=true trainer.precision=bf16-mixed +trainer.gradient_clip_val=1",
+        ["model.fused=true", "trainer.gradient_clip_val=1", "trainer.precision=bf16-mixed"],
+    ),
     ("ckpt_path=nowhere.ckpt", ["ckpt_path=nowhere.ckpt", "ckpt_path=last"]),
     ("threads=9999", ["threads=9999", "at most"]),
     ("loader=native loader.threads=9999", ["loader.threads=9999", "at most"]),

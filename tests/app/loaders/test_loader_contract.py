@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import Indices
+from strobe.app.loaders import skimage
 from strobe.app.loaders.base import Loader
 from strobe.app.loaders.sources import ArraySource, PathTable, TileSource
 from support.choices import choices
@@ -135,6 +136,18 @@ def test_a_small_file_that_claims_to_be_huge_is_not_decoded(name: str, paths: li
     bomb.write_bytes(tiff(np.zeros((13, 64, 64), np.uint16), changes={256: (LONG, [30_000]), 257: (LONG, [30_000])}))
     text = refusal(lambda: make(name).dataset(source([paths[0], str(bomb)]))[1])
     assert f"{bomb} has 13 bands of 30000x30000, but " in text
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_plain_tile_is_known_by_its_first_bytes(order: str, paths: list[str], tmp_path: Path) -> None:
+    """Of which scikit-image's loader asks no more."""
+    assert skimage._states(paths[0], (13, 64, 64))
+    plain, pages = str(tmp_path / "plain.tif"), str(tmp_path / "pages.tif")
+    for path, shape in ((plain, (5, 6, 4)), (pages, (2, 5, 6, 4))):
+        tifffile.imwrite(path, np.zeros(shape, np.uint16), planarconfig="contig", byteorder=order)
+    wanted = [(4, 5, 6), (4, 6, 5), (3, 5, 6)]
+    assert [skimage._states(plain, shape) for shape in wanted] == [True, False, False]
+    assert not skimage._states(pages, (4, 5, 6))
 
 
 @pytest.mark.parametrize("name", TILE_LOADERS)

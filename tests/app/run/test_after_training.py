@@ -61,7 +61,7 @@ def test_ctrl_c_ends_the_measuring_and_not_the_run(train: Train, monkeypatch: py
 
     monkeypatch.setattr(Ceilings, place, interrupted)
     ended = train(*MEASURED)
-    assert ended.code == 0
+    assert ended.code == 130
     assert ended.summary["status"] == "completed"
     assert (ended.summary["ceilings"]["model"] is None) == (place == "measure")
     assert "interrupted" in ended.output

@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch import Trainer
 
 from strobe.app.build.checkpoint import Held, Whole, write_whole
-from strobe.records.files import ROOM
 from strobe.records.joining import is_whole
 from support.interruptions import before_each_step, fill, small_disk
 from support.places import ROOT
@@ -84,7 +83,7 @@ def test_a_disk_that_fills_leaves_a_record_that_says_so(
         assert (ended.summary["status"], ended.summary["error"]["type"]) == ("failed", "DataError")
         assert ended.summary["error"]["message"] in ended.output
         assert is_whole(ended.directory)
-        assert not (ended.directory / ROOM).exists()
+        assert not (ended.directory / ".room").exists()
         (kept,) = ended.directory.rglob("*.ckpt")
         assert torch.load(kept, weights_only=True)["global_step"] == 2
         assert not list(disk.rglob("*.partial"))

@@ -56,6 +56,13 @@ def check(cfg: DictConfig) -> None:
             f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
             "ImageNet stem; set model.stem=imagenet or model.weights=null"
         )
+    mixed, clip = str(cfg.trainer.precision).endswith("-mixed"), cfg.trainer.get("gradient_clip_val")
+    if cfg.model.fused and mixed and clip:
+        raise ConfigError(
+            f"model.fused=true does not fit trainer.gradient_clip_val={clip} with "
+            f"trainer.precision={cfg.trainer.precision}: Lightning cannot clip what a fused optimizer unscales; "
+            "leave one of the three out"
+        )
     if cfg.profiler.get("stop_after") and cfg.profiler.repeat == 0:
         raise ConfigError(
             "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "

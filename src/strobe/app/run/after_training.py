@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig, OmegaConf
 
 from strobe.app.build.instantiate import Parts
@@ -26,7 +25,6 @@ from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
-from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
 from strobe.report.board import show_verdict
@@ -72,7 +70,7 @@ def _image_size(parts: Parts | None) -> dict[str, list[int]] | None:
 
 def take_part(cfg: DictConfig, parts: Parts) -> None:
     """On the other ranks of a completed run: measure what the first rank's :func:`measure_ceilings` asks for."""
-    with contextlib.suppress(KeyboardInterrupt, SIGTERMException, RuntimeError), together(parts.trainer) as ranks:
+    with contextlib.suppress(KeyboardInterrupt, RuntimeError), together(parts.trainer) as ranks:
         if ranks:
             Ceilings(cfg, parts.data, HydraConfig.get().overrides.task, ranks).take_part()
 
@@ -125,9 +123,6 @@ def measure_ceilings(
                 ceilings.again(side, record)
         record["seconds"] = ceilings.seconds
         record["machine"] = contention.between(before, contention.read(), environment.usable_cores())
-    except (KeyboardInterrupt, SIGTERMException):
-        log.warning("Measuring was interrupted, so some figures are missing below; the training is complete")
-        summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
     finally:
         ceilings.close()
 

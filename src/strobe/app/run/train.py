@@ -2,11 +2,13 @@
 
 import errno
 import logging
+import math
 import shutil
-import signal
 import sys
+import threading
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,6 @@ import lightning
 import torch
 from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import DictConfig
 from rich.console import Console
 
@@ -34,18 +35,20 @@ from strobe.app.config.checks import CHECKPOINTS, check
 from strobe.app.config.compose import in_sweep
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
+from strobe.app.run.ending import Ending
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
 from strobe.attach.lost_ranks import LostRanks
-from strobe.attach.record import asked_to_end, begin, save
+from strobe.attach.record import begin, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.measure import contention, pagecache
 from strobe.measure.environment import usable_cores
-from strobe.probe.ranks import together
+from strobe.probe.ceilings import blank
+from strobe.probe.ranks import Ranks, together
 from strobe.process.launch import rank
-from strobe.process.signals import exit_code, interruptible
+from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
 from strobe.records.joining import forget_failures, what_failed
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
@@ -66,23 +69,24 @@ def run(cfg: DictConfig) -> None:
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
-    run = Run(cfg, run_dir)
-    with interruptible(signal.SIGHUP):  # of SIGTERM Lightning takes care, at a step's end
+    with requests() as asked:
+        run = Run(cfg, run_dir, asked)
         try:
             run.train()
         except (KeyboardInterrupt, SystemExit) as error:
             run.end("interrupted", error)
             sys.exit(exit_code(error))
         except Exception as error:
-            if run.parts and asked_to_end(run.parts.trainer):
-                run.end("interrupted", asked := SIGTERMException())
-                sys.exit(exit_code(asked))
+            if asked.number is not None:  # which ended loader workers, or another rank, before this process
+                run.end("interrupted", AskedToEnd(asked.number))
+                sys.exit(128 + asked.number)
             known = explained(error, run_dir, cfg)
             run.end("failed", known)
             if known is error:
                 raise
             raise known from error
         run.end("completed")
+        asked.check()
 
 
 def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None) -> Exception:
@@ -101,15 +105,18 @@ def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | N
 class Run:
     """A run and what is known of it so far."""
 
-    def __init__(self, cfg: DictConfig, run_dir: Path) -> None:
+    def __init__(self, cfg: DictConfig, run_dir: Path, requests: Requests) -> None:
         self.cfg = cfg
         self.run_dir = run_dir
+        self.requests = requests
+        self.ending = Ending(requests)
         self.parts: Parts | None = None
         self.metrics: dict[str, float] = {}
         self.page_cache: float | None = None  # share of the training files that it held when training began
         self.machine: dict[str, Any] | None = None  # what else it did while this trained
         self.began = time.time()
         self.seconds = 0.0  # of training and validation
+        self._ends, self._ended = threading.Lock(), False
 
     def train(self) -> None:
         """Build the parts, train, and test the best weights."""
@@ -135,6 +142,9 @@ class Run:
         if rank() == 0:
             forget_failures(self.run_dir)
             begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
+        parts.trainer.callbacks.append(self.ending)  # type: ignore[attr-defined]
+        look = self.ending.look if parts.trainer.world_size > 1 else None
+        self.requests.watch(self.give_up, look, DEADLINE if rank() == 0 else DEADLINE / 2)
         before, began = contention.read(), time.monotonic()
         try:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
@@ -143,12 +153,14 @@ class Run:
             self.machine = contention.between(before, contention.read(), usable_cores())
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
             self.machine["threads"] = recorders[0].threads.cores() if recorders else []
+        self.requests.check()
         if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
         self._keep_metrics()
         if cfg.test:
             best = best_of(parts.trainer)
             parts.trainer.test(parts.model, datamodule=parts.data, ckpt_path=best, verbose=False)
+            self.requests.check()
             self._keep_metrics()
         write_held(parts.trainer, but=unkept(self.seconds))
 
@@ -156,18 +168,40 @@ class Run:
         assert self.parts is not None
         self.metrics |= {name: float(value) for name, value in self.parts.trainer.callback_metrics.items()}
 
-    def end(self, status: str, error: BaseException | None = None) -> None:
-        """Write the record and show it. Rank 0 does this for all ranks; a rank that failed does it for itself."""
+    def end(self, status: str, error: BaseException | None = None, *, hangs: bool = False) -> None:
+        """Write the record and show it. Rank 0 does this for all ranks; a rank that failed does it for itself.
+
+        ``hangs``: whether the main thread does, so that nothing may be asked of the device.
+        """
+        self.requests.patience = math.inf  # what follows is short, and a request waits for it
+        with self._ends:
+            if not self._ended:
+                self._ended = True
+                self._end(status, error, hangs=hangs)
+        if self.requests.number is not None and not hangs:
+            self.ending.leave()
+
+    def give_up(self, number: int) -> None:
+        """Leave a record although the main thread hangs, in a process that was asked to end."""
+        if not self._ended:
+            self.end("interrupted", AskedToEnd(number), hangs=True)
+            sys.stdout.flush()
+        for process in self.ending.ranks:
+            process.kill()
+
+    def _end(self, status: str, error: BaseException | None, *, hangs: bool) -> None:
         path = self.run_dir / "summary.json"
         if rank() != 0 and status != "failed":
             if self.parts and status == "completed":
+                self.requests.patience = 0.0
                 take_part(self.cfg, self.parts)
             return
         alone = self.parts is None or self.parts.trainer.world_size == 1
         if not alone and status != "completed" and path.exists() and path.stat().st_mtime >= self.began:
             return  # another rank's failure came first, and is the cause of this one
         if alone and status != "completed" and self.parts is not None:
-            self._keep_metrics()
+            if not hangs:
+                self._keep_metrics()
             with warning_only("last.ckpt"):
                 write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
@@ -183,9 +217,24 @@ class Run:
             measures = bool(asked and summary["steps"]["measured"])
             with together(self.parts.trainer, wanted=measures) as ranks:
                 if measures:
-                    measure_ceilings(self.cfg, self.parts, summary, write, ranks)
+                    self._measure_ceilings(self.parts, summary, write, ranks)
         report(self.cfg, self.parts, summary, self.run_dir)
         print_summary(summary, self.run_dir, Console())
+
+    def _measure_ceilings(
+        self, parts: Parts, summary: dict[str, Any], write: Callable[[], None], ranks: Ranks | None
+    ) -> None:
+        try:
+            self.requests.patience = 0.0
+            if self.requests.number is None:
+                measure_ceilings(self.cfg, parts, summary, write, ranks)
+        except KeyboardInterrupt as interrupt:
+            self.requests.number = exit_code(interrupt) - 128
+        finally:
+            self.requests.patience = math.inf
+        if self.requests.number is not None:
+            log.warning("Measuring was interrupted, so some figures are missing below; the training is complete")
+            summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
 
 
 def _no_space(run_dir: Path, cfg: DictConfig) -> DataError:

@@ -21,7 +21,7 @@ from strobe.errors import ConfigError
 from strobe.overrides import key_of, quoted
 from strobe.process.launch import started_by_torchrun
 from strobe.process.locks import alone_in
-from strobe.process.signals import exit_code, interruptible
+from strobe.process.signals import exit_code
 from strobe.records.sweep import Cell, Sweep
 
 OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")
@@ -52,7 +52,7 @@ class Processes:
         if started_by_torchrun():
             raise ConfigError("A sweep starts its runs itself; leave torchrun out, and set trainer.devices=N")
         self._folder.mkdir(parents=True, exist_ok=True)
-        with alone_in(self._folder, "hydra.sweep.dir"), interruptible():
+        with alone_in(self._folder, "hydra.sweep.dir"):
             given = of_cells(jobs)
             campaign = self._campaign = self._campaign or self._begun()
             cells = [campaign.sweep.cell(overrides) for overrides in given]

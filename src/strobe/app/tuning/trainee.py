@@ -5,7 +5,6 @@ short turns, one after the other, of trainings that are both there all the time.
 session is stopped (SIGSTOP): its loader processes and threads make no batches in advance and leave the other all cores.
 """
 
-import contextlib
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from strobe.app.build import PRELOAD
 from strobe.duel.paired_trial import TakesTurns
 from strobe.errors import StrobeError
 from strobe.measure.timing import Block
-from strobe.process.fork import MEMORY, Failure, FreshProcess, members, print_into
+from strobe.process.fork import MEMORY, Failure, FreshProcess, members, memory_of, print_into
 
 OUTPUT = "output.txt"
 
@@ -73,17 +72,9 @@ class Trainee(TakesTurns):
         process.pause()
         turn: Block
         turn, peaks = found
-        loading = sum(_own_memory(pid) for pid in members(process.pid) if pid != process.pid)
+        loading = sum(memory_of(pid) for pid in members(process.pid) if pid != process.pid)
         self.memory = peaks | {"rss_peak_bytes": peaks["rss_peak_bytes"] + loading}
         return turn
-
-
-def _own_memory(pid: int) -> int:
-    """Bytes of a process's memory, of which it shares some: those in as many parts as there are users."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) * 1024
-    return 0
 
 
 def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:

@@ -32,7 +32,9 @@ _ALIKE = {
 def synchronisation(record: Record, step: Step) -> Finding | None:
     """Training waits for the GPU within its steps, so work cannot be queued ahead; the trace shows where."""
     trace = record.mapping("trace_evidence")
-    syncs = [sync for sync in _dicts(trace.get("syncs")) if str(sync.get("phase")) not in _OTHERS]
+    # With several ranks Lightning itself asks in each batch, outside of all phases, whether one got SIGTERM.
+    own = {None} if (record.count("world_size") or 1) > 1 else set[str | None]()
+    syncs = [sync for sync in _dicts(trace.get("syncs")) if sync.get("phase") not in _OTHERS | own]
     stall = sum(_seconds(sync) for sync in syncs)
     if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
         return None

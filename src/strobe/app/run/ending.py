@@ -1,0 +1,97 @@
+"""Ends training between two steps once somebody asked for it; all ranks after the same one."""
+
+import math
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+import torch.distributed as dist
+from lightning.pytorch.callbacks import Callback
+
+from strobe.attach.ranks import common_store
+from strobe.process.signals import Requests
+
+PATIENCE = 2.0  # seconds for a step of a lone process to end
+ASKED, END = "strobe/asked", "strobe/end"  # keys: what a rank was asked, and after which step all end
+
+
+class Ending(Callback):
+    """Ends ``fit`` and ``test`` where no rank waits for another.
+
+    A rank that was asked tells the first one, through the store by which they found each other, and that one says
+    which step is the last. A thread does so: a step waits for nothing.
+
+    Attributes:
+        ranks: the processes that this one started, once it was asked; it must end them.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self.ranks: list[subprocess.Popen[bytes]] = []
+        self._requests = requests
+        self._store: Any = None
+        self._trainer: Any = None
+        self._steps = self._seen = 0  # that were trained, now and at the latest look
+        self._last: int | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Become the last callback, so that a step ends after all others; from here on requests wait for its end."""
+        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+        self._trainer = trainer
+        self._store = common_store()
+        self._requests.patience = PATIENCE if self._store is None else math.inf
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Requests wait no more."""
+        self._requests.patience = 0.0
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Let others write what they have recorded."""
+        self._requests.patience = math.inf
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """End training after the step on which the ranks agreed."""
+        self._steps += 1
+        if self._store is None or (self._last is not None and self._steps >= self._last):
+            self._requests.check()
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        """End validation: its batches wait for no other rank."""
+        if self._store is None or self._last is not None:
+            self._requests.check()
+
+    on_test_batch_end = on_validation_batch_end  # type: ignore[assignment]
+
+    def look(self, number: int | None) -> int | None:
+        """Tell the other ranks of a request, or hear of theirs; called in a thread, several times a second."""
+        if number is not None and self._trainer is not None and not self.ranks:
+            # Lightning watches over processes that it started, and kills this one when one of them ends.
+            self.ranks += (started := getattr(self._trainer.strategy.launcher, "procs", []))
+            started.clear()
+        pace, self._seen = self._steps - self._seen, self._steps
+        if self._store is None or self._last is not None:
+            return number
+        with suppress(RuntimeError):  # the first rank, which keeps the store, has gone
+            if self._trainer.global_rank:
+                if number is not None:
+                    self._store.set(ASKED, str(number))
+                if self._store.check([END]):
+                    number, self._last = map(int, self._store.get(END).split())
+                return number
+            if number is None and self._store.check([ASKED]):
+                number = int(self._store.get(ASKED))
+            if number is not None:
+                # One rank may have ended the next step before another has ended this one, and each looks now and then.
+                last = self._steps + 2 + 3 * pace
+                self._store.set(END, f"{number} {last}")
+                self._last = last
+        return number
+
+    def leave(self) -> None:
+        """Wait until the ranks that this process started have ended; those that wait for this one learn of its end."""
+        if self.ranks and dist.is_initialized():
+            with suppress(RuntimeError):
+                dist.destroy_process_group()
+        for process in self.ranks:
+            process.terminate()  # one that has not joined yet heard nothing
+        for process in self.ranks:
+            process.wait()

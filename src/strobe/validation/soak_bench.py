@@ -1,0 +1,147 @@
+"""What :mod:`strobe.validation.soak` tries faults on: trainings of the application, and how they should end."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from strobe.app.run.apart import ROOT
+from strobe.errors import DataError
+from strobe.process.fork import end_session, last_said, members
+from strobe.records.joining import is_whole, recover
+from strobe.records.run import load_record
+
+WAYS = ("lost", "hung", "left", "wrong word", "grew")
+PATIENCE = 30.0  # seconds to end after a request, and for any other command beyond what it usually takes
+GRACE = 5.0  # seconds, in which what a process started may end after it
+OUTPUT = "output.txt"
+TINY = (
+    "trainer.accelerator=cpu",
+    "trainer.max_epochs=2",
+    "trainer.limit_train_batches=20",
+    "trainer.limit_val_batches=2",
+    "trainer.limit_test_batches=2",
+    "trainer.enable_progress_bar=false",
+    "data.batch_size=4",
+    "checkpoint.save=resume",
+    "checkpoint.every_n_steps=5",
+    "ceilings=true",
+    "ceilings_seconds=0.2",
+    "model._target_=strobe.validation.injected_faults.SmallClassifier",
+)
+
+
+@dataclass
+class Tried:
+    """What came of ``tries``: what failed, in which way, in a sentence; ``notes``; or why it is ``untried``."""
+
+    tries: int = 1
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    untried: str = ""
+
+    def fail(self, way: str, told: str) -> None:
+        """Note a failure in one of ``WAYS``."""
+        self.failed.append((way, told))
+
+
+class Command:
+    """A command of this tree in a session of its own."""
+
+    def __init__(self, words: Sequence[str], folder: Path, *, before: Sequence[str] = (), **variables: str) -> None:
+        self.output, self.words = folder / OUTPUT, words
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [*before, sys.executable, *words],
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def end(self, tried: Tried, codes: Iterable[int], patience: float) -> None:
+        """Wait for its end, and note what is not as it should be: only these exit codes are right."""
+        told = f"{' '.join(self.words)} ({self.output})"
+        try:
+            code = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            tried.fail("hung", f"{told} went on for {patience:.0f} s")
+            end_session(self.process.pid)
+            self.process.wait()
+            return
+        deadline = time.monotonic() + GRACE
+        while (left := members(self.process.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if left:
+            tried.fail("left", f"{told} left {len(left)} processes")
+            end_session(self.process.pid)
+        said = self.output.read_text(errors="replace")
+        if "Traceback" in said or code not in set(codes):
+            tried.fail("wrong word", f"{told} ended with {code}: {last_said(self.output)}")
+
+
+class Bench:
+    """What faults are tried on: a data set, a finished run, and how long runs take.
+
+    Args:
+        scratch: the folder for everything.
+        seconds: that the campaign takes.
+    """
+
+    def __init__(self, scratch: Path, *, seconds: float = 0.0) -> None:
+        self.scratch, self.seconds = scratch, seconds
+        self.data = scratch / "data"
+        self.finished = scratch / "finished"
+        self._usual: dict[tuple[str, ...], float] = {}
+
+    def train(
+        self, folder: Path, *overrides: str, run: Path | None = None, before: Sequence[str] = (), **variables: str
+    ) -> Command:
+        """Begin a training that writes into ``folder/run``, or ``run``; what it says goes into ``folder``."""
+        given = [*TINY, "data.tiles_per_class=12", f"data.root={self.data}", *overrides]
+        folder.mkdir(parents=True, exist_ok=True)
+        words = ["train.py", *given, f"hydra.run.dir={run or folder / 'run'}"]
+        return Command(words, folder, before=before, **variables)
+
+    def usual(self, *overrides: str) -> float:
+        """Seconds that such a training takes undisturbed."""
+        if overrides not in self._usual:
+            folder = self.finished if not overrides else self.scratch / f"usual{len(self._usual)}"
+            tried, began = Tried(), time.monotonic()
+            self.train(folder, *overrides).end(tried, [0], 10 * PATIENCE)
+            if tried.failed:
+                raise SystemExit(f"Nothing can be tried where an undisturbed training fails: {tried.failed[0][1]}")
+            self._usual[overrides] = time.monotonic() - began
+        return self._usual[overrides]
+
+
+def loadable(run: Path) -> set[Path]:
+    """The checkpoints of a run that are whole."""
+    found = set()
+    for path in run.glob("checkpoints/*.ckpt"):
+        with contextlib.suppress(Exception):
+            torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            found.add(path)
+    return found
+
+
+def judge(tried: Tried, run: Path, stood: set[Path]) -> None:
+    """Note what a run has lost: its record, or checkpoints that stood before."""
+    now = loadable(run)
+    there = set(run.glob("checkpoints/*.ckpt"))
+    for path in (stood | there) - now:
+        tried.fail("lost", f"{path} {'is damaged' if path.exists() else 'is gone'}")
+    if not (run / "steps.csv").is_file():
+        return
+    try:
+        _ = load_record(run) if is_whole(run) else recover(run)
+    except DataError as error:
+        tried.fail("lost", f"the record of {run}: {error}")

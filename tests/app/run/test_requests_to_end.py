@@ -1,0 +1,102 @@
+"""A request to end, at each stage of a run: its exit code, its record, and that nothing of the run is left."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from strobe.records.run import read_summary
+from support.processes import begin, is_running
+from support.runs import SHORT
+
+PROGRAM = Path(__file__).with_name("asked.py")
+INTERRUPTED = ("building", "sanity", "first", "training", "validation", "checkpoint", "test")
+STATUS = (
+    {"import": None} | dict.fromkeys(INTERRUPTED, "interrupted") | dict.fromkeys(("ceilings", "report"), "completed")
+)
+GIVEN = (
+    "model._target_=strobe.validation.injected_faults.SmallClassifier",
+    "trainer.num_sanity_val_steps=1",
+    "trainer.limit_val_batches=2",
+    "trainer.limit_train_batches=8",
+    "checkpoint.save=resume",
+    "ceilings=true",
+    "ceilings_seconds=0.2",
+    "engine.num_workers=1",
+    "test=true",
+)
+QUICK = {("validation", signal.SIGHUP)}
+RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu")
+
+
+def asked(stage: str, number: signal.Signals, folder: Path, root: Path, *overrides: str, **variables: str) -> str:
+    """What a run says that is sent a signal at a stage; it leaves nothing running."""
+    keys = {one.partition("=")[0] for one in GIVEN}
+    given = [*(one for one in SHORT if one.partition("=")[0] not in keys), *GIVEN, f"data.root={root}"]
+    given += ["data.tiles_per_class=10", f"hydra.run.dir={folder}", *overrides]
+    process = begin(str(PROGRAM), *given, STAGE=stage, SIGNAL=str(int(number)), **variables)
+    process.wait(120)
+    deadline = time.monotonic() + 1.0  # less than the five seconds after which orphaned loader workers end
+    while (left := is_running(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    said = process.communicate(timeout=60)[0]
+    assert not left, said
+    assert process.returncode == 128 + number, said
+    assert "Traceback" not in said
+    return said
+
+
+def check_record(folder: Path, status: str | None) -> None:
+    if status is None:
+        assert not (folder / "summary.json").exists()
+        return
+    assert read_summary(folder / "summary.json")["status"] == status
+    assert (folder / "report.html").is_file()
+    assert not (folder / "begun.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        pytest.param(stage, number, marks=[] if (stage, number) in QUICK else pytest.mark.slow)
+        for stage in STATUS
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ],
+)
+@pytest.mark.parametrize("to", ["alone", pytest.param("group", marks=pytest.mark.slow)])
+def test_at_each_stage(stage: str, number: signal.Signals, to: str, tmp_path: Path, sample_root: Path) -> None:
+    said = asked(stage, number, tmp_path / "run", sample_root, **({"TO_GROUP": "1"} if to == "group" else {}))
+    check_record(tmp_path / "run", STATUS[stage])
+    assert ("run interrupted" in said) == (STATUS[stage] == "interrupted")
+
+
+@pytest.mark.parametrize(
+    ("stage", "rank"),
+    [
+        ("training", "1"),
+        pytest.param("training", "0", marks=pytest.mark.slow),
+        *(
+            pytest.param(stage, rank, marks=pytest.mark.slow)
+            for stage in ("first", "validation", "test")
+            for rank in "01"
+        ),
+    ],
+)
+@pytest.mark.parametrize("to", ["alone", pytest.param("group", marks=pytest.mark.slow)])
+def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, sample_root: Path) -> None:
+    given = (
+        *RANKS,
+        "trainer.limit_train_batches=1.0",
+        "trainer.max_epochs=100",
+        "data.batch_size=2",
+        "checkpoint.save=none",
+    )
+    if stage == "test":
+        given = (*given, "trainer.max_epochs=1")
+    variables = {"TO_RANK": rank} | ({"TO_GROUP": "1"} if to == "group" else {})
+    asked(stage, signal.SIGTERM, tmp_path / "run", sample_root, *given, **variables)
+    check_record(tmp_path / "run", "interrupted")
+    last = read_summary(tmp_path / "run" / "summary.json")["ranks"]
+    if stage == "training":
+        assert len(set(last["last_steps"].values())) == 1
