@@ -39,7 +39,7 @@ class Model(LightningModule):
 
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         nap(self.trainer, "forward")
-        if FAULT and self.global_rank == 1 and number == 6:
+        if FAULT and self.global_rank == int(FAULT[-1]) and number == 6:
             os.kill(os.getpid(), signal.SIGKILL)
         loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
         self.log("loss", loss, sync_dist=True)

@@ -1,23 +1,30 @@
 """When one of two ranks is killed, the other one names it, and what both recorded is there."""
 
+import os
 import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+from lightning.fabric.strategies.launchers.subprocess_script import _ChildProcessObserver
 
 from distributed.test_ranks_recorded import SCRIPT
 from distributed.test_two_ranks import COMMON
-from strobe.records.joining import is_whole, last_steps
+from strobe.attach import lost_ranks
+from strobe.attach.lost_ranks import LostRanks
+from strobe.records.joining import is_whole, last_steps, recover, what_failed
 from strobe.records.run import read_summary
 from support.places import ROOT
 from support.processes import begin, is_running, wait_for
 
+GONE = "Rank 0 has died: its process has ended without a word"
 KILLED = "Rank 1 has died: its process was ended by SIGKILL, for example because memory ran out"
 
 
 def test_a_script_names_the_rank_that_was_killed(tmp_path: Path) -> None:
-    process = begin(SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill")
+    process = begin(SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill 1")
     said, _ = process.communicate(timeout=600)
     assert process.returncode == 1, said  # by its own error, not by Lightning's SIGKILL
     assert said.count(f"{KILLED}. What all ranks recorded: strobe report {tmp_path / 'here'}") == 1
@@ -29,7 +36,36 @@ def test_a_script_names_the_rank_that_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rank", "told"), [(1, KILLED), (0, "Rank 0 has died: its process has ended without a word")])
+def test_a_script_names_rank_0_that_was_killed(tmp_path: Path) -> None:
+    process = begin(SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill 0")
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == -signal.SIGKILL, said
+    assert said.count(f"{GONE}. What all ranks recorded: strobe report {tmp_path / 'here'}") == 1
+    record = recover(tmp_path / "here")
+    assert (record.text("error", "message"), record.count("world_size")) == (GONE, 2)
+    assert last_steps(tmp_path / "here")[0] == 4
+
+
+def test_a_rank_that_hangs_says_who_died_before_lightning_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lost_ranks, "PATIENCE", 0.0)
+    told: list[str] = []
+    with subprocess.Popen(["sleep", "60"]) as other:
+        observer = _ChildProcessObserver(os.getpid(), [other], sleep_period=0)
+        monkeypatch.setattr(observer, "_terminate_all", lambda: told.append(capsys.readouterr().err))
+        launcher = SimpleNamespace(procs=[other])
+        trainer = SimpleNamespace(local_rank=0, global_rank=0, strategy=SimpleNamespace(launcher=launcher))
+        observer.start()
+        LostRanks(tmp_path).on_fit_start(trainer)
+        other.kill()
+        observer.join()
+    assert told == [f"{KILLED}. What all ranks recorded: strobe report {tmp_path}\n"]
+    assert what_failed(tmp_path) == {"type": "ChildProcessError", "message": KILLED, "rank": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "told"), [(1, KILLED), (0, GONE)])
 def test_the_application_names_the_rank_that_was_killed(
     rank: int, told: str, tmp_path: Path, sample_root: Path
 ) -> None:

@@ -67,7 +67,7 @@ def test_a_watched_loop_of_several_ranks_is_one_record(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_rank_that_is_killed_is_named(tmp_path: Path) -> None:
-    process = begin(*TORCHRUN, "--standalone", SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill")
+    process = begin(*TORCHRUN, "--standalone", SCRIPT, cwd=tmp_path, PYTHONPATH=str(ROOT / "src"), FAULT="kill 1")
     process.communicate(timeout=600)
     assert process.returncode == 1
     if (tmp_path / "here" / "summary.json").is_file():  # unless torchrun ended rank 0 before it had written that

@@ -18,6 +18,7 @@ def main():
     print("error \\u2022", file=sys.stderr)
     note("noted")
     assert open(sys.argv[2], "w").fileno() > 2
+    assert os.get_inheritable(1) and os.get_inheritable(2)
     sys.exit(7)
 if sys.argv[1] == "start":
     start(main)

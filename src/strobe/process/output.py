@@ -31,6 +31,7 @@ def lasting_output() -> None:
             continue  # it is one already, or somebody's own
         if stream is None:  # closed from the beginning: no file that is opened later may take its number
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            os.set_inheritable(number, True)
         buffer = io.BufferedWriter(_Lasting(number, "w", closefd=False))
         encoding = "utf-8" if stream is None else stream.encoding
         setattr(sys, name, io.TextIOWrapper(buffer, encoding, errors, line_buffering=True))
