@@ -25,6 +25,7 @@ _TOLD: dict[int, str] = {
     signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
 }
 _early: list[int] = []  # that :func:`listen` heard
+_starter = os.getppid()
 
 
 class AskedToEnd(SystemExit):
@@ -48,6 +49,11 @@ def listen() -> None:
     sys.excepthook = _without_traceback
 
 
+def heard() -> int | None:
+    """The number of the first request that came since :func:`listen`: what fails after it may be its consequence."""
+    return _early[0] if _early else None
+
+
 def over() -> None:
     """For a command's last line: a request ends it while libraries clean up, who print errors and forget them."""
     for number in REQUESTS:
@@ -57,7 +63,14 @@ def over() -> None:
 
 def _hear(number: int, _: FrameType | None) -> None:
     _early.append(number)
+    _tell_starter(number)
     raise KeyboardInterrupt(number)
+
+
+def _tell_starter(number: int) -> None:
+    """Let the first rank, which started this one and may wait for it to join, hear of a request that came only here."""
+    if os.environ.get("LOCAL_RANK", "0") != "0" and os.getppid() == _starter:
+        os.kill(_starter, number)
 
 
 def _leave(number: int, _: FrameType | None) -> None:
@@ -70,6 +83,8 @@ def _leave(number: int, _: FrameType | None) -> None:
 def _without_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if isinstance(error, KeyboardInterrupt):
         sys.exit(exit_code(error))
+    if (number := heard()) is not None:  # within an import, say, which left a library half imported
+        sys.exit(128 + number)
     sys.__excepthook__(kind, error, trace)
 
 
@@ -92,6 +107,7 @@ class Requests:
         again = self.number is not None
         self.number = self.number or number
         if number == signal.SIGINT if again else not self.patience:
+            _tell_starter(number)
             raise KeyboardInterrupt(number)
 
     def check(self) -> None:

@@ -15,7 +15,7 @@ from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.errors import StrobeError
 from strobe.process.launch import refuse
 from strobe.process.output import lasting_output
-from strobe.process.signals import over
+from strobe.process.signals import heard, over
 
 
 @contextmanager
@@ -31,6 +31,8 @@ def command(name: str) -> Iterator[None]:
     except MISTAKES as error:
         refuse(mistake(error, name, sys.argv[1:]))
     except Exception:  # a mistake of ours
+        if (number := heard()) is not None:
+            sys.exit(128 + number)
         traceback.print_exc()
         sys.exit(1)
     finally:

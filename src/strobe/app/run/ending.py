@@ -33,10 +33,14 @@ class Ending(Callback):
         self._steps = self._seen = 0  # that were trained, now and at the latest look
         self._last: int | None = None
 
+    def join(self, trainer: Any) -> None:
+        """Take part in its training, which may wait long for other ranks before it begins."""
+        self._trainer = trainer
+        trainer.callbacks.append(self)
+
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Become the last callback, so that a step ends after all others; from here on requests wait for its end."""
         trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
-        self._trainer = trainer
         self._store = common_store()
         self._requests.patience = PATIENCE if self._store is None else math.inf
 

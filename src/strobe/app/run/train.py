@@ -142,7 +142,7 @@ class Run:
         if rank() == 0:
             forget_failures(self.run_dir)
             begin(summarise(cfg, parts, self.run_dir, status="failed", error=None, metrics={}), self.run_dir)
-        parts.trainer.callbacks.append(self.ending)  # type: ignore[attr-defined]
+        self.ending.join(parts.trainer)
         look = self.ending.look if parts.trainer.world_size > 1 else None
         self.requests.watch(self.give_up, look, DEADLINE if rank() == 0 else DEADLINE / 2)
         before, began = contention.read(), time.monotonic()
