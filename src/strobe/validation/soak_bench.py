@@ -58,7 +58,7 @@ class Command:
         self.output, self.words = folder / OUTPUT, words
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
-                [*before, sys.executable, *words],
+                ["env", "--default-signal=INT,HUP,TERM", *before, sys.executable, *words],  # none of them ignored
                 cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
                 stdin=subprocess.DEVNULL,
