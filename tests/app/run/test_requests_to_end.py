@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from strobe.records.joining import last_steps
 from strobe.records.run import read_summary
 from support.processes import begin, ended, is_running
 from support.runs import SHORT
@@ -100,9 +101,10 @@ def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, 
     variables = {"TO_RANK": rank} | ({"TO_GROUP": "1"} if to == "group" else {})
     asked(stage, signal.SIGTERM, tmp_path / "run", sample_root, *given, **variables)
     check_record(tmp_path / "run", "interrupted")
-    last = read_summary(tmp_path / "run" / "summary.json")["ranks"]
     if stage == "training":
-        assert len(set(last["last_steps"].values())) == 1
+        last = last_steps(tmp_path / "run")
+        assert len(last) == 2
+        assert len(set(last.values())) == 1
 
 
 @pytest.mark.slow
