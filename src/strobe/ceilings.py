@@ -14,6 +14,7 @@ import strobe.app.needed  # noqa: F401  # isort: skip
 
 from omegaconf import DictConfig
 
+from strobe.app.config.checks import check_root
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing, workers_beside
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
     """The record's ``ceilings``, and the configuration; torch is imported only after the configuration was checked."""
     with composing(), recomposed(overrides) as cfg:
+        check_root(cfg)
         quieten_kineto()
         import lightning
 

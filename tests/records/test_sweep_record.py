@@ -63,7 +63,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_another_file_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / NAME).write_text(content)
-    said = refusal(lambda: read_sweep(tmp_path), ConfigError)
+    said = refusal(lambda: read_sweep(tmp_path))
     assert said.startswith(f"hydra.sweep.dir={tmp_path} has a damaged sweep.json (")
     assert reason in said
 

@@ -26,8 +26,9 @@ MEASURE = """<iframe id="page" src="{page}" style="width:{width}px;height:2000px
     buttons: [...inside.querySelectorAll(".command button")].filter(function (one) {{ return one.hidden; }}).length,
     text: inside.body.innerText,
     cut: [...inside.querySelectorAll("body *")].filter(function (one) {{
-      var more = one.scrollWidth > one.clientWidth + 1;
-      return more && /auto|scroll/.test(view.getComputedStyle(one).overflowX); }}).length,
+      var style = view.getComputedStyle(one), scrolls = /auto|scroll/;
+      return one.scrollWidth > one.clientWidth + 1 && scrolls.test(style.overflowX)
+        || one.scrollHeight > one.clientHeight + 1 && scrolls.test(style.overflowY); }}).length,
     requests: view.performance.getEntriesByType("resource").length,
     small: [...inside.querySelectorAll("body *")].filter(function (one) {{
       return one.textContent.trim() && parseFloat(view.getComputedStyle(one).fontSize) < 12; }}).length

@@ -105,7 +105,7 @@ def _sweeps(path: Path) -> Iterator[tuple[Path, Sweep | None]]:
     for folder in sorted({file.parent for file in [*path.rglob(SWEEP), *path.parent.glob(SWEEP)]}):
         try:
             yield folder, read_sweep(folder)
-        except ConfigError:  # the runs' own records tell what they can
+        except DataError:  # the runs' own records tell what they can
             yield folder, None
 
 

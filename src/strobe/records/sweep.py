@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from strobe.errors import ConfigError, DataError
+from strobe.errors import DataError
 from strobe.records.files import write_summary
 
 NAME = "sweep.json"
@@ -84,7 +84,7 @@ class Sweep:
 
 
 def read_sweep(folder: Path) -> Sweep | None:
-    """The record of the sweep in a folder, None if there is none; raises a ConfigError if it is damaged."""
+    """The record of the sweep in a folder, None if there is none; raises a DataError if it is damaged."""
     path = folder / NAME
     if not path.is_file():
         return None
@@ -92,9 +92,7 @@ def read_sweep(folder: Path) -> Sweep | None:
         return _parsed(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise ConfigError(
-            f"hydra.sweep.dir={folder} has a damaged sweep.json ({reason}); give another folder"
-        ) from error
+        raise DataError(f"hydra.sweep.dir={folder} has a damaged sweep.json ({reason}); give another folder") from error
 
 
 def _parsed(record: dict[str, Any]) -> Sweep:

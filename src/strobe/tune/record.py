@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.foreign import argument
-from strobe.errors import ConfigError, DataError
+from strobe.errors import DataError
 from strobe.measure.statistics import PROMISING, Interval
 from strobe.overrides import applied, key_of, split
 from strobe.records.files import write_summary
@@ -215,7 +215,7 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
     """The search in a file, if it was broken off and is of the same configuration; else None.
 
     Raises:
-        ConfigError: the file is damaged.
+        DataError: the file is damaged.
     """
     try:
         record = json.loads(path.read_text())
@@ -237,7 +237,7 @@ def resumed(fresh: Tuning, path: Path) -> Tuning | None:
             trainings=int(record["trainings"]),
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path} is damaged ({error!r}); remove it to begin anew") from error
+        raise DataError(f"{path} is damaged ({error!r}); remove it to begin anew") from error
 
 
 def _batch_size(overrides: Sequence[str]) -> int | None:

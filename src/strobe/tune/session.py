@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.errors import DataError, StrobeError
 from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.process.locks import alone_in
 from strobe.tune.comparing import Comparing
@@ -44,7 +44,7 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
 def broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
     """The newest search below a folder, by date and time, that the same command began and that was broken off."""
     for path in sorted(outputs.glob(f"*/*/{NAME}"), reverse=True):
-        with contextlib.suppress(ConfigError):  # one that is damaged, or in use, cannot be gone on with
+        with contextlib.suppress(StrobeError):  # one that is damaged, or in use, cannot be gone on with
             if (found := resumed(fresh, path)) is not None:
                 with alone_in(path.parent, "--out"):  # else another process is at it
                     return found

@@ -315,6 +315,6 @@ def test_a_single_small_photo_is_no_batch_for_the_imagenet_stem(train: Train, tm
         for number in range(4):
             save(tmp_path / "set" / kind / f"{number}.jpg", photograph(32, 32, number))
     ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.batch_size=1", "model.stem=imagenet")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "data.batch_size=1 does not fit model.stem=imagenet" in ended.output
     assert "Traceback" not in ended.output

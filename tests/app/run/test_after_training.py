@@ -71,7 +71,7 @@ def test_ctrl_c_ends_the_measuring_and_not_the_run(train: Train, monkeypatch: py
 def test_a_run_that_fails_has_a_report_too(train: Train) -> None:
     stopping = "+callbacks.stop._target_=lightning.pytorch.callbacks.EarlyStopping"
     ended = train(stopping, "+callbacks.stop.monitor=nothing", "trainer.limit_train_batches=8")
-    assert ended.code == 1
+    assert ended.code == 2
     assert ended.summary["status"] == "failed"
     assert ended.summary["ceilings"] is None
     assert "callbacks.stop.monitor=nothing is not a metric of this run" in shown(ended)

@@ -171,7 +171,7 @@ def test_weights_alone_are_kept_and_cannot_be_resumed_from(train: Train) -> None
     assert "optimizer_states" not in torch.load(best, weights_only=True)
     assert ended.summary["bytes"] == pytest.approx(size_of(ended.directory), abs=100)
     resumed = train(f"ckpt_path={best}", name="resumed")
-    assert resumed.code == 1
+    assert resumed.code == 2
     assert "holds weights only" in resumed.output
     assert "Traceback" not in resumed.output
 

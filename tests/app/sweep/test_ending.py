@@ -84,7 +84,7 @@ import sys
 from rich.console import Console
 from strobe.present.terminal import ProgressDisplay
 from strobe.process.output import lasting_output
-lasting_output()
+lasting_output()  # as each command does
 with ProgressDisplay(Console(), 2) as display:
     for number in (1, 2):
         display.begins("seed=1", None)

@@ -124,7 +124,7 @@ def schema_keys(node: Any) -> list[str]:
     return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
 
 
-def _check_root(cfg: DictConfig) -> None:
+def check_root(cfg: DictConfig) -> None:
     """The data must exist, unless it is generated or downloaded."""
     choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
     if choice == "sample" or cfg.data.get("download") or root.is_dir():
@@ -275,7 +275,7 @@ class Preflight(Callback):
         try:
             check(without_hydra(config))
             if "suite" not in config:  # which makes its input where there is none
-                _check_root(config)
+                check_root(config)
             if config.ckpt_path == "last":
                 last_checkpoint(Path(config.hydra.run.dir), OUTPUTS)
         except MISTAKES as error:

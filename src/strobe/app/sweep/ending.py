@@ -9,7 +9,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from strobe.app.config.register import register
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.process.launch import refuse
 from strobe.records.sweep import Sweep, read_sweep
 
@@ -84,7 +84,7 @@ class Ending(Callback):
         folder = Path(config.hydra.sweep.dir)
         try:
             sweep = read_sweep(folder)
-        except ConfigError as error:
+        except DataError as error:
             refuse(error)
         if sweep is None and not any(folder.glob("*/summary.json")):
             return
