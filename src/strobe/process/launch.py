@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from strobe.errors import ConfigError, StrobeError
 from strobe.process.output import lasting_output, lost_output
-from strobe.process.signals import exit_code
+from strobe.process.signals import exit_code, over
 
 LONGEST = 3600  # seconds that an option takes
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
@@ -93,6 +93,7 @@ def start(main: Callable[[], None]) -> None:
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_code(interrupt))
     finally:
+        over()
         if (why := lost_output()) is not None:
             sys.exit(f"Not all could be printed ({why})")
 

@@ -41,16 +41,30 @@ def listen() -> None:
     From here on a request raises ``KeyboardInterrupt(number)``, which ends the command without a traceback; its exit
     code is 128 and the number.
     """
-
-    def hear(number: int, _: FrameType | None) -> None:
-        _early.append(number)
-        raise KeyboardInterrupt(number)
-
     _early.clear()
     for number in REQUESTS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, hear)
+            signal.signal(number, _hear)
     sys.excepthook = _without_traceback
+
+
+def over() -> None:
+    """For a command's last line: a request ends it while libraries clean up, who print errors and forget them."""
+    for number in REQUESTS:
+        if signal.getsignal(number) is _hear and threading.current_thread() is threading.main_thread():
+            signal.signal(number, _leave)
+
+
+def _hear(number: int, _: FrameType | None) -> None:
+    _early.append(number)
+    raise KeyboardInterrupt(number)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    _end_children()
+    os._exit(128 + number)
 
 
 def _without_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -129,8 +143,7 @@ class Requests:
         last = threading.Thread(target=late, args=(number,), daemon=True)
         last.start()
         last.join(LAST)
-        _end_children()
-        os._exit(128 + (number or 0))
+        _leave(number or 0, None)
 
     def _pass_on(self, number: int) -> None:
         """Let the main thread know of a request that it did not get."""

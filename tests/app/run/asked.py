@@ -1,5 +1,6 @@
 """``train.py``, to which a signal is sent as soon as one of its ranks reaches a stage."""
 
+import atexit
 import importlib
 import os
 import sys
@@ -53,6 +54,8 @@ def arrange(place: str, before: int) -> None:
     setattr(owner, name, asking)
 
 
+if STAGE == "exit":
+    atexit.register(ask)
 sys.meta_path.insert(0, Importing())  # type: ignore[arg-type]
 if STAGE in PLACES:
     arrange(*PLACES[STAGE])

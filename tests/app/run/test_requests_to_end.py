@@ -13,7 +13,9 @@ from support.runs import SHORT
 PROGRAM = Path(__file__).with_name("asked.py")
 INTERRUPTED = ("building", "sanity", "first", "training", "validation", "checkpoint", "test")
 STATUS = (
-    {"import": None} | dict.fromkeys(INTERRUPTED, "interrupted") | dict.fromkeys(("ceilings", "report"), "completed")
+    {"import": None}
+    | dict.fromkeys(INTERRUPTED, "interrupted")
+    | dict.fromkeys(("ceilings", "report", "exit"), "completed")
 )
 GIVEN = (
     "model._target_=strobe.validation.injected_faults.SmallClassifier",

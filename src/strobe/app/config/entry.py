@@ -15,6 +15,7 @@ from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.errors import StrobeError
 from strobe.process.launch import refuse
 from strobe.process.output import lasting_output
+from strobe.process.signals import over
 
 
 @contextmanager
@@ -32,6 +33,8 @@ def command(name: str) -> Iterator[None]:
     except Exception:  # a mistake of ours
         traceback.print_exc()
         sys.exit(1)
+    finally:
+        over()
 
 
 @contextmanager

@@ -185,7 +185,6 @@ class Run:
         """Leave a record although the main thread hangs, in a process that was asked to end."""
         if not self._ended:
             self.end("interrupted", AskedToEnd(number), hangs=True)
-            sys.stdout.flush()
         for process in self.ending.ranks:
             process.kill()
 
