@@ -1,6 +1,5 @@
 """Measures one suite; ``strobe.bench.ending`` shows and saves the results."""
 
-import contextlib
 import shlex
 import tempfile
 import time
@@ -89,8 +88,7 @@ def run(cfg: DictConfig) -> int:
         except KeyboardInterrupt:
             results.save(folder, "interrupted")
             again = shlex.join(["python", "-m", "strobe.bench", *_task(), f"hydra.run.dir={folder}"])
-            with contextlib.suppress(OSError):  # the terminal is gone
-                say(console, f"Interrupted; what was measured is kept. Continue with: {again}")
+            say(console, f"Interrupted; what was measured is kept. Continue with: {again}")
             raise
     return finish(console, results, folder, earlier)
 

@@ -32,11 +32,11 @@ def clock(seconds: float | None) -> str:
 
 
 class _Left(ProgressColumn):
-    """The time left, which runs down until the next is told."""
+    """The time left, if it is known; it runs down until the next is told."""
 
     def render(self, task: Task) -> Text:
         ends = task.fields["ends"]
-        return Text(f"{clock(None if ends is None else ends - time.monotonic())} left")
+        return Text("" if ends is None else f"{clock(ends - time.monotonic())} left")
 
 
 class ProgressDisplay:

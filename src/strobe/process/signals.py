@@ -74,10 +74,15 @@ def _tell_starter(number: int) -> None:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
+    _last_words(lambda _: None, number)
     _end_children()
     os._exit(128 + number)
+
+
+def _last_words(late: Callable[[int], None], number: int) -> None:
+    with contextlib.suppress(Exception):
+        late(number)
+        sys.stdout.flush()
 
 
 def _without_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -142,8 +147,10 @@ class Requests:
         self, late: Callable[[int], None], look: Callable[[int | None], int | None] | None, deadline: float
     ) -> None:
         pipe, number, since = self._read, self.number, math.inf
+        ready = select.poll()  # not select(), which knows no descriptor above 1023
+        ready.register(pipe, select.POLLIN)
         while time.monotonic() - since < deadline:
-            if select.select([pipe], [], [], EVERY if look or number else None)[0]:
+            if ready.poll(EVERY * 1000 if look or number else None):
                 if not (came := os.read(pipe, 64)):
                     os.close(pipe)
                     return
@@ -156,10 +163,11 @@ class Requests:
             if self.patience and time.monotonic() - since > self.patience:
                 self.number, self.patience = None, 0.0
                 self._pass_on(number)
-        last = threading.Thread(target=late, args=(number,), daemon=True)
+        last = threading.Thread(target=_last_words, args=(late, number), daemon=True)
         last.start()
         last.join(LAST)
-        _leave(number or 0, None)
+        _end_children()
+        os._exit(128 + (number or 0))
 
     def _pass_on(self, number: int) -> None:
         """Let the main thread know of a request that it did not get."""

@@ -1,13 +1,15 @@
 """A request to end, at each stage of a run: its exit code, its record, and that nothing of the run is left."""
 
+import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from strobe.records.joining import last_steps
 from strobe.records.run import read_summary
-from support.processes import begin, is_running
+from support.processes import begin, ended, is_running
 from support.runs import SHORT
 
 PROGRAM = Path(__file__).with_name("asked.py")
@@ -99,6 +101,30 @@ def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, 
     variables = {"TO_RANK": rank} | ({"TO_GROUP": "1"} if to == "group" else {})
     asked(stage, signal.SIGTERM, tmp_path / "run", sample_root, *given, **variables)
     check_record(tmp_path / "run", "interrupted")
-    last = read_summary(tmp_path / "run" / "summary.json")["ranks"]
     if stage == "training":
-        assert len(set(last["last_steps"].values())) == 1
+        last = last_steps(tmp_path / "run")
+        assert len(last) == 2
+        assert len(set(last.values())) == 1
+
+
+@pytest.mark.slow
+def test_slurms_sigusr1_is_still_lightnings(tmp_path: Path, sample_root: Path) -> None:
+    """It saves a checkpoint and puts the job back into the queue, whose end then comes by SIGTERM."""
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    given = [*SHORT, "model._target_=strobe.validation.injected_faults.SmallClassifier", f"data.root={sample_root}"]
+    slurm = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
+    process = begin(
+        str(PROGRAM),
+        *given,
+        "data.tiles_per_class=10",
+        f"hydra.run.dir={tmp_path}/run",
+        STAGE="training",
+        SIGNAL=str(int(signal.SIGUSR1)),
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        **{f"SLURM_{name}": value for name, value in slurm.items()},
+    )
+    ended(process)
+    assert (tmp_path / "asked").read_text() == "requeue 7\n"
+    assert [*tmp_path.glob("run/hpc_ckpt_*.ckpt")]
+    assert read_summary(tmp_path / "run" / "summary.json")["status"] == "completed"

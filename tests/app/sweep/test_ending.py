@@ -96,6 +96,8 @@ END = """
 import sys
 from omegaconf import OmegaConf
 from strobe.app.sweep.ending import Ending
+from strobe.process.output import lasting_output
+lasting_output()
 keys = {"baseline": None, "fail_if_slower": None}
 Ending().on_multirun_end(OmegaConf.create({"sweep": keys, "hydra": {"sweep": {"dir": sys.argv[1]}}}))
 """

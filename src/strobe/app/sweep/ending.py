@@ -1,6 +1,5 @@
 """The end of a sweep: the comparison of its runs, and the command's exit code."""
 
-import contextlib
 import shlex
 import sys
 from pathlib import Path
@@ -29,13 +28,12 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
     try:
         code = compare(folder, parse, baseline, limit)
     except StrobeError as error:
-        _complain(str(error))
-    except SystemExit:  # rich's, where nobody reads the table any more
-        pass
+        print(error, file=sys.stderr)
     except Exception as error:  # of a full disk, a mistake of ours: the runs are what matters
         reason = " ".join(str(error).split()) or type(error).__name__
         again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
-        _complain(f"The runs could not be compared ({reason}); they are kept: {again} compares them")
+        told = f"The runs could not be compared ({reason}); they are kept: {again} compares them"
+        print(told, file=sys.stderr)
     return 0 if limit is None else code
 
 
@@ -108,13 +106,7 @@ def _tell_what_is_left(sweep: Sweep | None) -> None:
     """Say which cells of an earlier command in this directory are still missing."""
     left = [cell for cell in sweep.cells if not cell.runs] if sweep else []
     if left:
-        with contextlib.suppress(OSError):
-            print(f"{len(left)} of an earlier command were not started; give its values again to train them")
-
-
-def _complain(text: str) -> None:
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr)
+        print(f"{len(left)} of an earlier command were not started; give its values again to train them")
 
 
 def _registered() -> Ending:

@@ -80,7 +80,7 @@ class Processes:
 
     def _break_off(self, sweep: Sweep) -> None:
         """Compare what was measured, and say how to continue."""
-        with contextlib.suppress(KeyboardInterrupt, OSError):  # it may not matter any more; the terminal is gone
+        with contextlib.suppress(KeyboardInterrupt):  # it may not matter any more
             if any(run.status == "completed" for run in sweep.runs()):
                 conclude(self._folder)
             print(f"Interrupted; what was measured is kept. Continue with: {sweep.command}", flush=True)
