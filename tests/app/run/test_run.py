@@ -104,6 +104,17 @@ def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.M
     assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "ours"}
 
 
+def test_a_run_whose_metrics_cannot_be_read_any_more_leaves_its_record(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an assertion on a GPU; a tensor without data stands for one there."""
+    before_each_step(monkeypatch, lambda *_: raising(RuntimeError("CUDA error: device-side assert triggered")))
+    monkeypatch.setattr(Trainer, "callback_metrics", property(lambda _: {"loss": torch.empty((), device="meta")}))
+    ended = train()
+    assert ended.code == 1
+    assert ended.summary["error"]["message"] == "CUDA error: device-side assert triggered"
+
+
 def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     save, saved = Trainer.save_checkpoint, set()
 

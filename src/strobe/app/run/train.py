@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,8 @@ class Run:
             return  # another rank's failure came first, and is the cause of this one
         if alone and status != "completed" and self.parts is not None:
             if not hangs:
-                self._keep_metrics()
+                with suppress(RuntimeError):  # after an assertion on a GPU, nothing that lies there can be read
+                    self._keep_metrics()
             with warning_only("last.ckpt"):
                 write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
