@@ -30,7 +30,7 @@ class Ending(Callback):
         self._requests = requests
         self._store: Any = None
         self._trainer: Any = None
-        self._steps = self._seen = 0  # that were trained, now and at the latest look
+        self._steps = self._seen = self._lately = 0  # that were trained: now, until the latest look, and just before it
         self._last: int | None = None
 
     def join(self, trainer: Any) -> None:
@@ -71,7 +71,8 @@ class Ending(Callback):
             # Lightning watches over processes that it started, and kills this one when one of them ends.
             self.ranks += (started := getattr(self._trainer.strategy.launcher, "procs", []))
             started.clear()
-        pace, self._seen = self._steps - self._seen, self._steps
+        # The latest look may have been a moment ago, so that of two it is the larger one.
+        lately, self._lately, self._seen = self._lately, self._steps - self._seen, self._steps
         if self._store is None or self._last is not None:
             return number
         with suppress(RuntimeError):  # the first rank, which keeps the store, has gone
@@ -85,7 +86,7 @@ class Ending(Callback):
                 number = int(self._store.get(ASKED))
             if number is not None:
                 # One rank may have ended the next step before another has ended this one, and each looks now and then.
-                last = self._steps + 2 + 3 * pace
+                last = self._steps + 2 + 3 * max(lately, self._lately)
                 self._store.set(END, f"{number} {last}")
                 self._last = last
         return number
