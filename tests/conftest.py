@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from strobe.app.data.synthetic import generate
 from strobe.diagnose import predict
 from support.files import listing
+from support.interruptions import own_signals
 from support.places import DATA
 from support.processes import MARK, end_left_running
 from support.runs import QUICK, SHORT, Ended, Train, trained
@@ -98,11 +99,8 @@ def own_hydra() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _own_signals() -> Iterator[None]:
-    """Lightning leaves SIGINT ignored."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with own_signals():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from strobe.attach.settings import Asked
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks take turns in this process: each number is given twice."""
     store = torch.distributed.HashStore()
-    monkeypatch.setattr(ranks, "_store", lambda: store)
+    monkeypatch.setattr(ranks, "common_store", lambda: store)
     monkeypatch.setattr(ranks, "_fits", (number // 2 for number in count()))
     monkeypatch.setattr(ranks, "PATIENCE", timedelta(milliseconds=20))
 

@@ -26,6 +26,17 @@ def interrupt_once(ready: Callable[[], bool]) -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
+@contextlib.contextmanager
+def own_signals() -> Iterator[None]:
+    """Lightning leaves SIGINT ignored, and our commands end the process at any request while they exit."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def before_each_step(monkeypatch: pytest.MonkeyPatch, act: Callable[[Any, Any], object]) -> None:
     """Let the application's models ``act(model, batch)`` at the beginning of each training step."""
     from strobe.app.model.classifier import ImageClassifier  # imports torch, which not every process needs

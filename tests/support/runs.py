@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import pytest
 
 from strobe.records.run import read_summary
+from support.interruptions import own_signals
 from support.places import ROOT
 
 SHORT = (
@@ -68,7 +69,12 @@ def trained(directory: Path, *overrides: str, defaults: Sequence[str] = (), data
 
 def run_here(script: str, *arguments: str) -> tuple[int, str]:
     """Run a script of the repository in this process: its exit code, and what it and its children say."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile("w+", buffering=1) as output, _into(output):
+    with (
+        own_signals(),
+        pytest.MonkeyPatch.context() as patch,
+        tempfile.TemporaryFile("w+", buffering=1) as output,
+        _into(output),
+    ):
         patch.setattr(sys, "argv", [script, *arguments])
         code = 0
         root = logging.getLogger()

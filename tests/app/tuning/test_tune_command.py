@@ -89,5 +89,5 @@ def test_no_process_is_left(searched: tuple[Path, str, str]) -> None:
 
 def test_a_mistake_is_told_in_a_sentence(tmp_path: Path) -> None:
     command = begin("-m", "strobe.tune", "tune.budget=soon", f"hydra.run.dir={tmp_path}/search", cwd=tmp_path)
-    assert "tune.budget=soon is not a length of time; give one such as" in ended(command, code=1)
+    assert "tune.budget=soon is not a length of time; give one such as" in ended(command, code=2)
     assert not is_running(command.pid)
