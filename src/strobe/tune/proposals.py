@@ -176,7 +176,9 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
     epoch = (record.count("batches_per_epoch") or math.inf) * step.total * step.images
     if waits and record.setting("engine.persistent_workers") is False and epoch <= SHORT:
         why = f"New workers begin each epoch of {duration(epoch)}, without what the last ones kept in memory"
-        yield Proposal(("engine.persistent_workers=true",), why, bound, bounded=True)
+        most = step.model.high * step.total if step.model else 0.0  # they leave the model their cores, too
+        most_of_all = replace(bound, high=max(bound.high, most))
+        yield Proposal(("engine.persistent_workers=true",), why, most_of_all, bounded=True)
     if waits and factor:
         why = f"{waiting:.0%} of each step waits for data, which may be gained"
         yield Proposal((f"engine.prefetch_factor={2 * factor}",), why, bound, bounded=True)
