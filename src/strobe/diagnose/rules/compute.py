@@ -26,7 +26,6 @@ from strobe.records.run import Alternative, Figure, Record
 
 KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
 TARGET = 0.05  # of the step: what an update may take once several steps share it
-NOISY = 0.8  # of the best rate: what is slower may not count as equal, however wide its interval
 MOST_ACCUMULATED = 8
 MOSTLY = 0.75  # of a phase
 SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
@@ -34,9 +33,10 @@ GARBAGE = 0.03  # of the step, for garbage collection
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
-    """Larger batches were measured to be faster per image; the smallest within 5% of the best is proposed.
+    """Larger batches were measured to be faster per image.
 
-    Where gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
+    The smallest one within 5% of the best is proposed, or if its gain is not certain, a larger one whose gain is. Where
+    gradients are accumulated, accumulation is reduced first, so that an update keeps its number of images.
     """
     if record.text("script") is not None:
         return _short_steps(record, step)
@@ -48,37 +48,47 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     if not faster:
         return None
     best = max((entry.rate for entry in faster.values()), key=lambda rate: rate.median)
-    # The smallest that is not shown to be slower, and not by much: beyond it lies noise.
-    near = {size: entry.rate for size, entry in faster.items() if entry.rate.high >= KNEE * best.low}
-    knee = min(size for size, found in near.items() if found.median >= NOISY * best.median)
-    chosen = faster[knee]
-    images = chosen.images or step.images * knee / now
+    # The smallest that is not shown to be slower: beyond it lies noise.
+    knee = min(size for size, entry in faster.items() if entry.rate.high >= KNEE * best.low)
     measured = ", ".join(
         f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
     )
     own = f"{pace(step.model.median)} at {now}, " if step.model else ""
+    found = [
+        Finding(
+            "small_batch",
+            f"Batches of {now} are too small: each has a fixed cost of {duration(fixed_cost(record, step))}",
+            f"The model alone reaches {own}{measured}.",
+            *_in_batches_of(size, now, entry, record, step),
+        )
+        for size, entry in sorted(faster.items())
+        if size >= knee
+    ]
+    return next((one for one in found if one.predicted_speedup.low > 1), found[0])
+
+
+def _in_batches_of(
+    size: int, now: int, entry: Alternative, record: Record, step: Step
+) -> tuple[str, tuple[str, ...], Figure]:
+    """What to do for batches of this size, with which overrides, and the gain."""
     summed = accumulated(record)
-    fewer = math.ceil(summed * now / knee)
-    changed = fewer * knee != summed * now
-    how = f"Use batches of {knee}"
+    fewer = math.ceil(summed * now / size)
+    how = f"Use batches of {size}"
     if fewer < summed:
         how += f" and accumulate the gradients of {fewer}" if fewer > 1 else " without accumulating gradients"
-    meaning = "This changes training: updates are fewer and larger" + _scaling(record)
-    if not changed:
-        meaning = "An update keeps its number of images, so the learning rate stays as it is."
+    meaning = "An update keeps its number of images, so the learning rate stays as it is."
+    if fewer * size != summed * now:
+        meaning = "This changes training: updates are fewer and larger" + _scaling(record)
     # The update was measured with all of the accumulation.
     update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
-    then = _slowed(chosen.rate, update * (now / knee) * (summed / fewer - 1))
-    ratio, kept = chosen.ratio, then.median / chosen.rate.median
+    then = _slowed(entry.rate, update * (now / size) * (summed / fewer - 1))
+    ratio, kept = entry.ratio, then.median / entry.rate.median
     if ratio is not None:
         ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
-    return Finding(
-        "small_batch",
-        f"Batches of {now} are too small: each has a fixed cost of {duration(fixed_cost(record, step))}",
-        f"The model alone reaches {own}{measured}.",
+    return (
         f"{how}. {meaning}",
-        chosen.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
-        with_model(step, then, images=images, ratio=ratio),
+        entry.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
+        with_model(step, then, images=entry.images or step.images * size / now, ratio=ratio),
     )
 
 
