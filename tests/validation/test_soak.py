@@ -1,5 +1,7 @@
 """The campaign of faults sees what is lost, hung, left behind, and said wrongly."""
 
+import subprocess
+from multiprocessing import Pipe
 from pathlib import Path
 from random import Random
 
@@ -8,8 +10,8 @@ import torch
 
 from strobe.validation.soak import Soak
 from strobe.validation.soak_bench import Bench, Command, Tried, judge
-from strobe.validation.soak_faults import FAULTS
-from strobe.validation.soak_images import damaged
+from strobe.validation.soak_faults import FAULTS, holding
+from strobe.validation.soak_images import damaged, read
 
 LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
 
@@ -56,6 +58,28 @@ def test_damage_is_repeated_by_its_seed_and_is_damage() -> None:
     assert made == [damaged(content, Random(number)) for number in range(100)]
     assert sum(one != content for one in made) >= 95
     assert {len(one) == len(content) for one in made} == {True, False}
+
+
+@pytest.mark.parametrize(("kind", "loader"), [("tiles", "skimage"), ("photos", "pil")])
+def test_damaged_images_are_read_or_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, loader: str
+) -> None:
+    monkeypatch.setattr("strobe.validation.soak_images.MOST", 40)
+    monkeypatch.setattr("strobe.validation.soak_images.print_into", lambda _: None)
+    ours, theirs = Pipe()
+    read(theirs, kind, loader, tmp_path / loader, 1)
+    assert ours.recv() == (40, [])
+
+
+def test_what_a_process_holds_is_counted() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        try:
+            held = holding(process.pid)
+        finally:
+            process.kill()
+    assert held["memory"] > 1 << 16
+    assert held["threads"] == 1
+    assert held["descriptors"] >= 3
 
 
 def test_each_fault_is_tried_once_however_short_the_time_and_what_fails_is_told(
