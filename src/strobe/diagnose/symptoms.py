@@ -258,7 +258,7 @@ def _pixels(record: Record, *path: str) -> float | None:
 
 
 def too_low(record: Record) -> str | None:
-    """A ceiling that must be wrong: training was faster, beyond both intervals or by a fifth. None if there is none.
+    """A ceiling that must be wrong, as training was clearly faster: beyond both intervals, or by a fifth; else None.
 
     ``joint`` is computed from the others, and as uncertain as the less certain of them.
     """

@@ -32,7 +32,7 @@ def clock(seconds: float | None) -> str:
 
 
 class _Left(ProgressColumn):
-    """The time left, if it is known; it runs down until the next is told."""
+    """A countdown of the time left; empty while that is unknown."""
 
     def render(self, task: Task) -> Text:
         ends = task.fields["ends"]

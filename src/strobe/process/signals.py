@@ -128,8 +128,8 @@ class Requests:
     ) -> None:
         """From here on end this process ``deadline`` seconds after a request, whatever its main thread waits for.
 
-        ``late(number)`` has the last word then. ``look``, which is called several times a second in a thread, is told
-        the number of a request and returns that, or that of one which came elsewhere.
+        ``late(number)`` is called just before that. A thread calls ``look(number)`` several times a second, with the
+        request's number, or None so far; it returns the number, or that of a request which another process got.
         """
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)

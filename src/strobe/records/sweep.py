@@ -84,7 +84,7 @@ class Sweep:
 
 
 def read_sweep(folder: Path) -> Sweep | None:
-    """The record of the sweep in a folder, None if there is none; raises a DataError if it is damaged."""
+    """The record of a sweep, or None if the folder holds no sweep. Raises a DataError if the record is damaged."""
     path = folder / NAME
     if not path.is_file():
         return None

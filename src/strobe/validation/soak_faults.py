@@ -18,6 +18,7 @@ import torch
 
 from strobe.measure.statistics import paired
 from strobe.process.fork import Failure, in_fresh_process, members, memory_of
+from strobe.process.signals import REQUESTS
 from strobe.records.joining import is_whole
 from strobe.validation import soak_images
 from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge, loadable
@@ -33,7 +34,6 @@ MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` o
 GROWTH, BLOCKS = 0.01, 6
 FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
 KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /proc
-REQUESTS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 Fault = Callable[[Bench, Path, Random], Tried]
@@ -54,7 +54,7 @@ def ended_by(number: signal.Signals, *overrides: str) -> Fault:
             else:
                 os.kill(rolled.choice(pids or [command.process.pid]), number)
         asked = number in REQUESTS
-        codes = [0, REQUESTS[number], -number] if asked else [0, -number, 1, 143]
+        codes = [0, 128 + number, -number] if asked else [0, -number, 1, 143]
         command.end(tried, codes, PATIENCE if asked else usual + PATIENCE)
         judge(tried, folder / "run", stood)
         if asked and command.process.returncode == -number and not is_whole(folder / "run"):

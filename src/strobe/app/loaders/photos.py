@@ -82,7 +82,7 @@ def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
 
 
 def opened(content: bytes) -> Image.Image:
-    """An encoded photo of which only the header was read, whatever is to decode it; raises a ValueError if not one."""
+    """A photo whose header alone has been read, so its size is known before it is decoded; else raises a ValueError."""
     try:
         return Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # whose text names the buffer
