@@ -111,7 +111,7 @@ def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_root: Path) -> None:
-    """It saves a checkpoint and puts the job back into the queue, whose end then comes by SIGTERM; one rank may hear."""
+    """It saves a checkpoint and requeues the job, whose end comes by SIGTERM; one rank alone may hear it."""
     (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "scontrol").chmod(0o755)
     given = [*SHORT, "model._target_=strobe.validation.injected_faults.SmallClassifier", f"data.root={sample_root}"]
