@@ -51,7 +51,7 @@ from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.process.launch import rank
 from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
-from strobe.records.joining import forget_failures, what_failed
+from strobe.records.joining import forget_failures, says_gone, what_failed
 from strobe.records.steps import measure_steps
 from strobe.report.terminal import print_summary
 
@@ -103,6 +103,8 @@ def explained(
         return DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
     if run_dir is not None and (failed := what_failed(run_dir, error)) and "rank" in failed:
         return StrobeError(f"{failed['message']}. The record is in {run_dir}")
+    if rank() and says_gone(error):
+        return StrobeError(f"Rank {rank()} cannot reach rank 0, or that has ended: {str(error).partition(chr(10))[0]}")
     return (isinstance(error, RuntimeError) and lost_batch(error)) or error
 
 
