@@ -65,13 +65,12 @@ class ImageFolder(ImageData):
             )
         else:
             paths, targets = self._find(root, first=True)
-            indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
-        table = PathTable(paths)
-        size, framing = self._fitting(PhotoSource(table, targets, indices["train"], CropPolicy("resize", USUAL)))
+            indices = split_classes(root, self.classes, targets, "photo", self)
+        size, framing = self._fitting(PhotoSource(paths, targets, indices["train"], CropPolicy("resize", USUAL)))
         self.size, self.framing = size, framing
         centred = CropPolicy(framing, size, seed=self.shuffle_seed)
         crops = {"train": replace(centred, random=self.augments)}
-        return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
+        return {split: PhotoSource(paths, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flip; the framing of each photo was drawn when it was read."""
@@ -92,23 +91,25 @@ class ImageFolder(ImageData):
             log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)
         return side, self.framing or ("resize" if small else USUAL_FRAMING)
 
-    def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
+    def _given(self, root: Path, tests: bool) -> tuple[PathTable, Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders define."""
         splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
-        paths: list[str] = []
+        paths: list[PathTable] = []
         labels: list[Tensor] = []
         indices: SplitIndices = {}
+        count = 0
         for split in splits:
             more, targets = self._find(root / split, first=split == "train")
-            indices[split] = torch.arange(len(paths), len(paths) + len(more))
-            paths += more
+            indices[split] = torch.arange(count, count + len(more))
+            paths.append(more)
             labels.append(targets)
+            count += len(more)
         if "test" not in indices:
             log.info("%s holds no test/<Class>/, so the test is on the validation photos", root)
             indices["test"] = indices["val"]
-        return paths, torch.cat(labels), indices
+        return PathTable.joined(paths), torch.cat(labels), indices
 
-    def _find(self, folder: Path, *, first: bool) -> tuple[list[str], Tensor]:
+    def _find(self, folder: Path, *, first: bool) -> tuple[PathTable, Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""
         found = files_of_classes(folder, SUFFIXES)
         paths, targets = flat(folder, found, SUFFIXES, "photo")

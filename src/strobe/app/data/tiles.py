@@ -46,7 +46,8 @@ class Tiles(ImageData):
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
         folder = self.folder()
-        found = {name: files_in(folder / name, SUFFIXES) for name in class_folders(folder)}
+        below = {name: str(folder / name) for name in class_folders(folder)}
+        found = {name: PathTable(files_in(here, SUFFIXES), here) for name, here in below.items()}
         paths, targets = flat(folder, found, SUFFIXES, "tile")
         self.classes = tuple(found)
         shape = _shape(paths[0])
@@ -54,10 +55,9 @@ class Tiles(ImageData):
         bands = list(self.channel_bands)
         self.mean = torch.tensor(MEAN)[bands] / self.full_scale
         self.std = torch.tensor(STD)[bands] / self.full_scale
-        indices = split_classes(folder, self.classes, targets.tolist(), "tile", self)
-        table = PathTable(paths)
+        indices = split_classes(folder, self.classes, targets, "tile", self)
         return {
-            split: TileSource(table, targets, chosen, shape, self.channel_bands, self.full_scale)
+            split: TileSource(paths, targets, chosen, shape, self.channel_bands, self.full_scale)
             for split, chosen in indices.items()
         }
 
