@@ -46,7 +46,7 @@ def test_an_unreadable_object_is_named(form: str, name: str, storage: str, tmp_p
 def test_workers_that_are_processes_read_too_and_open_their_own_connections(storage: str, tmp_path: Path) -> None:
     files = source("tiles", tmp_path)
     there = remote("tiles", "tifffile", files, below(stored(storage, tmp_path, "spawned"), storage))
-    assert [len(labels) for _, labels in loader("torch", there, batches(), 2, persistent_workers=False)] == [4, 4, 3]
+    assert [len(labels) for _, labels in loader("torch", there, batches(), 1, persistent_workers=False)] == [4, 4, 3]
     assert pickle.loads(pickle.dumps(there)).source.objects.storage._open is None
     forked = loader("torch", there, batches(), 1, persistent_workers=False, multiprocessing_context="fork")
     with pytest.raises(DataError, match=r"cannot be read in a forked process.*engine\.multiprocessing_context=spawn"):
