@@ -22,6 +22,7 @@ LAYERS = (
     ("strobe.records",),
     ("strobe.process", "strobe.present"),
     ("strobe.diagnose",),
+    ("strobe.traces",),
     ("strobe.report",),
     ("strobe.probe", "strobe.duel"),
     ("strobe.attach",),

@@ -101,3 +101,28 @@ def test_a_process_that_does_not_look_ends_all_the_same(patience: float, deadlin
     given = [sys.executable, "-c", BUSY, str(patience), str(deadline)]
     told = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50, check=False)
     assert (told.returncode, told.stdout) == (code, said)
+
+
+LOST = """
+import time, weakref
+from strobe.process.signals import listen
+
+class Callback:
+    pass
+
+def ask(_):
+    import os, signal
+    os.kill(os.getpid(), signal.SIGTERM)
+
+listen()
+thing = Callback()
+reference = weakref.ref(thing, ask)
+del thing
+time.sleep(30)
+"""
+
+
+def test_a_request_in_a_callback_that_forgets_errors_is_heard() -> None:
+    """As the importer of Python has them: it would print a traceback and go on."""
+    found = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stderr) == (143, "")

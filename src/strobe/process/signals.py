@@ -47,6 +47,7 @@ def listen() -> None:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _hear)
     sys.excepthook = _without_traceback
+    sys.unraisablehook = _again
 
 
 def heard() -> int | None:
@@ -91,6 +92,16 @@ def _without_traceback(kind: type[BaseException], error: BaseException, trace: T
     if (number := heard()) is not None:  # within an import, say, which left a library half imported
         sys.exit(128 + number)
     sys.__excepthook__(kind, error, trace)
+
+
+def _again(lost: "sys.UnraisableHookArgs") -> None:
+    """Send a request again that came in a place where Python forgets errors, such as a callback of its importer."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    again = threading.Timer(EVERY, os.kill, (os.getpid(), exit_code(lost.exc_value) - 128))
+    again.daemon = True
+    again.start()
 
 
 class Requests:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
 from strobe.records.joining import last_steps
 from strobe.records.run import read_summary
@@ -108,23 +109,36 @@ def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_slurms_sigusr1_is_still_lightnings(tmp_path: Path, sample_root: Path) -> None:
-    """It saves a checkpoint and puts the job back into the queue, whose end then comes by SIGTERM."""
-    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_root: Path) -> None:
+    """It saves a checkpoint and requeues the job, whose end comes by SIGTERM; one rank alone may hear it."""
+    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     (tmp_path / "scontrol").chmod(0o755)
     given = [*SHORT, "model._target_=strobe.validation.injected_faults.SmallClassifier", f"data.root={sample_root}"]
-    slurm = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
-    process = begin(
-        str(PROGRAM),
-        *given,
-        "data.tiles_per_class=10",
-        f"hydra.run.dir={tmp_path}/run",
-        STAGE="training",
-        SIGNAL=str(int(signal.SIGUSR1)),
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-        **{f"SLURM_{name}": value for name, value in slurm.items()},
-    )
-    ended(process)
+    given += ["data.tiles_per_class=10", f"hydra.run.dir={tmp_path}/run"]
+    slurm = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": str(ranks), "NODEID": "0"}
+    if ranks > 1:
+        given += [*RANKS, "data.batch_size=2", "trainer.limit_train_batches=1.0", "trainer.max_epochs=30"]
+        slurm |= {"NTASKS_PER_NODE": str(ranks)}
+    port = str(find_free_network_port())
+    processes = [
+        begin(
+            str(PROGRAM),
+            *given,
+            STAGE="training",
+            SIGNAL=str(int(signal.SIGUSR1)),
+            TO_RANK=str(ranks - 1),
+            LOCAL_RANK=str(rank),
+            MASTER_PORT=port,
+            PATH=f"{tmp_path}:{os.environ['PATH']}",
+            **{f"SLURM_{name}": value for name, value in slurm.items()},
+            SLURM_PROCID=str(rank),
+            SLURM_LOCALID=str(rank),
+        )
+        for rank in range(ranks)
+    ]
+    for process in processes:
+        ended(process)
     assert (tmp_path / "asked").read_text() == "requeue 7\n"
     assert [*tmp_path.glob("run/hpc_ckpt_*.ckpt")]
     assert read_summary(tmp_path / "run" / "summary.json")["status"] == "completed"

@@ -9,7 +9,9 @@ import pytest
 import torch
 from lightning import Trainer
 
+from strobe.app.run.train import explained
 from strobe.callbacks.columns import PHASES
+from strobe.errors import StrobeError
 from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
@@ -102,6 +104,15 @@ def test_a_bug_of_ours_is_shown_and_recorded(train: Train, monkeypatch: pytest.M
     assert "ZeroDivisionError: ours" in ended.output
     assert ended.summary["status"] == "failed"
     assert ended.summary["error"] == {"type": "ZeroDivisionError", "message": "ours"}
+
+
+def test_a_rank_that_finds_nobody_says_so_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = torch.distributed.DistNetworkError("failed to recv, got 0 bytes\nException raised from recvBytes")
+    assert explained(lost) is lost  # the first rank's own
+    monkeypatch.setenv("RANK", "1")
+    said = explained(lost)
+    assert isinstance(said, StrobeError)
+    assert str(said) == "Rank 1 cannot reach rank 0, or that has ended: failed to recv, got 0 bytes"
 
 
 def test_a_run_whose_metrics_cannot_be_read_any_more_leaves_its_record(

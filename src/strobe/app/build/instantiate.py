@@ -70,9 +70,8 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
 
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
     """A new model for the classes and channels of ``data``, which must be set up."""
-    model: ImageClassifier = _make(
-        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
-    )
+    of_data = {"classes": data.classes, "channels": data.channels, "image_size": data.found["train"].given_size()}
+    model: ImageClassifier = _make(cfg.model, **of_data, batch_size=cfg.data.batch_size, _convert_="all")
     return model
 
 

@@ -54,10 +54,10 @@ def check(cfg: DictConfig) -> None:
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
     _check_engine(cfg)
-    if cfg.model.weights == "imagenet" and cfg.model.stem != "imagenet":
+    if cfg.model.weights == "imagenet" and cfg.model.get("stem") == "cifar":
         raise ConfigError(
-            f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
-            "ImageNet stem; set model.stem=imagenet or model.weights=null"
+            "model.weights=imagenet does not fit model.stem=cifar: the published weights have the ImageNet stem; "
+            "set model.stem=imagenet or model.weights=null"
         )
     mixed, clip = str(cfg.trainer.precision).endswith("-mixed"), cfg.trainer.get("gradient_clip_val")
     if cfg.model.fused and mixed and clip:
@@ -88,7 +88,7 @@ def check(cfg: DictConfig) -> None:
 
 def check_single(cfg: DictConfig, size: int | None) -> None:
     """Raise a :class:`ConfigError` where a batch of one image of this size leaves nothing to normalise."""
-    if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.stem == "imagenet":
+    if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.get("stem") == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
             "more than one value per channel; set data.batch_size=2 or more, or model.stem=cifar"

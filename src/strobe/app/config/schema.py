@@ -177,8 +177,6 @@ class ModelConfig:
     """The network, its optimizer and its schedule."""
 
     _target_: str = MISSING
-    # first layers: imagenet (7x7, stride 2, max-pool), or cifar (3x3, stride 1), for small images
-    stem: str = knob("imagenet", choices=["imagenet", "cifar"])
     weights: str | None = None  # what to start from: imagenet, a file; null: random
     channels_last: bool = False  # memory layout of images and weights
     compile: bool = False  # torch.compile
@@ -192,6 +190,21 @@ class ModelConfig:
     # linear: lr times images per update / lr_batch_size
     lr_scaling: str = knob("none", choices=["none", "linear"])
     lr_batch_size: int = knob(32, min=1)  # images per update for which lr was chosen
+
+
+@dataclass
+class ResNet18Config(ModelConfig):
+    """resnet18, also for small images."""
+
+    # first layers: imagenet (7x7, stride 2, max-pool), or cifar (3x3, stride 1), for small images
+    stem: str = knob("imagenet", choices=["imagenet", "cifar"])
+
+
+@dataclass
+class NamedModelConfig(ModelConfig):
+    """A network of a library."""
+
+    name: str = "resnet50"  # as the library has it, such as resnet50
 
 
 @dataclass

@@ -65,6 +65,10 @@ class Source(ABC):
     def stored_size(self) -> tuple[int, int]:
         """Height and width of a typical image, as stored."""
 
+    def given_size(self) -> tuple[int, int]:
+        """Height and width of each image as the network gets it."""
+        return self.stored_size()
+
 
 @dataclass(frozen=True)
 class FileSource(Source):
@@ -122,6 +126,10 @@ class PhotoSource(FileSource):
 
     framing: CropPolicy
     full_scale: float = 255.0
+
+    def given_size(self) -> tuple[int, int]:
+        """Height and width of the squares."""
+        return self.framing.size, self.framing.size
 
     def stored_size(self) -> tuple[int, int]:
         """The median size of a sample of the photos, from their headers.

@@ -1,6 +1,7 @@
 """Ends training between two steps once somebody asked for it; all ranks after the same one."""
 
 import math
+import signal
 import subprocess
 from contextlib import suppress
 from typing import Any
@@ -12,14 +13,15 @@ from strobe.attach.ranks import common_store
 from strobe.process.signals import Requests
 
 PATIENCE = 2.0  # seconds for a step of a lone process to end
-ASKED, END = "strobe/asked", "strobe/end"  # keys: what a rank was asked, and after which step all end
 
 
 class Ending(Callback):
     """Ends ``fit`` and ``test`` where no rank waits for another.
 
     A rank that was asked tells the first one, through the store by which they found each other, and that one says
-    which step is the last. A thread does so: a step waits for nothing.
+    which step is the last. A thread does so: a step waits for nothing. Several ranks agree in the same way on the
+    step after which Lightning answers SLURM's SIGUSR1: it saves, for which all of them wait for each other, and puts
+    the job back into the queue.
 
     Attributes:
         ranks: the processes that this one started, once it was asked; it must end them.
@@ -31,7 +33,10 @@ class Ending(Callback):
         self._store: Any = None
         self._trainer: Any = None
         self._steps = self._seen = self._lately = 0  # that were trained: now, until the latest look, and just before it
-        self._last: int | None = None
+        self._last: int | None = None  # step
+        self._requeues = 0  # that are done
+        self._requeue_at: int | None = None  # step
+        self._requeue = False  # whether SLURM asked for one more
 
     def join(self, trainer: Any) -> None:
         """Take part in its training, which may wait long for other ranks before it begins."""
@@ -48,13 +53,27 @@ class Ending(Callback):
         """Requests wait no more."""
         self._requests.patience = 0.0
 
+    def on_train_start(self, *_: Any) -> None:
+        """Hear SLURM's signal in place of Lightning, whose handler would run in the middle of a step."""
+        handler = signal.getsignal(signal.SIGUSR1)
+        if self._store is not None and type(handler).__module__.startswith(("lightning.", "pytorch_lightning.")):
+            self._lightnings: Any = handler
+            signal.signal(signal.SIGUSR1, self._hear_slurm)
+
+    def _hear_slurm(self, *_: Any) -> None:
+        self._requeue = True
+
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Let others write what they have recorded."""
         self._requests.patience = math.inf
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """End training after the step on which the ranks agreed."""
+        """Requeue the job or end training, after the step on which the ranks agreed."""
         self._steps += 1
+        if self._requeue_at is not None and self._steps >= self._requeue_at:
+            self._lightnings(signal.SIGUSR1, None)
+            self._requeues += 1
+            self._requeue, self._requeue_at = False, None
         if self._store is None or (self._last is not None and self._steps >= self._last):
             self._requests.check()
 
@@ -73,23 +92,33 @@ class Ending(Callback):
             started.clear()
         # The latest look may have been a moment ago, so that of two it is the larger one.
         lately, self._lately, self._seen = self._lately, self._steps - self._seen, self._steps
-        if self._store is None or self._last is not None:
-            return number
-        with suppress(RuntimeError):  # the first rank, which keeps the store, has gone
-            if self._trainer.global_rank:
-                if number is not None:
-                    self._store.set(ASKED, str(number))
-                if self._store.check([END]):
-                    number, self._last = map(int, self._store.get(END).split())
-                return number
-            if number is None and self._store.check([ASKED]):
-                number = int(self._store.get(ASKED))
-            if number is not None:
-                # One rank may have ended the next step before another has ended this one, and each looks now and then.
-                last = self._steps + 2 + 3 * max(lately, self._lately)
-                self._store.set(END, f"{number} {last}")
-                self._last = last
+        if self._store is not None:
+            ahead = self._steps + 2 + 3 * max(lately, self._lately)
+            with suppress(RuntimeError):  # the first rank, which keeps the store, has gone
+                if self._last is None:
+                    number, self._last = self._agree("end", number, ahead)
+                if self._requeue_at is None:
+                    asked = int(signal.SIGUSR1) if self._requeue else None
+                    self._requeue_at = self._agree(f"requeue {self._requeues}", asked, ahead)[1]
         return number
+
+    def _agree(self, what: str, number: int | None, ahead: int) -> tuple[int | None, int | None]:
+        """The signal that some rank got, and the step after which all obey it; each is None if not known yet."""
+        asked, agreed = f"strobe/{what}", f"strobe/{what} after"
+        if self._trainer.global_rank:
+            if number is not None:
+                self._store.set(asked, str(number))
+            if self._store.check([agreed]):
+                number, step = map(int, self._store.get(agreed).split())
+                return number, step
+            return number, None
+        if number is None and self._store.check([asked]):
+            number = int(self._store.get(asked))
+        if number is None:
+            return None, None
+        # One rank may have ended the next step before another has ended this one, and each looks now and then.
+        self._store.set(agreed, f"{number} {ahead}")
+        return number, ahead
 
     def leave(self) -> None:
         """Wait until the ranks that this process started have ended; those that wait for this one learn of its end."""
