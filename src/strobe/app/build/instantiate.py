@@ -25,7 +25,7 @@ from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
 from strobe.records.files import remove_left
 
-FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
+FOR_CHECKS = ("form", "reads", "copies", "objects")  # keys that only strobe.app.config.checks reads
 
 
 @dataclass(frozen=True)
