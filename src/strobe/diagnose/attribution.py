@@ -24,9 +24,10 @@ FAR = 3.0  # times as fast as training: a loader this fast alone is not what tra
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
-PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
+PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
-PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
+PREPARING = ("transfer", "prepare")  # on a CPU, where nothing is copied, both: earlier records had no `prepare`
+PLACES = COMPUTING | dict.fromkeys(PREPARING, "scaling and augmenting")
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,11 @@ def held(record: Record, step: Step) -> dict[str, float]:
     return {phase: seconds * min(1.0, most) for phase, seconds in found.items() if seconds > 0}
 
 
+def preparing(record: Record) -> float:
+    """Seconds of a step in which a CPU prepares batches: scales, augments."""
+    return sum(record.number("step_seconds", phase) or 0.0 for phase in PREPARING)
+
+
 def lonely(record: Record) -> dict[str, float]:
     """Seconds of each computing phase in which only one of torch's threads computes; {} on a GPU.
 
@@ -244,7 +250,7 @@ def lonely(record: Record) -> dict[str, float]:
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
-    for phase in ("transfer", *COMPUTING):
+    for phase in (*PREPARING, *COMPUTING):
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is None or main is None or main < ALONE:
             continue
@@ -324,7 +330,10 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
-    yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", phase("transfer"))
+    if on_cpu:
+        yield Part("transfer", "", "scaling and augmenting", sum(map(phase, PREPARING)))
+    else:
+        yield Part("transfer", "", "copying to the device", phase("transfer"))
     callbacks = record.number("step_seconds", "callbacks") or 0.0
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
     free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0

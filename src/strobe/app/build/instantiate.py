@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 from hydra.core.hydra_config import HydraConfig
@@ -67,8 +67,8 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data.setup()
     check_single(cfg, getattr(data, "size", None))
     model = build_model(cfg, data)
-    if isinstance(data.engine, ResidentEngine):
-        data.engine.dry_step = getattr(model, "dry_step", None)  # of a model of the user's own
+    if isinstance(engine := cast(Any, data.engine), ResidentEngine):
+        engine.dry_step = getattr(model, "dry_step", None)  # of a model of the user's own
     return Parts(data, model, trainer)
 
 

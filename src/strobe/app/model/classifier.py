@@ -134,7 +134,7 @@ class ImageClassifier(LightningModule):
         optimizer = build_optimizer(network.parameters(), self.hparams, lr=0.0)
         with untouched(), torch.enable_grad(), self.trainer.precision_plugin.forward_context():
             taken = images.to(network.conv1.weight.dtype, memory_format=self.memory_format, copy=True)
-            F.cross_entropy(network(taken), labels.to(images.device)).backward()
+            F.cross_entropy(network(taken), labels.to(images.device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     def _step(self, stage: str, batch: Batch) -> tuple[Tensor, Tensor]:

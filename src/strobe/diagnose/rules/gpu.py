@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from strobe.diagnose.attribution import preparing
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import faster_precision
@@ -72,7 +73,8 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     if not _on_gpu(record) or busy is None or not kernels or kernel is None:
         return None
     step = _traced(record, step)
-    phases = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "optimizer"))
+    names = ("prepare", "forward", "backward", "optimizer")
+    phases = sum(record.number("step_seconds", name) or 0.0 for name in names)
     computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
     starving = computing - step.busy * step.images
     is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
@@ -156,7 +158,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 def _preparing(record: Record, step: Step) -> Finding | None:
     """In an attached training on a CPU, the hooks around a batch's transfer take a notable share of the step."""
-    seconds = record.number("step_seconds", "transfer") or 0.0
+    seconds = preparing(record)
     if record.text("script") is None or seconds < NOTABLE * step.seconds:
         return None
     return Finding(
