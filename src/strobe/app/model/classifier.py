@@ -132,11 +132,12 @@ class ImageClassifier(LightningModule):
 
         The copy of the weights stands for the buckets in which several ranks exchange gradients.
         """
-        network, labels = copy.deepcopy(self.network).train(), torch.zeros(len(images), dtype=torch.int64)
+        network: Any = copy.deepcopy(self.network).train()
+        labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         optimizer = build_optimizer(network.parameters(), self.hparams, lr=0.0)
         with untouched(), torch.enable_grad(), self.trainer.precision_plugin.forward_context():
             taken = images.to(network.conv1.weight.dtype, memory_format=self.memory_format, copy=True)
-            F.cross_entropy(network(taken), labels.to(images.device)).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(network(taken), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     def _step(self, stage: str, batch: Batch) -> tuple[Tensor, Tensor]:
