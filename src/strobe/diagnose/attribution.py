@@ -26,8 +26,7 @@ RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by 
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
-PREPARING = ("transfer", "prepare")  # on a CPU, where nothing is copied, both: earlier records had no `prepare`
-PLACES = COMPUTING | dict.fromkeys(PREPARING, "scaling and augmenting")
+PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
 
 
 @dataclass(frozen=True)
@@ -235,11 +234,6 @@ def held(record: Record, step: Step) -> dict[str, float]:
     return {phase: seconds * min(1.0, most) for phase, seconds in found.items() if seconds > 0}
 
 
-def preparing(record: Record) -> float:
-    """Seconds of a step in which a CPU prepares batches: scales, augments."""
-    return sum(record.number("step_seconds", phase) or 0.0 for phase in PREPARING)
-
-
 def lonely(record: Record) -> dict[str, float]:
     """Seconds of each computing phase in which only one of torch's threads computes; {} on a GPU.
 
@@ -250,7 +244,7 @@ def lonely(record: Record) -> dict[str, float]:
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
-    for phase in (*PREPARING, *COMPUTING):
+    for phase in PLACES:
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is None or main is None or main < ALONE:
             continue
@@ -330,10 +324,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
     yield Part("workers_hurt" if crowd else "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
-    if on_cpu:
-        yield Part("transfer", "", "scaling and augmenting", sum(map(phase, PREPARING)))
-    else:
-        yield Part("transfer", "", "copying to the device", phase("transfer"))
+    batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
+    yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)
     callbacks = record.number("step_seconds", "callbacks") or 0.0
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
     free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0

@@ -8,7 +8,6 @@ from strobe.diagnose.attribution import (
     COMPUTING,
     OPTIMIZER_SHARE,
     PLACES,
-    PREPARING,
     SLEEPING,
     cores_to_compute,
     fixed_cost,
@@ -21,7 +20,7 @@ from strobe.diagnose.attribution import (
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import ACCUMULATE, accumulated, cores_of_a_rank, scaling
+from strobe.diagnose.symptoms import ACCUMULATE, PREPARING, accumulated, cores_of_a_rank, scaling
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 

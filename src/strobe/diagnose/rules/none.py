@@ -1,9 +1,9 @@
 """Nothing to fix: how near training is to its ceiling, and what takes the largest part of a step."""
 
-from strobe.diagnose.attribution import PREPARING, preparing, taken
+from strobe.diagnose.attribution import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import too_low
+from strobe.diagnose.symptoms import PREPARING, preparing, too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from strobe.diagnose.attribution import PREPARING
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import duration, inside, interval, percent
 from strobe.records.run import Figure, Record, as_number
 
